@@ -31,16 +31,16 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 # would compile all of runnerkit again where nothing may be kept.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-test: $(VENV)/.tests ## the tests, without those that are marked as thorough
+test: $(VENV)/.tests ## run the tests, without those marked as thorough
 	$(PYTEST)
 
-test-all: $(VENV)/.tests ## all tests
+test-all: $(VENV)/.tests ## run all tests
 	$(PYTEST) -m ''
 
 golden: $(VENV)/.tests ## write the golden traces of the engine anew: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
 
-coverage: $(VENV)/.tests ## all tests with branch coverage, which takes a third longer
+coverage: $(VENV)/.tests ## run all tests with branch coverage (a third longer)
 	$(PYTEST) -m '' --cov --cov-report=term:skip-covered
 
 # An environment beside the other one, whose packages it sees: an mmcv there would be found by all other tests.
@@ -53,7 +53,7 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 	$(MMCV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements/mmcv.txt
 	touch $@
 
-downstream: $(MMCV)/.done ## mmcls, mmseg and mmdet of the MMCV 1.x era, unchanged
+downstream: $(MMCV)/.done ## test unchanged mmcls, mmseg and mmdet of the MMCV 1.x era
 	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py \
 	tests/compat/test_galleries.py
 
@@ -65,7 +65,7 @@ $(RAY)/.done: $(VENV)/.tests requirements/ray.txt
 	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement requirements/ray.txt
 	touch $@
 
-ray: $(RAY)/.done ## the tests of the executor Ray, which others skip
+ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest tests/search/executors/test_ray.py
 
 # Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
@@ -82,18 +82,18 @@ $(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
 	--requirement $<) > $(@D)/install.log 2>&1
 	touch $@
 
-bench: $(VENV)/.base ## runnerkit beside the plain loop and its peers: benchmarks/RESULTS.md; ROUNDS=5, ENGINES='…', QUICK=1
+bench: $(VENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1)
 	$(if $(WANTED),-$(MAKE) --keep-going --no-print-directory $(WANTED))
 	$(BIN)/python benchmarks/bench.py --environments $(BENCH) --engines $(ENGINES) \
 	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
 
-check: $(VENV)/.tests ## lint, format, types, layers
+check: $(VENV)/.tests ## check lint, format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.tests ## put the code into its format
+format: $(VENV)/.tests ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -512,12 +512,9 @@ def _unknown_type(name: str, registry: Registry, cfg: Any) -> str:
         except UnknownObject as error:
             parts.append(f' As an import path: {error}.')
     if registry is FUNCTIONS:
-        parts.append(f' A function of your own: write {_FUNCTION_NAMES}; a class: dict(type={name!r}).')
+        parts.append(f' For your own function, write {_FUNCTION_NAMES}; for a class, dict(type={name!r}).')
         return ''.join(parts)
-    parts.append(
-        ' A class of your own: import its module before, or let the config do so, '
-        "custom_imports=dict(imports=['your.module'])."
-    )
+    parts.append(" To use your own class, import its module: custom_imports=dict(imports=['your.module']).")
     return ''.join(parts)
 
 

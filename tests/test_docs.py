@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-from runnerkit.cli.main import COMMANDS
+from runnerkit.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -196,11 +196,47 @@ def test_make_help_lists_every_target():
 
 
 def test_wrong_flags_are_answered_as_the_page_shows(capsys):
-    from runnerkit.cli.main import main
-
     (block,) = (code for code in blocks(read('docs/terminal.md'), ('text',)) if code.startswith('$ '))
     lines = block.splitlines()
     for command, answer in zip(lines[::2], lines[1::2], strict=True):
         with pytest.raises(SystemExit):
             main(command.removeprefix('$ runnerkit ').split())
         assert capsys.readouterr().err.splitlines()[-1] == answer
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+#: The pages whose sentences follow the rules for words; the list grows.
+PLAIN_PAGES = ['README.md', 'docs/first_steps.md', 'docs/recipes.md', 'docs/glossary.md']
+UNWANTED = re.compile(
+    r"\b(?:(?:is|are) told|nobody|of one's own|stands|likewise|of yours|of your own|goes on where)\b", re.IGNORECASE
+)
+
+
+def check_words(text):
+    """No phrase of `UNWANTED`, and no sentence of more than 40 words."""
+    for sentence in re.split(r'(?<=[.!?])\s+|\n\s*(?:\n|(?=- ))', text):
+        words = re.sub(r'\]\([^)]*\)', '', sentence).split()
+        assert len(words) <= 40, ' '.join(words)
+        assert not UNWANTED.search(sentence), ' '.join(words)
+
+
+@pytest.mark.parametrize('page', PLAIN_PAGES)
+def test_pages_are_in_plain_words(page):
+    text = BLOCK.sub('\n', read(page))
+    check_words(re.sub(r'^(?:\||#).*$', '\n', text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_helps_are_in_plain_words(command):
+    module, purpose = COMMANDS[command]
+    parser = import_module(module).parser()
+    for text in (purpose, parser.description, *(argument.help for argument in parser.arguments)):
+        check_words(text or '')
+
+
+def test_terms_are_explained_in_one_place_and_in_few_words():
+    terms = re.findall(r'^- \*\*([^*]+)\*\*: (.*)$', read('docs/glossary.md'), flags=re.MULTILINE)
+    assert len(terms) == len({term for term, _ in terms}) > 40
+    for term, meaning in terms:
+        assert all(len(sentence.split()) <= 25 for sentence in re.split(r'(?<=[.:])\s+', meaning)), term

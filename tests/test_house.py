@@ -212,8 +212,8 @@ for name, line in {WITHOUT_TORCH!r}.items():
 
 # What a config is refused for that a tool is given, and what the tool says.
 REFUSED = {
-    'missing.py': ('', 'there is no config file'),
-    'circle.py': ("_base_ = 'circle.py'\n", '_base_ leads in a circle'),
+    'missing.py': ('', 'no such config file'),
+    'circle.py': ("_base_ = 'circle.py'\n", '_base_ is circular'),
     'broken.py': ('model = dict(\n', 'syntax error'),
     'broken.yaml': ('model: [\n', 'while parsing'),
 }

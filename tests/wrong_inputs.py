@@ -241,15 +241,15 @@ CONFIGS = (
     Wrong('evalution = dict(interval=2)', "evalution … 'evaluation'", 0),
     Wrong('epochs = 3', 'epochs … Write runner.max_epochs', 0),
     Wrong('batch_size = 3', 'batch_size … Write data.samples_per_gpu', 0),
-    Wrong('unused = 3', 'unused … neither a run nor a file of this config reads it', 0),
-    Wrong('default_hooks = dict()\nenv_cfg = dict()', 'default_hooks … nobody reads the keys of MMEngine', 0),
-    Wrong('flow = dict(startp=None)', "flow.startp … nobody reads it … Did you mean 'startup'?", 2),
+    Wrong('unused = 3', 'unused … unused: neither a run nor a file of this config reads it', 0),
+    Wrong('default_hooks = dict()\nenv_cfg = dict()', 'default_hooks … runnerkit ignores the keys of MMEngine', 0),
+    Wrong('flow = dict(startp=None)', "flow.startp … unknown key of flow … Did you mean 'startup'?", 2),
     Wrong('flow = dict(runner=None)', 'flow.runner is None, but a run cannot do without it', 1),
-    Wrong("flow = dict(startup='Startp')", "flow.startup: there is no stage 'Startp'; did you mean 'Startup'?", 1),
+    Wrong("flow = dict(startup='Startp')", "flow.startup: unknown stage 'Startp'; did you mean 'Startup'?", 1),
     Wrong("flow = dict(startup='nowhere.py')", "flow.startup: there is no file 'nowhere.py", 1),
     Wrong("flow = dict(startup='support.Tiny')", "Tiny … cannot be the stage 'startup': it must be a subclass", 1),
     Wrong('flow = 3', 'flow must be a dict such as … but got 3', 1),
-    Wrong('total_epochs = 12', 'total_epochs … is ignored, because runner says how long the run is', 0),
+    Wrong('total_epochs = 12', 'total_epochs … is ignored, because runner sets the length of the run', 0),
     # --- model
     Wrong('model = 3', 'model … must be a dict with a type, or a torch.nn.Module, but got 3', 1),
     Wrong('model = None', "the config wrong.py has no 'model' … a run needs model, data, optimizer, runner", 1),
@@ -258,8 +258,8 @@ CONFIGS = (
     Wrong("model = dict(lss=dict(type='MSELoss'))", "Supervised … 'lss' … 'loss'", 1),
     Wrong("model = dict(loss=dict(type='MSELos'))", "Supervised: MSELos is not in the loss registry … 'MSELoss'", 1),
     Wrong("model = dict(loss=dict(type='MSELoss', reducton='sum'))", "MSELoss … 'reducton' … 'reduction'", 1),
-    Wrong('model = dict(loss=3)', 'Supervised: loss=3 is neither a config nor something to call', 1),
-    Wrong('model = dict(loss=None)', 'Supervised: loss=None is neither a config nor something to call', 1),
+    Wrong('model = dict(loss=3)', 'Supervised: loss=3 is neither a config nor callable', 1),
+    Wrong('model = dict(loss=None)', 'Supervised: loss=None is neither a config nor callable', 1),
     Wrong(
         "model = dict(loss='MSELoss')",
         "Supervised: loss: MSELoss is not in the function registry … dict(type='MSELoss')",
@@ -280,7 +280,8 @@ CONFIGS = (
     ),
     Wrong(
         "model = dict(model=[dict(type='Linear', in_features=5, out_features=1)])",
-        '(4x4 and 5x1) … model.0 (Linear), input (4, 4) float32: in_features=5 must be 4 … good.py:5',
+        '(4x4 and 5x1) … model.0 (Linear), input (4, 4) float32: '
+        'got 4 features, expects 5: set in_features=4 … good.py:5',
         1,
     ),
     Wrong(
@@ -411,10 +412,10 @@ CONFIGS = (
         'data = dict(val_dataloader=dict(samples_per_gpus=3))',
         "data.val_dataloader.samples_per_gpus … 'samples_per_gpu'",
     ),
-    Wrong('data = dict(samples_per_gpu=4, batch_size=4)', 'data.batch_size … it says the same as data.samples_per_gpu'),
+    Wrong('data = dict(samples_per_gpu=4, batch_size=4)', 'data.batch_size … duplicates data.samples_per_gpu'),
     Wrong(
         'data = dict(train_dataloader=dict(num_workers=1, workers_per_gpu=0))',
-        'data.train_dataloader.num_workers … it says the same as data.train_dataloader.workers_per_gpu',
+        'data.train_dataloader.num_workers … duplicates data.train_dataloader.workers_per_gpu',
     ),
     Wrong("data = dict(samples_per_gpu='4')", "data.samples_per_gpu … Write 4 in place of '4'", 1),
     Wrong('data = dict(samples_per_gpu=0)', 'data.samples_per_gpu … must be a whole number of at least 1', 1),
@@ -545,7 +546,8 @@ CONFIGS = (
     ),
     Wrong(
         "data = dict(train=dict(_delete_=True, type='wrong_inputs.Wide'))",
-        '(4x5 and 4x8) … model.0 (Linear), input (4, 5) float32: in_features=4 must be 5 … <nowhere>',
+        '(4x5 and 4x8) … model.0 (Linear), input (4, 5) float32: '
+        'got 5 features, expects 4: set in_features=5 … <nowhere>',
         1,
     ),
     Wrong(
@@ -594,7 +596,7 @@ CONFIGS = (
     Wrong(
         "model = dict(_delete_=True, type='wrong_inputs.TwoLosses')\nevaluation = None\n"
         "optimizer = dict(_delete_=True, body=dict(type='SGD', lr=0.1), head=dict(type='SGD', lr=0.1))",
-        "there is no optimizer 'haed'; there are ['body', 'head']; did you mean 'head' … <nowhere>",
+        "unknown optimizer 'haed'; available: ['body', 'head']; did you mean 'head' … <nowhere>",
         1,
     ),
     Wrong(
@@ -611,7 +613,7 @@ CONFIGS = (
         "the pattern 'modle.0.*' matches no parameter of Supervised; did you mean 'model.0.*'",
         1,
     ),
-    Wrong('optimizer = dict(params=3)', 'optimizer.params … must be a list of texts, but got 3', 1),
+    Wrong('optimizer = dict(params=3)', 'optimizer.params … must be a list of strings, but got 3', 1),
     Wrong("optimizer = dict(params=['model.0.*'])", '2 trainable parameters are in no optimizer and never change', 0),
     Wrong(
         "optimizer = dict(_delete_=True, a=dict(type='SGD', lr=0.1, params='*weight'), "
@@ -739,7 +741,7 @@ CONFIGS = (
     ),
     Wrong(
         'optimizer_config = dict(cumulative_iters=100)',
-        'optimizer_config.cumulative_iters … 100 losses make one update, but the run has 15 iterations',
+        'optimizer_config.cumulative_iters … 100 batches make one update, but the run has 15 iterations',
         0,
     ),
     Wrong("optimizer_config = dict(amp='fp8')", "optimizer_config.amp … must be 'bf16' or 'fp16', but got 'fp8'", 1),
@@ -827,7 +829,7 @@ CONFIGS = (
     ),
     Wrong(
         'lr_config = dict(warmup_iters=3)',
-        'lr_config.warmup … there is no warm-up, although its length or ratio is given … good.py:17',
+        'lr_config.warmup … no warm-up takes place: its length or ratio is given, but not warmup … good.py:17',
         0,
     ),
     Wrong("lr_config = dict(by_epoch='True')", "lr_config.by_epoch … Write True in place of 'True'", 1),
@@ -849,7 +851,7 @@ CONFIGS = (
     ),
     Wrong(
         "lr_config = dict(_delete_=True, policy='CosineAnnealing', min_lr=0, gamma=0.1)",
-        'lr_config.gamma … nobody reads it',
+        'lr_config.gamma … unknown key of',
     ),
     Wrong("lr_config = dict(_delete_=True, policy='poly', pwer=0.9)", "lr_config.pwer … 'power'"),
     Wrong("lr_config = dict(_delete_=True, policy='exp')", "ExpLrUpdaterHook … 'gamma'", 1),
@@ -857,7 +859,7 @@ CONFIGS = (
         "lr_config = dict(_delete_=True, policy='exp', gamma='x')", "lr_config.gamma … must be a number, but got 'x'", 1
     ),
     Wrong("lr_config = dict(_delete_=True, policy='inv', gama=0.1)", "lr_config.gama … 'gamma'"),
-    Wrong("lr_config = dict(_delete_=True, policy='fixed', step=3)", 'lr_config.step … nobody reads it'),
+    Wrong("lr_config = dict(_delete_=True, policy='fixed', step=3)", 'lr_config.step … unknown key of'),
     Wrong(
         "lr_config = dict(_delete_=True, policy='CosineRestart', periods=[1], min_lr=0)",
         'lr_config.periods … the periods add up to 1, but the run has 3 epochs',
@@ -969,13 +971,13 @@ CONFIGS = (
     Wrong('runner = dict(max_epochs=3.5)', 'runner.max_epochs … must be a whole number of at least 0', 1),
     Wrong('runner = dict(max_epochs=-1)', 'runner.max_epochs … must be a whole number of at least 0', 1),
     Wrong('runner = dict(max_epochs=0)', 'runner.max_epochs … is 0: nothing is trained', 0),
-    Wrong('runner = dict(max_epochs=None)', 'runner … does not say how long the run is', 1),
+    Wrong('runner = dict(max_epochs=None)', 'runner … does not set the length of the run', 1),
     Wrong(
-        'runner = dict(max_iters=100)', 'runner.max_iters … max_epochs and max_iters both say how long the run is', 1
+        'runner = dict(max_iters=100)', 'runner.max_iters … max_epochs and max_iters both set the length of the run', 1
     ),
     Wrong("runner = dict(type='EpochRunner')", "EpochRunner is not in the runner registry … 'EpochBasedRunner'", 1),
     Wrong('runner = dict(_delete_=True, max_epochs=3)', 'must contain the key "type"', 1),
-    Wrong("runner = dict(_delete_=True, type='EpochBasedRunner')", 'runner … does not say how long the run is', 1),
+    Wrong("runner = dict(_delete_=True, type='EpochBasedRunner')", 'runner … does not set the length of the run', 1),
     Wrong(
         "runner = dict(_delete_=True, type='IterBasedRunner', max_iters='10')",
         "runner.max_iters … Write 10 in place of '10'",
@@ -1002,7 +1004,7 @@ CONFIGS = (
     Wrong(
         "workflow = [('train', 1), ('val_hard', 1)]", 'workflow … data.val_hard, which is missing … train, val, test', 1
     ),
-    Wrong("workflow = [('val', 1)]", "workflow … [('val', 1)] never trains, and so never ends", 1),
+    Wrong("workflow = [('val', 1)]", "workflow … [('val', 1)] never trains, so the run never ends", 1),
     Wrong("workflow = [(1, 'train')]", 'workflow … mode in workflow must be a str', 1),
     Wrong("workflow = ('train', 1)", 'workflow … workflow must be a list of', 1),
     Wrong(
@@ -1017,7 +1019,7 @@ CONFIGS = (
         1,
     ),
     Wrong("workflow = [('train_step', 1)]", 'workflow … runner has no method named "train_step" to run an epoch', 1),
-    Wrong("workflow = [('test', 1)]", 'workflow … never trains, and so never ends', 1),
+    Wrong("workflow = [('test', 1)]", 'workflow … never trains, so the run never ends', 1),
     # --- checkpoint_config
     Wrong('checkpoint_config = 3', 'checkpoint_config … must be a dict or a hook, but got 3', 1),
     Wrong('checkpoint_config = dict(intervall=1)', "checkpoint_config.intervall … 'interval'"),
@@ -1106,7 +1108,7 @@ CONFIGS = (
     Wrong('evaluation = dict(start=-1)', 'evaluation.start … must be a whole number of at least 0', 1),
     Wrong(
         "evaluation = dict(save_best='eror')",
-        "evaluation.save_best … 'eror' is no score: Supervised has error and the loss",
+        "evaluation.save_best … unknown score 'eror'; available: error, loss; did you mean 'error'?",
         1,
     ),
     Wrong('evaluation = dict(save_best=True)', 'evaluation.save_best … must be a text, but got True', 1),
@@ -1115,11 +1117,11 @@ CONFIGS = (
     Wrong("evaluation = dict(by_epoch='no')", "evaluation.by_epoch … Write False in place of 'no'", 1),
     Wrong("evaluation = dict(metric='error')", "evaluation: EvalHook got an unexpected argument 'metric'", 1),
     Wrong("evaluation = dict(type='EvalHok')", "evaluation: EvalHook got an unexpected argument 'type', and Noisy", 1),
-    Wrong('evaluation = dict(greater_keys=3)', 'evaluation.greater_keys … must be a list of texts, but got 3', 1),
+    Wrong('evaluation = dict(greater_keys=3)', 'evaluation.greater_keys … must be a list of strings, but got 3', 1),
     Wrong('evaluation = dict(out_dir=3)', 'evaluation.out_dir … must be a path, but got 3', 1),
     Wrong(
         "evaluation = dict(by_epoch=True)\nrunner = dict(_delete_=True, type='IterBasedRunner', max_iters=10)",
-        'evaluation.by_epoch … counts epochs, which an iteration runner does not announce',
+        'evaluation.by_epoch … counts epochs, but an iteration runner has none',
         0,
     ),
     # --- log_config
@@ -1232,12 +1234,12 @@ CONFIGS = (
     ),
     Wrong(
         "custom_hooks = [dict(type='wrong_inputs.Misspelt')]",
-        'Misspelt.after_train_itr would never be called: there is no such',
+        'Misspelt.after_train_itr would never be called: a run has no such point',
         1,
     ),
     Wrong(
         "custom_hooks = [dict(type='wrong_inputs.Lightning')]",
-        'custom_hooks[0] … Lightning.on_train_epoch_end is never called by the runner',
+        'custom_hooks[0] … the runner never calls Lightning.on_train_epoch_end',
         0,
     ),
     Wrong("custom_hooks = [dict(type='wrong_inputs.Deaf')]", 'custom_hooks[0] … Deaf is never called', 0),
@@ -1258,12 +1260,12 @@ CONFIGS = (
     ),
     Wrong(
         "custom_hooks = [dict(type='IterTimerHook'), dict(type='IterTimerHook')]",
-        'custom_hooks[0] … there are two of IterTimerHook',
+        'custom_hooks[0] … two IterTimerHooks are registered',
         0,
     ),
     Wrong(
         "custom_hooks = [dict(type='OptimizerHook')]",
-        'custom_hooks[0] … OptimizerHook updates nothing: OptimizerHook is called before',
+        'custom_hooks[0] … OptimizerHook updates nothing: OptimizerHook runs before',
         0,
     ),
     Wrong(
@@ -1304,16 +1306,18 @@ CONFIGS = (
     # --- model_wrapper
     Wrong("model_wrapper = 'FSDP2'", "model_wrapper … must be a dict, but got 'FSDP2'", 1),
     Wrong(
-        "model_wrapper = dict(type='FSDP')", "model_wrapper.type … no model wrapper 'FSDP' … Did you mean 'FSDP2'?", 1
+        "model_wrapper = dict(type='FSDP')",
+        "model_wrapper.type … unknown model wrapper 'FSDP' … Did you mean 'FSDP2'?",
+        1,
     ),
     Wrong("model_wrapper = dict(type='XXXXXXXXXXX')", "model_wrapper.type … Write 'DDP' or 'FSDP2', or register", 1),
     Wrong(
         "model_wrapper = dict(type='DDP', find_unused_parameter=True)",
-        "model_wrapper.find_unused_parameter … (DDP) has no such key … Did you mean 'find_unused_parameters'?",
+        "model_wrapper.find_unused_parameter … unknown key of DDP … Did you mean 'find_unused_parameters'?",
     ),
     Wrong(
         "model_wrapper = dict(type='FSDP2', module_class=['Linear'])",
-        "model_wrapper.module_class … model_wrapper (FSDP2) has no such key … Did you mean 'module_classes'?",
+        "model_wrapper.module_class … unknown key of FSDP2 … Did you mean 'module_classes'?",
     ),
     Wrong("model_wrapper = dict(static_graph='yes')", "model_wrapper.static_graph … Write True in place of 'yes'", 1),
     Wrong(
@@ -1348,7 +1352,7 @@ CONFIGS = (
     ),
     Wrong(
         "model_wrapper = dict(type='FSDP2', module_classes=['Linear'], min_num_params=10)",
-        'model_wrapper.min_num_params … both say what is sharded … Keep one of them',
+        'model_wrapper.min_num_params … both select what is sharded … Keep one of them',
         1,
     ),
     Wrong(
@@ -1363,7 +1367,7 @@ CONFIGS = (
     ),
     Wrong(
         "model_wrapper = dict(type='FSDP2')\nchannels_last = True",
-        'channels_last … FSDP2 needs weights in the ordinary memory format … wrong.py:3',
+        'channels_last … FSDP2 does not support channels_last weights … wrong.py:3',
         1,
     ),
     Wrong(
@@ -1378,7 +1382,7 @@ CONFIGS = (
     ),
     Wrong("broadcast_buffers = 'no'", "broadcast_buffers … Write False in place of 'no'", 1),
     Wrong("sync_batchnorm = 'torch'", "sync_batchnorm … must be True or False, but got 'torch'", 1),
-    Wrong("sync_bn = 'torch'", 'sync_bn … neither a run nor a file of this config reads it', 0),
+    Wrong("sync_bn = 'torch'", 'sync_bn … unused: neither a run nor a file of this config reads it', 0),
     # --- amp, fp16, compile
     Wrong('fp16 = 3', "fp16 … fp16 must be a dict such as fp16=dict(loss_scale='dynamic')", 1),
     Wrong('fp16 = dict(loss_scal=2)', "fp16.loss_scal … 'loss_scale'"),
@@ -1388,7 +1392,7 @@ CONFIGS = (
     Wrong('compile = 3', 'compile … compile must be True, False or a dict such as', 1),
     Wrong("compile = dict(mod='x')", "compile … compile has no key 'mod'", 1),
     Wrong("compile = dict(mode='x')", 'compile: torch refuses these settings: Unrecognized mode=x,', 1),
-    Wrong("amp = 'bf16'\nfp16 = dict()", 'fp16 … amp and fp16 ask for different number formats … wrong.py:3', 1),
+    Wrong("amp = 'bf16'\nfp16 = dict()", 'fp16 … amp and fp16 ask for different precisions … wrong.py:3', 1),
     # --- auto_scale_lr
     Wrong('auto_scale_lr = 3', 'auto_scale_lr … must be a dict, but got 3', 1),
     Wrong('auto_scale_lr = dict(enabel=True)', "auto_scale_lr.enabel … 'enable'"),
@@ -1418,7 +1422,7 @@ CONFIGS = (
     # --- timer_config, profiler_config
     Wrong('timer_config = 3', 'timer_config … must be a dict or a hook, but got 3', 1),
     Wrong("timer_config = dict(type='IterTimerHok')", "IterTimerHok is not in the hook registry … 'IterTimerHook'", 1),
-    Wrong('timer_config = dict(interval=1)', 'timer_config.interval … nobody reads it'),
+    Wrong('timer_config = dict(interval=1)', 'timer_config.interval … unknown key'),
     Wrong('profiler_config = 3', 'profiler_config … must be a dict or a hook, but got 3', 1),
     Wrong('profiler_config = dict(byepoch=True)', "profiler_config.byepoch … 'by_epoch'"),
     Wrong(
@@ -1428,16 +1432,16 @@ CONFIGS = (
     ),
     Wrong('profiler_config = dict(schedule=dict(wiat=1))', "profiler_config.schedule.wiat … 'wait'"),
     # --- paths, seed, switches
-    Wrong("load_from = 'missing.pth'", 'load_from: there is no checkpoint missing.pth', 1),
+    Wrong("load_from = 'missing.pth'", 'load_from: no checkpoint missing.pth', 1),
     Wrong('load_from = 3', 'load_from … must be a path, but got 3', 1),
-    Wrong("load_from = 'good.py'", 'load_from: good.py is no checkpoint: it begins with', 1),
-    Wrong("load_from = 'nofolder/'", 'load_from: there is no checkpoint nofolder/', 1),
+    Wrong("load_from = 'good.py'", 'load_from: good.py is not a checkpoint: it begins with', 1),
+    Wrong("load_from = 'nofolder/'", 'load_from: no checkpoint nofolder/', 1),
     Wrong("load_from = 'htp://x.y/z.pth'", 'load_from: Protocol not known: htp', 1),
-    Wrong("resume_from = 'missing.pth'", 'resume_from: there is no checkpoint missing.pth', 1),
+    Wrong("resume_from = 'missing.pth'", 'resume_from: no checkpoint missing.pth', 1),
     Wrong('resume_from = 3', 'resume_from … must be a path, but got 3', 1),
     Wrong(
         "load_from = 'a.pth'\nresume_from = 'b.pth'",
-        'resume_from: there is no checkpoint b.pth … wrong.py:3',
+        'resume_from: no checkpoint b.pth … wrong.py:3',
         1,
     ),
     Wrong('work_dir = 3', 'work_dir … must be a path, but got 3', 1),
@@ -1555,11 +1559,11 @@ data = dict(val=dict(_delete_=True, clean=noisy, noisy=noisy))
 #: Command lines. What they start from lies in `FILES`, or is made by the test: good.pth, its broken copies, other.pth.
 COMMANDS = (
     # --- commands
-    Wrong('', 'a command is needed'),
+    Wrong('', 'a command is missing'),
     Wrong('trian good.py', "'trian' … 'train'"),
-    Wrong('fit good.py', "'fit' … write runnerkit train"),
-    Wrong('validate good.py', "'validate' … write runnerkit test"),
-    Wrong('good.py', 'write runnerkit train good.py'),
+    Wrong('fit good.py', "'fit' … use runnerkit train"),
+    Wrong('validate good.py', "'validate' … use runnerkit test"),
+    Wrong('good.py', 'use runnerkit train good.py'),
     Wrong('--seed 3', 'flags follow a command'),
     # --- flags of train
     Wrong('train', 'config'),
@@ -1581,7 +1585,7 @@ COMMANDS = (
     Wrong('train good.py --trainer.val_check_interval 9', 'evaluation.by_epoch=False evaluation.interval=9'),
     Wrong('train good.py --trainer.callbacks+=EarlyStopping', '--trainer.callbacks+ … custom_hooks'),
     Wrong('train good.py --trainer.logger.save_dir logs', '--trainer.logger.save_dir … log_config.hooks'),
-    Wrong('train good.py --trainer.limit_train_batchs 3', 'no flag --trainer.limit_train_batchs'),
+    Wrong('train good.py --trainer.limit_train_batchs 3', 'unknown flag --trainer.limit_train_batchs'),
     Wrong('train good.py --ckpt_path last', '--ckpt_path … --auto-resume'),
     Wrong('test good.py --ckpt_path good.pth', '--ckpt_path … second argument … runnerkit test CONFIG CHECKPOINT'),
     Wrong('predict folder test --ckpt_path good.pth', '--ckpt_path … --checkpoint good.pth'),
@@ -1594,7 +1598,7 @@ COMMANDS = (
     Wrong('train good.py --launcher pytorch', 'RANK … torchrun … --launcher none', 1),
     Wrong('train good.py --gpu-id x', "--gpu-id … 'x'"),
     Wrong('train good.py --local-rank x', "--local-rank … 'x'"),
-    Wrong('train good.py --device gpu', "'gpu' … give cpu, cuda", 1),
+    Wrong('train good.py --device gpu', "'gpu' … use --device cpu, cuda", 1),
     Wrong('train good.py --if-used keep', "--if-used … 'keep' … 'aside'"),
     Wrong('train good.py --auto-resume --if-used aside', '--auto-resume … --if-used aside … contradict'),
     Wrong('train good.py --auto-scale-lr --dry-run', '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…)', 1),
@@ -1615,14 +1619,14 @@ COMMANDS = (
     # --- ctl
     Wrong('ctl', 'work_dir, COMMAND'),
     Wrong('ctl trained', 'COMMAND'),
-    Wrong('ctl trained sing', "no command 'sing' … status, pause"),
-    Wrong('ctl trained paus', "no command 'paus' … did you mean 'pause'?"),
+    Wrong('ctl trained sing', "unknown command 'sing' … status, pause"),
+    Wrong('ctl trained paus', "unknown command 'paus' … did you mean 'pause'?"),
     Wrong('ctl trained lr', "lr takes a number of at least 0, or 'schedule', but got none"),
     Wrong('ctl trained lr fast', "lr takes a number … 'fast'"),
     Wrong('ctl trained save now', "save takes no value, but got 'now'"),
     Wrong('ctl trained status --timeout soon', "--timeout … 'soon'"),
     Wrong('ctl trained status', "no run can be controlled in trained … custom_hooks=[dict(type='ControlHook')]", 1),
-    Wrong('ctl nowhere status', 'there is no folder nowhere', 1),
+    Wrong('ctl nowhere status', 'no such folder: nowhere', 1),
     # --- flags of the others
     Wrong('test', 'required: config'),
     Wrong('test good.py', 'no checkpoint … work_dirs/good', 1),
@@ -1693,7 +1697,7 @@ COMMANDS = (
     Wrong('convert good.pth x.onnx', 'x.onnx … name.pth … name.safetensors … runnerkit export'),
     Wrong('convert good.pth folder', 'folder … name.pth … a folder of a file … name.safetensors'),
     Wrong('convert good.pth other.pth', 'OUT other.pth exists'),
-    Wrong('convert good.pth nowhere/x.pth', 'OUT nowhere/x.pth … there is no folder nowhere'),
+    Wrong('convert good.pth nowhere/x.pth', 'OUT nowhere/x.pth … no such folder: nowhere'),
     Wrong('convert goood.pth x.pth', "goood.pth … 'good.pth'", 1),
     Wrong('convert truncated.pth x.pth', 'truncated.pth is damaged: its end is missing', 1),
     Wrong('convert list.pth x.pth', 'list.pth holds no weights', 1),
@@ -1725,12 +1729,12 @@ COMMANDS = (
     Wrong('train broken.yaml', 'broken.yaml:2 … no YAML', 1),
     Wrong('train tabs.yaml', 'tabs.yaml:2 … no YAML', 1),
     Wrong('train text.yaml', 'text.yaml must hold a dict', 1),
-    Wrong('train twice.yaml', "twice.yaml … 'seed' in line 3 is there twice", 1),
-    Wrong('train twice.json', "twice.json … 'seed' is there twice", 1),
+    Wrong('train twice.yaml', "twice.yaml … duplicate key 'seed' in line 3", 1),
+    Wrong('train twice.json', "twice.json … duplicate key 'seed'", 1),
     Wrong('train number.yaml', 'optimizer.lr (number.yaml:4) … Write lr: 1.0e-3', 1),
     Wrong('train quoted.yaml', "log_config.interval (quoted.yaml:3) … '10'", 1),
     Wrong('train unread.yaml', "runner.max_epoch (unread.yaml:3) … 'max_epochs'"),
-    Wrong('train broken.json', 'broken.json:2 … no JSON', 1),
+    Wrong('train broken.json', 'broken.json:2 … invalid JSON', 1),
     Wrong('train list.json', 'list.json must hold a dict', 1),
     Wrong('train quoted.json', "optimizer.lr (quoted.json:2) … '0.1'", 1),
     # --- checkpoints
@@ -1739,7 +1743,7 @@ COMMANDS = (
     Wrong('train good.py --load-from checkpoints', 'no checkpoint in checkpoints', 1),
     Wrong('train good.py --load-from empty.pth', 'empty.pth is damaged: it is empty', 1),
     Wrong('train good.py --load-from text.pth', 'text.pth is damaged … not a file of torch.save', 1),
-    Wrong('train good.py --load-from good.py', 'good.py is no checkpoint: it begins with', 1),
+    Wrong('train good.py --load-from good.py', 'good.py is not a checkpoint: it begins with', 1),
     Wrong('train good.py --load-from truncated.pth', 'truncated.pth is damaged: its end is missing', 1),
     Wrong('train good.py --load-from flipped.pth', 'flipped.pth is damaged: the checksum', 1),
     Wrong('train good.py --load-from other.pth', 'other.pth is a checkpoint of another model … Supervised', 1),

@@ -114,9 +114,11 @@ def main() -> None:
     """Train, and print the accuracy on the test set."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('config', help='a config file, such as configs/mnist/lenet.py')
-    parser.add_argument('--epochs', type=int, help="instead of the config's runner.max_epochs")
-    parser.add_argument('--seed', type=int, help="instead of the config's seed")
-    parser.add_argument('--cfg-options', nargs='+', action=DictAction, help='changes, such as optimizer.lr=0.1')
+    parser.add_argument('--epochs', type=int, help='replaces runner.max_epochs of the config')
+    parser.add_argument('--seed', type=int, help='replaces the seed of the config')
+    parser.add_argument(
+        '--cfg-options', nargs='+', action=DictAction, help='change settings of the config, e.g. optimizer.lr=0.1'
+    )
     args = parser.parse_args()
     cfg = Config.fromfile(args.config)
     cfg.merge_from_dict(args.cfg_options or {})

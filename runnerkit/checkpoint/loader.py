@@ -58,10 +58,10 @@ def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) 
         no_opcode = 'Unsupported operand' in str(error)
     if not pickles_are_trusted():
         if no_opcode and not isinstance(path, io.IOBase) and not _start_of(path).startswith(_STARTS):
-            raise ValueError(f'{name} is no checkpoint: it begins with {_start_of(path)!r}, as no file of torch does')
+            raise ValueError(f'{name} is not a checkpoint: it begins with {_start_of(path)!r}, unlike files of torch')
         raise ValueError(
             f'{name} holds objects{what} that could run code when loaded, so it was not loaded. Checkpoints of '
-            f'runnerkit hold tensors and plain values only. {HOW_TO_TRUST}'
+            f'runnerkit hold only tensors and plain values. {HOW_TO_TRUST}'
         )
     logger.warning('%s holds objects%s that can run code; it is loaded because pickles are trusted', name, what)
     if hasattr(path, 'seek'):
@@ -206,10 +206,7 @@ def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str
 def _local_file(filename: str) -> Path:
     path = Path(local_path(filename)).expanduser()
     if path.is_file() and is_checkpoint_folder(path.parent):
-        raise FileNotFoundError(
-            f'there is no checkpoint {filename}: it is a part of the sharded checkpoint {path.parent}, which is the '
-            'folder: give that'
-        )
+        raise FileNotFoundError(f'{filename} is a part of a sharded checkpoint: give its folder, {path.parent}')
     if path.is_file() or is_checkpoint_folder(path):
         return path
     if path.is_dir():
@@ -220,7 +217,7 @@ def _local_file(filename: str) -> Path:
         held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')
         why = f'{path.absolute()} cannot be found' + (f'; {hint}' if hint else '')
-    raise FileNotFoundError(f'there is no checkpoint {filename}: {why}')
+    raise FileNotFoundError(f'no checkpoint {filename}: {why}')
 
 
 def load_from_url(filename: str, map_location: Any = None) -> Any:

@@ -147,5 +147,5 @@ def _process_mmcls_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _looked_up(name: str, table: Mapping[str, str], filename: str) -> str:
     if name not in table:
-        raise KeyError(f'there is no checkpoint {filename}{suggestion(name, table)}')
+        raise KeyError(f'no checkpoint {filename}{suggestion(name, table)}')
     return table[name]

@@ -102,7 +102,7 @@ def load_checkpoint(
         fit = _load(model, renamed(state, lambda name: f'model.{name}'))
     if fit.nothing_fits and not strict:
         raise ValueError(
-            f'{path} is a checkpoint of another model: not one of its weights ({shortened(list(state), 3)}) fits '
+            f'{path} is a checkpoint of another model: none of its weights ({shortened(list(state), 3)}) fits '
             f'{type(unwrap(model)).__name__} ({shortened(fit.own, 3)})'
         )
     _tell(fit, strict, logger, f'{fit.summary} of {printable(path)}')

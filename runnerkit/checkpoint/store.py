@@ -459,7 +459,7 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
         held = sorted(other.name for other in Path(folder).glob('*.pth'))
         hint = f'; it holds {shortened(held)}: name one of them' if held else ''
         lacks = f'neither best_*.pth nor {LATEST}' if best else f'no {LATEST}'
-        raise FileNotFoundError(f'there is no checkpoint in {path} ({lacks}){hint}')
+        raise FileNotFoundError(f'no checkpoint in {path} ({lacks}){hint}')
     return _linked(found)
 
 

@@ -19,14 +19,14 @@ from runnerkit.utils.logging import print_out
 
 def parser(prog: str = 'runnerkit batch') -> Parser:
     """The command line."""
-    parse = Parser(prog=prog, description='Rebuild one batch of a training.')
-    parse.add_argument('config', help='the config in the work dir of the training, which contains the seed')
-    parse.add_argument('--epoch', type=count, required=True, help='as the log counts them, from 1')
+    parse = Parser(prog=prog, description='Rebuild one training batch and look for NaN and infinite values.')
+    parse.add_argument('config', help='the config in the work dir of the run, which contains the seed')
+    parse.add_argument('--epoch', type=count, required=True, help='the number of the epoch in the log, from 1')
     parse.add_argument('--batch', type=count, required=True, help='the number of the batch in that epoch, from 1')
-    parse.add_argument('--split', default='train', help="which section of the config's data (default: train)")
-    parse.add_argument('--rank', type=int, default=0, help='whose batch, in a distributed training')
-    parse.add_argument('--world-size', type=count, default=1, help='how many processes there were')
-    parse.add_argument('--seed', type=seed, help="the training's seed (default: the config's)")
+    parse.add_argument('--split', default='train', help='the split: a section of data in the config (default: train)')
+    parse.add_argument('--rank', type=int, default=0, help='the rank whose batch to rebuild (default: 0)')
+    parse.add_argument('--world-size', type=count, default=1, help='the number of processes of the run (default: 1)')
+    parse.add_argument('--seed', type=seed, help="the seed of the run (default: the config's)")
     parse.add_argument('--out', metavar='FILE.pth', help='write the batch to this file (torch.save)')
     add_shared(parse, '--cfg-options')
     return parse
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.seed is not None:
         cfg.seed = args.seed
     if cfg.get('seed') is None:
-        raise UsageError(f'{args.config} has no seed: give --seed, the seed in the log of the training')
+        raise UsageError(f'{args.config} has no seed: give --seed, the seed in the log of the run')
     import torch
 
     indices, batch = rebuild(cfg, args)

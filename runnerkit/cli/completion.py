@@ -21,10 +21,9 @@ def parser(prog: str = 'runnerkit completion') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Print a completion script. Once for all shells to come: '
-        'bash: runnerkit completion bash > ~/.local/share/bash-completion/completions/runnerkit; '
-        'zsh: runnerkit completion zsh > FOLDER/_runnerkit, for a FOLDER in your $fpath; '
-        'fish: runnerkit completion fish > ~/.config/fish/completions/runnerkit.fish. '
+        description='Print a completion script. To install it: runnerkit completion bash > '
+        '~/.local/share/bash-completion/completions/runnerkit; runnerkit completion zsh > FOLDER/_runnerkit '
+        '(a FOLDER in your $fpath); runnerkit completion fish > ~/.config/fish/completions/runnerkit.fish. '
         'For this shell only: source <(runnerkit completion bash).',
     )
     parse.add_argument('shell', choices=SHELLS)

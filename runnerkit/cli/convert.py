@@ -25,16 +25,18 @@ def parser(prog: str = 'runnerkit convert') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Make one file of a sharded checkpoint, and a sharded checkpoint of a file. Nothing is executed; '
-        'the whole checkpoint is in memory meanwhile.',
+        description='Convert a sharded checkpoint to one file, or a file to a sharded checkpoint. Nothing is executed; '
+        'the whole checkpoint must fit in memory.',
     )
     parse.add_argument('source', metavar='IN', help='a checkpoint (a folder or a file), or a work dir')
     parse.add_argument(
         'out',
         metavar='OUT',
-        help='name.pth: a file of a sharded checkpoint, a folder of a file; name.safetensors: the weights alone',
+        help='name.pth: a file from a sharded checkpoint, a folder from a file; name.safetensors: only the weights',
     )
-    parse.add_argument('--which', choices=['best', 'latest'], default='latest', help='which checkpoint of a work dir')
+    parse.add_argument(
+        '--which', choices=['best', 'latest'], default='latest', help='which checkpoint of a work dir (default: latest)'
+    )
     add_shared(parse, '--trust-pickles')
     return parse
 
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit convert') -> 
             f'{os.path.basename(args.out)}'
         )
     if not os.path.isdir(folder):
-        raise UsageError(f'OUT {args.out}: there is no folder {folder}')
+        raise UsageError(f'OUT {args.out}: no such folder: {folder}')
     if os.path.lexists(args.out):
         raise UsageError(f'OUT {args.out} exists: delete it, or give another name')
     from runnerkit.checkpoint import trusted_pickles

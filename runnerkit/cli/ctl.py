@@ -28,18 +28,18 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
     parse = Parser(
         prog=prog,
         description='Control a run whose config has custom_hooks=[dict(type="ControlHook")], and print its answer as '
-        f'JSON. {"; ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
+        f'JSON. {". ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
     )
-    parse.add_argument('work_dir', help='of the run')
+    parse.add_argument('work_dir', help='the work dir of the run')
     parse.add_argument('command', metavar='COMMAND', help=', '.join(COMMANDS))
-    parse.add_argument('value', nargs='?', metavar='VALUE', help='of lr: a number, or schedule')
+    parse.add_argument('value', nargs='?', metavar='VALUE', help='for lr: a number, or schedule')
     parse.add_argument('--timeout', type=seconds, help='how many seconds to wait for the answer (default: no limit)')
     return parse
 
 
 @usage_checked
 def main(argv: Sequence[str] | None = None) -> int:
-    """Give the command; returns the exit code: 1 if nobody answers or the command failed."""
+    """Give the command; returns the exit code: 1 if no run answers or the command failed."""
     args = parser().parse_args(argv)
     try:
         check_command(args.command, args.value)

@@ -46,7 +46,7 @@ def check_writable(flag: str, path: str) -> None:
     """
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder):
-        raise UsageError(f'{flag} {path}: there is no folder {folder}')
+        raise UsageError(f'{flag} {path}: no such folder: {folder}')
     if os.path.isdir(path):
         raise UsageError(f'{flag} {path} is a folder: give a file in it')
     place = path if os.path.exists(path) else folder

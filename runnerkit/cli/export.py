@@ -53,10 +53,10 @@ def parser(prog: str = 'runnerkit export') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Write a trained model to a file, load that back, and compare its outputs with the model.',
+        description='Write a trained model to a file, load it back, and compare its outputs with those of the model.',
     )
     parse.add_argument(
-        'source', help='a work dir; a config, whose work dir has the model; or a checkpoint, which runs no code'
+        'source', help='a work dir; a config, whose work dir is used; or a checkpoint, which runs no code'
     )
     parse.add_argument(
         '--out', required=True, metavar='FILE', help='the file: .safetensors (weights), .pt2 (torch.export) or .onnx'
@@ -64,7 +64,9 @@ def parser(prog: str = 'runnerkit export') -> Parser:
     parse.add_argument(
         '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
     )
-    parse.add_argument('--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir')
+    parse.add_argument(
+        '--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir (default: best)'
+    )
     parse.add_argument(
         '--method', metavar='NAME', help='export this method of the network (default: forward_dummy or forward)'
     )
@@ -72,34 +74,34 @@ def parser(prog: str = 'runnerkit export') -> Parser:
         '--inputs',
         nargs='+',
         metavar='INPUT',
-        help='a split or files, whose first batch is the example (default: the first of test, val and train)',
+        help='a split or files; the first batch is the example input (default: the first of test, val, train)',
     )
     parse.add_argument(
         '--shape',
         nargs='+',
         type=sizes,
         metavar='SIZES',
-        help='the shape of a sample, as 1,28,28, for each input: random numbers are the example',
+        help='the shape of a sample of each input, such as 1,28,28; the example input is random',
     )
     parse.add_argument(
         '--dynamic',
         nargs='+',
         type=free_size,
         metavar='INPUT.DIM=NAME',
-        help='sizes that may be any beside the batch, as words.1=length; those of one NAME are equal',
+        help='further dynamic sizes besides the batch, such as words.1=length; sizes with the same NAME are equal',
     )
     parse.add_argument(
         '--tolerance',
         type=tolerance,
         default=1e-4,
         metavar='X',
-        help='how far outputs may differ, relative to the largest one (default: 1e-4)',
+        help='the allowed difference of outputs, relative to the largest one (default: 1e-4)',
     )
     parse.add_argument(
         '--trust',
         action='store_true',
-        help='execute the code of a work dir that you have not made here, and what the config in a checkpoint names '
-        '(default: refuse)',
+        help='execute code of a work dir that you did not make on this machine, and classes that the config in a '
+        'checkpoint names (default: refuse)',
     )
     add_shared(parse, '--cfg-options', '--trust-pickles')
     return parse
@@ -115,7 +117,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
             f'--out {args.out}: a model is exported as {", ".join(FORMATS)}{suggestion(extension, FORMATS)}'
         )
     if args.inputs and args.shape:
-        raise UsageError('--inputs and --shape both say what the example is: give one of them')
+        raise UsageError('--inputs and --shape both set the example input: give one of them')
     check_writable('--out', args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None

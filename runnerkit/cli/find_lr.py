@@ -34,14 +34,14 @@ def parser(prog: str = 'runnerkit find-lr') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Train for some iterations with a growing learning rate, and show the loss (the range test of '
-        'Smith, 2017). Nothing is kept but the picture.',
+        description='Train for some iterations with a growing learning rate and show the loss '
+        '(range test, Smith 2017). Only the picture is kept.',
     )
     add_shared(parse, 'config', '--cfg-options', '--device')
     parse.add_argument('--from', dest='low', type=rate, default=1e-6, help='the first learning rate (default: 1e-6)')
     parse.add_argument('--to', dest='high', type=rate, default=10.0, help='the last one (default: 10)')
     parse.add_argument('--iters', type=count, default=100, help='how many iterations (default: 100)')
-    parse.add_argument('--out', metavar='FILE.png', help='also draw the loss into this file')
+    parse.add_argument('--out', metavar='FILE.png', help='also plot the loss into this file')
     return parse
 
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f'--iters must be at least 3, but got {args.iters}')
     folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or 'picture.png')[1]
     if not os.path.isdir(folder):
-        raise UsageError(f'--out {args.out}: there is no folder {folder}')
+        raise UsageError(f'--out {args.out}: no such folder: {folder}')
     if ending.lower() not in PICTURES:
         raise UsageError(f'--out {args.out}: a picture ends in {", ".join(PICTURES)}')
     if args.out is not None and find_spec('matplotlib') is None:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stages = {'startup': None, 'runner': runner}
     context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()
     if 'range_test' not in context:
-        raise UsageError('the workflow does not train: there is no learning rate to look for')
+        raise UsageError('the workflow does not train, so there is no learning rate to find')
     print_out(str(context['range_test']))
     if args.out is not None:
         picture(context['range_test'], args.out)

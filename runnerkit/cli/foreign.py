@@ -11,7 +11,7 @@ _ITERS = '--cfg-options runner.max_epochs=None runner.max_iters=VALUE'
 _LR = '--cfg-options optimizer.lr=VALUE'
 _BATCH = '--cfg-options data.batch_size=VALUE'
 _WORKERS = '--cfg-options data.num_workers=VALUE'
-_PROCESSES = 'start as many processes, torchrun --nproc_per_node VALUE … --launcher pytorch'
+_PROCESSES = 'start that many processes: torchrun --nproc_per_node VALUE … --launcher pytorch'
 _CONFIG = 'the config is the first argument, without a flag'
 _RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
 _WEIGHTS = '--load-from CHECKPOINT for the weights only, or --resume-from CHECKPOINT to continue a run'
@@ -19,8 +19,8 @@ _CHECKPOINT = 'the checkpoint is the second argument, without a flag: runnerkit 
 _WORK_DIR = '--work-dir VALUE'
 _ACCUMULATE = '--cfg-options optimizer_config.cumulative_iters=VALUE'
 _SYNC_BN = 'convert the model where it is built: torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)'
-_EARLY = 'an EarlyStoppingHook in custom_hooks of the config'
-_IN_CONFIG = 'it is a section of the config, whose settings follow --cfg-options'
+_EARLY = 'add an EarlyStoppingHook to custom_hooks in the config'
+_IN_CONFIG = 'it is a section of the config; set its keys with --cfg-options'
 _WARMUP = (
     '--cfg-options lr_config.warmup=linear lr_config.warmup_iters=VALUE; if the config has no lr_config, '
     '--cfg-options lr_config.policy=Fixed lr_config.warmup=linear lr_config.warmup_iters=VALUE'
@@ -50,7 +50,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'iters': _ITERS,
     'iterations': _ITERS,
     'steps': _ITERS,
-    'max-time': 'timeout 8h runnerkit train … ends the run after an iteration, saved',
+    'max-time': 'timeout 8h runnerkit train … saves and ends the run after that time',
     'patience': _EARLY,
     'early-stopping': _EARLY,
     'early-stopping-patience': _EARLY,
@@ -68,7 +68,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'clip-grad': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'max-grad-norm': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
     'gradient-clip-val': '--cfg-options optimizer_config.grad_clip.max_norm=VALUE',
-    'gradient-clip-algorithm': 'gradients are clipped by their norm: optimizer_config.grad_clip of the config',
+    'gradient-clip-algorithm': 'gradients are clipped by norm: set optimizer_config.grad_clip in the config',
     'accumulate-grad-batches': _ACCUMULATE,
     'gradient-accumulation-steps': _ACCUMULATE,
     'lr-scheduler': _SCHEDULE,
@@ -93,8 +93,8 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'world-size': _PROCESSES,
     'gpu': '--gpu-id VALUE, or --device cuda:VALUE',
     'gpu-ids': '--gpu-id VALUE uses one GPU; for several, ' + _PROCESSES.replace('VALUE', 'N'),
-    'num-nodes': 'start torchrun on each of the VALUE nodes, and the tool with --launcher pytorch',
-    'accelerator': '--device cuda or --device cpu; without it, a GPU if there is one',
+    'num-nodes': 'start torchrun on each of the VALUE nodes, with --launcher pytorch',
+    'accelerator': '--device cuda or --device cpu (default: a GPU if there is one)',
     'cuda': '--device cuda',
     'cpu': '--device cpu',
     'no-cuda': '--device cpu',
@@ -121,7 +121,7 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     '-c': _CONFIG,
     'model': _IN_CONFIG,
     'data': _IN_CONFIG,
-    'callbacks': 'callbacks are hooks: custom_hooks of the config',
+    'callbacks': 'callbacks are hooks: list them in custom_hooks in the config',
     'print-config': 'runnerkit print-config CONFIG',
     'cfg-option': '--cfg-options VALUE',
     'options': '--cfg-options VALUE',
@@ -158,11 +158,11 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'enable-progress-bar': 'the bar is shown only if stderr is a terminal',
     'num-sanity-val-steps': _DRY_RUN,
     'auto-lr-find': 'runnerkit find-lr CONFIG',
-    'detect-anomaly': 'a NonFiniteHook in custom_hooks of the config stops at NaN and names the batch',
+    'detect-anomaly': 'add a NonFiniteHook to custom_hooks in the config: it stops at NaN and names the batch',
     'eval-only': 'runnerkit test WORK_DIR evaluates its best checkpoint',
     'evaluate': 'runnerkit test WORK_DIR evaluates its best checkpoint',
     'test-only': 'runnerkit test WORK_DIR evaluates its best checkpoint',
-    'eval': 'no flag is needed: the scores are those of the model, or of the data set',
+    'eval': 'no flag is needed: the model or the data set computes the scores',
     'no-val': '--no-validate',
     'noval': '--no-validate',
     'skip-validation': '--no-validate',
@@ -174,10 +174,10 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'logging-steps': '--cfg-options log_config.interval=VALUE',
     'print-freq': '--cfg-options log_config.interval=VALUE',
     'log-every-n-steps': '--cfg-options log_config.interval=VALUE',
-    'logger': 'logger hooks in log_config.hooks of the config',
-    'wandb': 'a WandbLoggerHook in log_config.hooks of the config',
-    'tensorboard': 'a TensorboardLoggerHook in log_config.hooks of the config',
-    'mlflow': 'a MlflowLoggerHook in log_config.hooks of the config',
+    'logger': 'add logger hooks to log_config.hooks in the config',
+    'wandb': 'add a WandbLoggerHook to log_config.hooks in the config',
+    'tensorboard': 'add a TensorboardLoggerHook to log_config.hooks in the config',
+    'mlflow': 'add a MlflowLoggerHook to log_config.hooks in the config',
     '-v': '--verbose',
     'save-period': '--cfg-options checkpoint_config.interval=VALUE',
     'save-steps': '--cfg-options checkpoint_config.interval=VALUE',
@@ -192,8 +192,8 @@ FLAGS: dict[str, str | tuple[str, ...]] = {
     'ckpt': ('--checkpoint VALUE', _CHECKPOINT),
     'json-out': '--out FILE.json',
     # exporting
-    'format': '--out FILE.VALUE, whose extension says the format',
-    'include': '--out FILE.onnx, whose extension says the format',
+    'format': '--out FILE.VALUE (the extension sets the format)',
+    'include': '--out FILE.onnx (the extension sets the format)',
     'output-file': '--out VALUE',
     'imgsz': '--shape 3,VALUE,VALUE',
     'img-size': '--shape 3,VALUE,VALUE',

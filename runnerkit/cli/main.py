@@ -11,17 +11,17 @@ from runnerkit.utils.exit_codes import USAGE
 #: The commands: the module whose ``main`` is called, and a description.
 COMMANDS = {
     'train': ('runnerkit.cli.train', 'train the model of a config file'),
-    'search': ('runnerkit.cli.search', 'search over configs, and train what is found: the steps of a pipeline'),
+    'search': ('runnerkit.cli.search', 'run the steps of a pipeline: search over configs, train the best ones'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
     'export': ('runnerkit.cli.export', 'write a trained model as safetensors, torch.export or ONNX'),
-    'publish': ('runnerkit.cli.publish', 'write a checkpoint with its weights alone, and its hash in the name'),
-    'convert': ('runnerkit.cli.convert', 'make one file of a sharded checkpoint, and back'),
-    'ctl': ('runnerkit.cli.ctl', 'look at a running training, pause, save, stop it, set its learning rate'),
+    'publish': ('runnerkit.cli.publish', 'write a checkpoint with only its weights, and its hash in the name'),
+    'convert': ('runnerkit.cli.convert', 'convert a sharded checkpoint to one file, and back'),
+    'ctl': ('runnerkit.cli.ctl', 'show, pause, save or stop a running training, or set its learning rate'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),
-    'batch': ('runnerkit.cli.batch', 'rebuild one batch of a training, and look for bad numbers in it'),
+    'batch': ('runnerkit.cli.batch', 'rebuild one training batch and look for NaN and infinite values'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
     'completion': ('runnerkit.cli.completion', 'print a completion script for bash, zsh or fish'),
 }
@@ -39,11 +39,11 @@ def way_out(words: Sequence[str]) -> str:
     from runnerkit.utils.suggest import suggestion
 
     if words[0] in FOREIGN:
-        return f': write runnerkit {FOREIGN[words[0]]}'
+        return f': use runnerkit {FOREIGN[words[0]]}'
     if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
-        return f': write runnerkit train {" ".join(words)}'
+        return f': use runnerkit train {" ".join(words)}'
     if words[0].startswith('-'):
-        return ': flags follow a command, runnerkit train CONFIG …'
+        return ': flags follow a command, such as runnerkit train CONFIG …'
     return suggestion(words[0], COMMANDS)
 
 
@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] == '--version':
         print(f'runnerkit {__version__}')
         return 0
-    problem = 'a command is needed'
+    problem = 'a command is missing'
     if words:
-        problem = f'there is no command {words[0]!r}{way_out(words)}'
+        problem = f'unknown command {words[0]!r}{way_out(words)}'
     print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
     return USAGE

@@ -63,12 +63,12 @@ class Parser(argparse.ArgumentParser):
             if _FLAG.fullmatch(flag):
                 if flag not in self._flags:
                     following = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith('-') else None
-                    return f'there is no flag {flag}{self._way_out(flag, value if given else following)}'
+                    return f'unknown flag {flag}{self._way_out(flag, value if given else following)}'
                 owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
             elif owner is None and self._is_setting(word):
                 hint = self._hint(flag, value)  # of Ultralytics and others: epochs=5
                 setting = hint if hint.startswith('--cfg-options') else f'--cfg-options {word}'
-                return f'{word} is not a flag; settings of the config follow --cfg-options: {setting}'
+                return f'{word} is not a flag; to set a key of the config: {setting}'
             elif owner is not None and owner.nargs != '+':
                 owner = None
         return None
@@ -80,10 +80,10 @@ class Parser(argparse.ArgumentParser):
         """What to write instead of ``flag``, which does not exist here."""
         hint = self._hint(flag, value)
         if hint:
-            return f': {hint}'
+            return f': {"use " * hint.startswith("--")}{hint}'
         section, _, key = flag.strip('-+').partition('.')
         if '.' in _name(flag) and '--cfg-options' in self._flags:
-            return f': write --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
+            return f': use --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
         return suggestion(f'--{_name(flag)}', self._flags)
 
     def _hint(self, flag: str, value: str | None) -> str:

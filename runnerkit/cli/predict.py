@@ -20,7 +20,7 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     """The command line."""
     parse = Parser(prog=prog, description='Apply a trained model to files, or to a split of its data.')
     parse.add_argument(
-        'source', help='a work dir; a config, whose work dir has the model; or a checkpoint, which runs no code'
+        'source', help='a work dir; a config, whose work dir is used; or a checkpoint, which runs no code'
     )
     parse.add_argument(
         'inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test or val/clean'
@@ -28,12 +28,14 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     parse.add_argument(
         '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
     )
-    parse.add_argument('--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir')
+    parse.add_argument(
+        '--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir (default: best)'
+    )
     parse.add_argument('--batch-size', type=int, metavar='N', help="samples in a batch (default: the split's)")
     parse.add_argument(
         '--apply',
         metavar='FUNCTION',
-        help=f"what to do to the model's output: {', '.join(APPLY)}, or a function of yours, my_file.py:function",
+        help=f'apply {", ".join(APPLY)} or your function, my_file.py:function, to the output of the model',
     )
     parse.add_argument(
         '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
@@ -41,8 +43,8 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     parse.add_argument(
         '--trust',
         action='store_true',
-        help='execute the code of a work dir that you have not made here, and what the config in a checkpoint names '
-        '(default: refuse)',
+        help='execute code of a work dir that you did not make on this machine, and classes that the config in a '
+        'checkpoint names (default: refuse)',
     )
     add_shared(parse, '--cfg-options', '--trust-pickles', '--device')
     return parse

@@ -19,15 +19,19 @@ def parser(prog: str = 'runnerkit profile') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Run the first iterations of a training and show where their time goes: waiting for data, forward, '
-        'backward, update, each hook. Nothing is kept but the trace.',
+        description='Run the first iterations of a training and show where their time goes: data, forward, backward, '
+        'update, each hook. Only the trace is kept.',
     )
     add_shared(parse, 'config', '--cfg-options', '--device')
     parse.add_argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)')
-    parse.add_argument('--warmup', type=count, default=10, help='how many to run before (default: 10)')
-    parse.add_argument('--sort', choices=list(SORT_KEYS), default='total', help='the order of the table')
     parse.add_argument(
-        '--trace', metavar='FILE.json', help='also write a trace of some further iterations, for ui.perfetto.dev'
+        '--warmup', type=count, default=10, help='how many iterations to run first, without measuring (default: 10)'
+    )
+    parse.add_argument(
+        '--sort', choices=list(SORT_KEYS), default='total', help='how to sort the table (default: total)'
+    )
+    parse.add_argument(
+        '--trace', metavar='FILE.json', help='also trace more iterations into this file, for ui.perfetto.dev'
     )
     return parse
 

@@ -19,12 +19,14 @@ def parser(prog: str = 'runnerkit publish') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Write a checkpoint with its weights, config and classes alone, and its hash in the name. Nothing '
-        'is executed.',
+        description='Write a checkpoint with only its weights, config and classes, and its hash in '
+        'the name. Nothing is executed.',
     )
     parse.add_argument('source', metavar='IN', help='a checkpoint or a work dir')
     parse.add_argument('out', metavar='OUT', help='name.pth, which becomes name-<8 digits of its SHA-256>.pth')
-    parse.add_argument('--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir')
+    parse.add_argument(
+        '--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir (default: best)'
+    )
     add_shared(parse, '--trust-pickles')
     return parse
 

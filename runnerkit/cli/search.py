@@ -27,23 +27,22 @@ def parser(prog: str = 'runnerkit search') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Do the steps of a pipeline: search over configs, train what was found, measure it. Started again '
-        'in the same work dir, it goes on where it was. Exit codes: 0; 1 after an error, or if a step has nothing '
-        f'usable; 2 for wrong usage; {SOME_FAILED} if all steps were done but some trials have failed; 128 plus the '
-        "signal's number after a signal.",
+        description='Run the steps listed in `pipeline`: search, train, measure. Rerun with the same work dir to '
+        'continue. Exit codes: 0: success; 1: an error, or a step without a usable result; 2: wrong usage; '
+        f'{SOME_FAILED}: some trials failed; 128 plus the number of the signal that stopped it.',
     )
     add_shared(parse, 'config', '--cfg-options', '--device')
-    parse.add_argument('--work-dir', help="where all of it goes (default: the config's, else work_dirs/<config>)")
+    parse.add_argument('--work-dir', help="where all output goes (default: the config's, else work_dirs/<config>)")
     parse.add_argument(
         '--workers',
         type=number_of_workers,
         metavar='N',
-        help='how many trials run at once, each in a process of its own, in place of what the steps say',
+        help='run N trials at once, each in its own process (default: what the steps say)',
     )
     parse.add_argument(
         '--trust',
         action='store_true',
-        help='measure models also if their work dirs were not made here, which executes the code in them',
+        help='also measure models whose work dirs were not made on this machine; this executes their code',
     )
     return parse
 
@@ -70,12 +69,14 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     with stopping(pipeline), view:
         pipeline.run()
     if pipeline.stop_signal is not None:
-        print_out(f'stopped by {signal.Signals(pipeline.stop_signal).name}; the same command goes on')
+        print_out(f'stopped by {signal.Signals(pipeline.stop_signal).name}; to continue, run the same command')
         return SIGNALLED + pipeline.stop_signal
     failed = failures(pipeline.report.all_records)
     print_out('\n'.join(view.summary()))
     if failed:
-        print_out(f'done, but trials have failed: {failed}; why is in {shown(pipeline.work_dir / "reports.json")}')
+        print_out(
+            f'done, but trials have failed: {failed}; for the reasons, see {shown(pipeline.work_dir / "reports.json")}'
+        )
         return SOME_FAILED
     return 0
 

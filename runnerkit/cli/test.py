@@ -24,27 +24,28 @@ SECTIONS = (
 def parser(prog: str = 'runnerkit test') -> Parser:
     """The command line."""
     parse = Parser(prog=prog, description='Evaluate a trained model on the test split of its data.')
-    parse.add_argument('config', help='the config file (.py, .yaml or .json), or a work dir, which holds its own')
+    parse.add_argument('config', help='the config file (.py, .yaml or .json), or a work dir, which contains it')
     parse.add_argument(
         'checkpoint',
         nargs='?',
-        help='the checkpoint, or a work dir: its best checkpoint, else its latest (default: the work dir, or that of '
-        'the config)',
+        help='a checkpoint, or a work dir for its best or else latest one (default: the work dir of the config)',
     )
     parse.add_argument(
-        '--split', default='test', help="which section of the config's data to evaluate on (default: test)"
+        '--split', default='test', help='the split to evaluate on: a section of data in the config (default: test)'
     )
     parse.add_argument(
         '--allow-partial',
         action='store_true',
-        help='evaluate even if some tensors of model or checkpoint have no counterpart (default: refuse)',
+        help='evaluate even if some tensors of the model or checkpoint do not match (default: refuse)',
     )
     parse.add_argument('--out', metavar='FILE.json', help='also write the scores to this file')
     parse.add_argument(
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
     )
     parse.add_argument(
-        '--trust', action='store_true', help='execute the code of a work dir that you have not made here'
+        '--trust',
+        action='store_true',
+        help='execute code of a work dir that you did not make on this machine (default: refuse)',
     )
     add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
     return parse

@@ -39,7 +39,7 @@ SHARED: dict[str, dict[str, Any]] = {
     '--launcher': {
         'choices': ['none', 'pytorch', 'slurm', 'mpi'],
         'default': 'none',
-        'help': 'what starts the processes',
+        'help': 'the launcher that started the processes (default: none)',
     },
     '--trust-pickles': {'action': 'store_true', 'help': 'load checkpoints even if that runs code inside them'},
     '--local-rank': {'type': int, 'help': "set by torch's launcher"},
@@ -62,8 +62,10 @@ def parser(prog: str = 'runnerkit train') -> Parser:
     parse.add_argument(
         '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
     )
-    parse.add_argument('--resume-from', metavar='CKPT', help='resume exactly from this checkpoint, or work dir')
-    parse.add_argument('--load-from', metavar='CKPT', help='start from the weights of this checkpoint, or work dir')
+    parse.add_argument('--resume-from', metavar='CKPT', help='resume the run of this checkpoint or work dir')
+    parse.add_argument(
+        '--load-from', metavar='CKPT', help='start a new run from the weights of this checkpoint or work dir'
+    )
     parse.add_argument(
         '--auto-resume',
         action='store_true',
@@ -72,12 +74,12 @@ def parser(prog: str = 'runnerkit train') -> Parser:
     parse.add_argument(
         '--if-used',
         choices=['resume', 'aside', 'refuse'],
-        help='if an earlier run has used the work dir: go on with it (as --auto-resume), move its files to '
-        'earlier/<timestamp> there (the default), or do not start',
+        help='if the work dir has an earlier run: resume it (as --auto-resume), move its files aside to '
+        'earlier/<timestamp> (the default), or refuse to start',
     )
     parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
     parse.add_argument(
-        '--seed', type=seed, help='the random seed (default: that of the config, else of the resumed run, else random)'
+        '--seed', type=seed, help='the random seed (default: from the config, else from the resumed run, else random)'
     )
     parse.add_argument('--diff-seed', action='store_true', help='use another seed in each process, e.g. for dropout')
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
@@ -91,13 +93,13 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         '--overfit',
         type=number_of_samples,
         metavar='N',
-        help='train and evaluate on the first N training samples, to see whether the model can learn them',
+        help='train and evaluate on the first N training samples, to check that the model can learn them',
     )
     parse.add_argument(
         '--stop-after',
         type=number_of_units,
         metavar='N',
-        help='end after N epochs (iterations in an iteration runner); schedules keep the length of the whole run',
+        help='end after N epochs (iteration runner: iterations); schedules keep the length of the whole run',
     )
     parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
     return parse
@@ -161,7 +163,7 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         sections: the top-level keys that the command reads; None for all.
 
     Raises:
-        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+        UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     return load_runs(filename, overrides, sections)[0].cfg
 
@@ -172,7 +174,7 @@ def load_runs(
     """The runs of a config: one, or in PaddleRec's shape, one for each runner in its ``mode``.
 
     Raises:
-        UsageError: there is no such file, the options do not fit it, or nobody reads one of its keys.
+        UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     cfg = read_config(filename, overrides)
     try:
@@ -197,7 +199,7 @@ def read_config(filename: str, overrides: dict[str, Any] | None = None) -> Confi
     if not os.path.exists(filename):
         folder = os.path.dirname(filename) or '.'
         files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
-        raise UsageError(f'there is no config file {filename}{suggestion(os.path.basename(filename), files)}')
+        raise UsageError(f'no such config file: {filename}{suggestion(os.path.basename(filename), files)}')
     try:
         cfg = Config.fromfile(filename, import_custom_modules=False)
     except IsADirectoryError as error:

@@ -55,7 +55,7 @@ def _path_of(file: str, folder: str) -> str:
         return file
     if os.path.isfile(file) and not os.path.samefile(file, beside) and not cmp(file, beside, shallow=False):
         raise ValueError(
-            f'{file!r} could be {shown(beside)}, beside the config, or {os.path.abspath(file)}, in the working '
-            f"directory, which differ: write '{{{{ fileDirname }}}}/{file}', or the absolute path of the other one"
+            f'{file!r} is ambiguous: {shown(beside)}, beside the config, and {os.path.abspath(file)}, in the working '
+            f"directory, differ. Write '{{{{ fileDirname }}}}/{file}' for the first, or the second one's absolute path"
         )
     return beside.replace('\\', '/')

@@ -158,7 +158,7 @@ class Config:
 
         Args:
             options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. New keys
-                are added; `runnerkit.config.unread_keys` tells which of them nobody reads.
+                are added; `runnerkit.config.unread_keys` finds the unknown ones.
             allow_list_keys: let numbers in a key select items of lists.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a user should hear before a run starts.
+    """One problem that is reported before a run starts.
 
     Attributes:
         level: `'error'`: the run cannot be what was meant, and does not start; `'warning'`: it starts.

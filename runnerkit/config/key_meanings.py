@@ -42,12 +42,12 @@ TOP: dict[str, Key] = {
     'evaluation': Key(
         'dict', 'no evaluation', 'How often `data.val` is evaluated, and by which score the best checkpoint is chosen.'
     ),
-    'custom_hooks': Key('list of dicts', '`[]`', 'Further hooks, of runnerkit or your own.'),
-    'custom_imports': Key('dict', 'nothing', 'Modules or files to import first, so that what they register is known.'),
+    'custom_hooks': Key('list of dicts', '`[]`', 'Further hooks, of runnerkit or yours.'),
+    'custom_imports': Key('dict', 'nothing', 'Modules or files to import first, for the classes that they register.'),
     'load_from': Key(
         'path or URL',
         'None',
-        'A checkpoint (of the network alone, too) to begin with; `--load-from`.',
+        'A checkpoint, or only that of the network, from whose weights a new run starts; `--load-from`.',
     ),
     'resume_from': Key('path or URL', 'None', 'A checkpoint whose run is continued; `--resume-from`.'),
     'auto_resume': Key(
@@ -75,7 +75,7 @@ TOP: dict[str, Key] = {
         'bool', 'True', "Distributed runs: all ranks take over rank 0's buffers in each iteration."
     ),
     'model_wrapper': Key(
-        'dict', "`dict(type='DDP')`", 'What several processes train the model in: `DDP`, `FSDP2`, or a class of yours.'
+        'dict', "`dict(type='DDP')`", 'The wrapper of the model in distributed runs: `DDP`, `FSDP2`, or your class.'
     ),
     'sync_batchnorm': Key(
         'bool', 'False', 'Distributed runs on GPUs: batch norms take their statistics over the batches of all ranks.'
@@ -83,7 +83,7 @@ TOP: dict[str, Key] = {
     'auto_scale_lr': Key('dict', 'None', 'Scale the learning rate with the whole batch; `--auto-scale-lr`.'),
     'timer_config': Key('dict or None', "`dict(type='IterTimerHook')`", 'The hook that logs `time` and `data_time`.'),
     'profiler_config': Key('dict', 'None', "Run torch's profiler for some epochs or iterations."),
-    'flow': Key('dict', 'the default stages', 'Stages of your own: what the program around the training does.'),
+    'flow': Key('dict', 'the default stages', 'Your stages: what the program does around the training.'),
     'training': Key('dict', 'None', "An `Experiment`'s length, and how often it validates and saves."),
 }
 
@@ -115,11 +115,11 @@ MEANINGS: dict[str, dict[str, Key]] = {
         'in_order': Key('bool', 'True', 'Whether batches of several workers keep their order (torch 2.6 or later).'),
     },
     'optimizer': {
-        'type': Key('str', 'required', 'A class of `torch.optim`, or one of yours; the other keys are its arguments.'),
+        'type': Key('str', 'required', 'A class of `torch.optim`, or your class; the other keys are its arguments.'),
         'paramwise_cfg': Key('dict', 'None', 'Other learning rates and weight decays for some parameters, see below.'),
         'params': Key('list of str', 'None', "Patterns of the names of its parameters, `['generator.*']`; None: all."),
         'constructor': Key(
-            'str', "`'DefaultOptimizerConstructor'`", 'What makes parameter groups from the model: a class of yours.'
+            'str', "`'DefaultOptimizerConstructor'`", 'Your class that makes parameter groups from the model.'
         ),
     },
     'custom_keys': {
@@ -127,8 +127,8 @@ MEANINGS: dict[str, dict[str, Key]] = {
         'decay_mult': Key('float', '1.0', 'Multiplies their weight decay.'),
     },
     'runner': {
-        'type': Key('str', 'required', "`'EpochBasedRunner'`, `'IterBasedRunner'`, or a class of yours."),
-        'constructor': Key('str', "`'DefaultRunnerConstructor'`", 'What builds the runner: a class of yours.'),
+        'type': Key('str', 'required', "`'EpochBasedRunner'`, `'IterBasedRunner'`, or your class."),
+        'constructor': Key('str', "`'DefaultRunnerConstructor'`", 'Your class that builds the runner.'),
         'model': Key('module', "the config's", 'Another model, from Python.'),
         'optimizer': Key('Optimizer or dict', "the config's", 'Another optimizer, or several by name, from Python.'),
         'work_dir': Key('path', "the run's", 'Another folder for what the runner writes.'),
@@ -145,17 +145,17 @@ MEANINGS: dict[str, dict[str, Key]] = {
         'log_interval': Key('int', '50, or a tenth of a short run', 'Iterations between two log lines.'),
     },
     'flow': {
-        'instance': Key('str or dict', "`'Instance'`", 'What comes first, such as a download.'),
+        'instance': Key('str or dict', "`'Instance'`", 'The first stage, such as a download.'),
         'network': Key('str or dict', "`'Network'`", 'Builds data, model and optimizer.'),
         'startup': Key('str, dict or None', "`'Startup'`", 'Loads weights.'),
         'runner': Key('str or dict', "`'Runner'`", 'Trains.'),
-        'terminal': Key('str, dict or None', "`'Terminal'`", 'What comes last, however the run ended.'),
+        'terminal': Key('str, dict or None', "`'Terminal'`", 'The last stage, however the run ended.'),
     },
     'fp16': {
         'loss_scale': Key('float, str or dict', '512.0', "As in `optimizer_config`: a factor, `'dynamic'`, or a dict."),
     },
     'auto_scale_lr': {
-        'enable': Key('bool', 'False', 'Scale it without `--auto-scale-lr`, too.'),
+        'enable': Key('bool', 'False', 'Scale it also without `--auto-scale-lr`.'),
         'base_batch_size': Key('int', 'required', 'The whole batch, over all GPUs, that `optimizer.lr` is meant for.'),
     },
     'grad_clip': {

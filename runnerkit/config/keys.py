@@ -1,4 +1,4 @@
-"""Keys of a config that nobody reads, found without importing torch or what the config names."""
+"""Unknown keys of a config, found without importing torch or what the config names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_UNREAD = 200
 
 
 def unread_keys(cfg: Any) -> list[Finding]:
-    """Keys that nobody reads: errors in sections whose reader is known, and warnings elsewhere.
+    """Unknown keys: errors in sections whose reader is known, and warnings elsewhere.
 
     A misspelt key that ``--cfg-options`` adds is an error everywhere, and so is one in place of a section that a run
     needs. The arguments of registered classes are not checked here: their constructors refuse what they do not know.
@@ -169,7 +169,7 @@ def is_ours(cfg: Any, key: str) -> bool:
 
 
 def _in_data(data: Any, workflow: Any = None) -> Iterator[Finding]:
-    """What nobody reads of ``data`` and its loaders. A split of any name can be tested (``test --split``), and named by
+    """Unknown keys of ``data`` and its loaders. A split of any name can be tested (``test --split``), and named by
     an entry of the workflow."""
     if not isinstance(data, Mapping):
         return
@@ -203,8 +203,8 @@ def _may_be_a_split(key: str, value: Any, data: Mapping[str, Any]) -> bool:
 def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
     for mmcv, usual in SAME:
         if mmcv in section and usual in section:
-            what = f'it says the same as {path}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
-            yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'Leave one of the two out.')
+            what = f'duplicates {path}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
+            yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'Keep one of the two.')
 
 
 def _unread(
@@ -224,11 +224,16 @@ def _unread(
     elif belongs and belongs != f'{path}.{key}':
         way_out = f'Write {belongs}.'
     elif known:
-        way_out = f'It has {", ".join(known)}.'
+        way_out = f'It takes {", ".join(known)}.'
     else:
         way_out = f'{reader} takes no arguments.'
-    name = path if reader == path else f'{path} ({reader})' if reader[0].isupper() else path
-    return Finding(level, f'{path}.{key}', _where(section, key), f'nobody reads it: {name} has no such key', way_out)
+    return Finding(
+        level,
+        f'{path}.{key}',
+        _where(section, key),
+        f'unknown key of {reader if reader[0].isupper() else path}',
+        way_out,
+    )
 
 
 def _question(key: str, known: Sequence[str]) -> str:
@@ -241,8 +246,8 @@ def _question(key: str, known: Sequence[str]) -> str:
 def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
     """Top-level keys that neither a run nor a file of the config reads."""
     if root.get('pipeline') and not any(key in root for key in REQUIRED):
-        what = 'it names the steps of a search, each with a section of its own: this is not one training'
-        yield Finding('error', 'pipeline', _where(root, 'pipeline'), what, 'Run it with `runnerkit search`.')
+        what = 'this config lists the steps of a search; it is not a single training'
+        yield Finding('error', 'pipeline', _where(root, 'pipeline'), what, 'Run it with `runnerkit search CONFIG`.')
         return
     is_read = _reads_of_files(root, text)
     rest = [key for key in root if isinstance(key, str) and key not in TOP and key not in MMCV_TOOLS]
@@ -251,19 +256,17 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
         found = [key for key in rest if key in names]
         if len(found) > 1:
             foreign.update(found)
-            what = f'nobody reads the keys of {system}: {", ".join(found)}'
+            what = f'runnerkit ignores the keys of {system}: {", ".join(found)}'
             yield Finding('warning', found[0], _where(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
     unread = [key for key in rest if key not in foreign and not key.startswith('_') and not is_read(key)]
     for key in unread[:MOST_UNREAD]:
-        yield from _in_nobodys_name(root, key)
+        yield from _unknown(root, key)
     if more := unread[MOST_UNREAD:]:
-        what = (
-            f'with it, there are {len(unread)} top-level keys that no run reads; the last {len(more)} are not checked'
-        )
-        yield Finding('warning', more[0], _where(root, more[0]), what, 'Put values of your own into one section.')
+        what = f'this config has {len(unread)} unknown top-level keys; the last {len(more)} are not checked'
+        yield Finding('warning', more[0], _where(root, more[0]), what, 'Put your own values into one section.')
 
 
-def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
+def _unknown(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     """What to say about a top-level key that no file reads."""
     origin, where = _origin(root), _where(root, key)
     by_option = _is_option(root, key)
@@ -271,17 +274,18 @@ def _in_nobodys_name(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     if meant is not None:
         lacking = meant not in root and (meant in REQUIRED or _fits(root[key], meant))
         level: Any = 'error' if by_option or lacking else 'warning'
-        yield Finding(level, key, where, 'nobody reads it: a run has no such key', f'Did you mean {meant!r}?')
+        what = f'unknown {"section" if isinstance(root[key], Mapping) else "key"}'
+        yield Finding(level, key, where, what, f'Did you mean {meant!r}?')
     elif by_option:
         same = [path for path, _ in _values(root) if path.rpartition('.')[2] == key][:3]
         way_out = BELONGS.get(key) or ', '.join(same)
-        what = 'nobody reads it any more: --cfg-options are applied after the files have been executed'
+        what = 'has no effect: --cfg-options are applied after the config files are executed'
         if _is_new_option(root, key):
-            what = 'nobody reads it: neither a run nor a file of the config has such a key'
+            what = 'unknown key: neither a run nor a file of the config reads it'
         yield Finding('warning', key, where, what, f'Set {way_out}.' if way_out else 'Set the keys that depend on it.')
     elif origin is not None and 'training' not in root and not _is_used(root, key):  # an Experiment reads any key
         way_out = f'Write {BELONGS[key]}.' if key in BELONGS else 'Remove it, or begin its name with an underscore.'
-        yield Finding('warning', key, where, 'neither a run nor a file of this config reads it', way_out)
+        yield Finding('warning', key, where, 'unused: neither a run nor a file of this config reads it', way_out)
 
 
 def _fits(value: Any, section: str) -> bool:
@@ -355,7 +359,7 @@ def _near_options(value: Any, path: str) -> Iterator[Finding]:
             meant = near_miss(str(key), others)
             if meant is not None:
                 level: Any = 'warning' if 'type' in value else 'error'
-                what = f'--cfg-options adds it beside {path}.{meant}'
+                what = f'--cfg-options adds a new key beside {path}.{meant}'
                 yield Finding(level, f'{path}.{key}', _where(value, key), what, f'Did you mean {path}.{meant}?')
 
 

@@ -102,7 +102,7 @@ class _Keys:
             if known is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
                 if event.value in known:
                     line = event.start_mark.line + 1 if event.start_mark else '?'
-                    raise ValueError(f'the key {event.value!r} in line {line} is there twice')
+                    raise ValueError(f'duplicate key {event.value!r} in line {line}')
                 known.add(event.value)
             self.open[-1] = [other, known]
         if isinstance(event, yaml.CollectionStartEvent):

@@ -13,9 +13,8 @@ from runnerkit.utils.logging import shortened
 
 #: What to do about a mark in a config that has been read.
 WAY_OUT = (
-    'Give a config that has them (from Python config=dict(model=net, …), on the command line the config file), or name '
-    "the class or function where the config is made, dict(type='file.py:Net', …) or 'file.py:function', so that it "
-    'can be found again'
+    'Give the original config again (on the command line the file, in Python config=dict(model=net, …)). Or name '
+    "classes and functions in it, dict(type='file.py:Net', …) or 'file.py:function'"
 )
 
 
@@ -37,7 +36,7 @@ def refuse_marks(value: Any, *path: Any) -> None:
     lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in _leaves(value, path) if is_mark(leaf)]
     if lost:
         raise ValueError(
-            f'this config was written by a run whose config held Python objects, for which there is no text: '
+            'the run that wrote this config was given Python objects, which a written config cannot hold: '
             f'{shortened(lost)}. {WAY_OUT}'
         )
 

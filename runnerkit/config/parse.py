@@ -69,7 +69,7 @@ def read_config(
     """
     path = os.path.abspath(os.path.expanduser(filename))
     if path in chain:
-        raise ValueError(f'{BASE_KEY} leads in a circle: {" -> ".join((*chain[chain.index(path) :], path))}')
+        raise ValueError(f'{BASE_KEY} is circular: {" -> ".join((*chain[chain.index(path) :], path))}')
     if len(chain) > MAX_BASES:
         raise ValueError(f'{chain[0]} has a chain of more than {MAX_BASES} files in {BASE_KEY}: write fewer of them')
     if os.path.isdir(path):
@@ -83,7 +83,7 @@ def read_config(
             text = file.read()
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b'\n') + 1
-        raise ValueError(f'{path}:{line}: this is no text in UTF-8: {error}') from None
+        raise ValueError(f'{path}:{line}: not UTF-8: {error}') from None
     return read_text(text, path, use_predefined_variables, chain)
 
 
@@ -197,7 +197,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     except RecursionError:
         raise ValueError(f'{path}: {TOO_DEEP}') from None
     except json.JSONDecodeError as error:
-        message = f'{Place(path)}:{error.lineno}: this is no JSON: {error.msg}'
+        message = f'{Place(path)}:{error.lineno}: invalid JSON: {error.msg}'
         raise json.JSONDecodeError(message, error.doc, error.pos) from None
     except (ValueError, yaml_format.YAMLError) as error:
         raise yaml_format.with_place(error, str(Place(path))) from None
@@ -215,7 +215,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f'the key {next(name for name in names if names.count(name) > 1)!r} is there twice')
+        raise ValueError(f'duplicate key {next(name for name in names if names.count(name) > 1)!r}')
     return found
 
 

@@ -100,7 +100,7 @@ LOSS_SCALE = Kind(
     lambda value: value == 'dynamic' or isinstance(value, Mapping) or (_is_number(value) and value > 0),
 )
 NORM_TYPE = Kind('a number', lambda value: value == 'inf' or _is_number(value))
-NAMES = Kind('a list of texts', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
+NAMES = Kind('a list of strings', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
 NAME_LIST = Kind('a list of names', lambda value: _is_list(value) and bool(value) and all(map(TEXT.fits, value)))
 FUNCTION = Kind(
     "a function, its name such as 'my_file.py:function', or a dict with the name as type",
@@ -360,7 +360,7 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
         if why := why_nameless(value):
             yield Finding('warning', dotted(path), written_at(cfg, path), *why)
         if is_mark(value):
-            what = f'held an object when this config was written, for which there is no text: {value[len(OBJECT) :]}'
+            what = f'was a Python object, which a written config cannot hold: {value[len(OBJECT) :]}'
             level: Any = 'error' if path[0] in _ROOTS else 'warning'
             yield Finding(level, dotted(path), written_at(cfg, path), what, WAY_OUT + '.')
         elif kind is not None:
@@ -372,9 +372,9 @@ def wrong_values(cfg: Any) -> Iterator[Finding]:
                 )
         elif isinstance(value, str) and path[0] not in _TEXTUAL:
             if _EXPONENT.fullmatch(value):
-                yield _finding('warning', cfg, path, f'{value!r} is a text, not a number', value, NUMBER)
+                yield _finding('warning', cfg, path, f'{value!r} is a string, not a number', value, NUMBER)
             elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
-                yield _finding('warning', cfg, path, f'{value!r} is a text, which counts as true', value, BOOL)
+                yield _finding('warning', cfg, path, f'{value!r} is a string, which counts as true', value, BOOL)
 
 
 def non_finite(cfg: Any) -> Iterator[Finding]:
@@ -393,7 +393,7 @@ def non_finite(cfg: Any) -> Iterator[Finding]:
             continue
         level: Any = 'error' if (is_value and _is_known(cfg, path)) or (is_nan and is_ours) else 'warning'
         name = next(str(step) for step in reversed(path) if isinstance(step, str))
-        what = f'is {number!r}, which is not a finite number'
+        what = f'must be finite, but is {number!r}'
         yield Finding(level, dotted(path), written_at(cfg, path), what, f'Give a finite number, or leave {name} out.')
 
 
@@ -442,7 +442,7 @@ def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
     if kind is NUMBER and _EXPONENT.fullmatch(str(value)) and where.split(':')[0].endswith(('.yaml', '.yml')):
         mantissa, _, exponent = value.lower().partition('e')
         written = f'{mantissa if "." in mantissa else mantissa + ".0"}e{int(exponent):+d}'
-        return f'Write {key}: {written}; YAML reads an exponent without a point and a sign as a text.'
+        return f'Write {key}: {written}; YAML reads an exponent without a point and a sign as a string.'
     return f'Write {right!r} in place of {value!r}.'
 
 

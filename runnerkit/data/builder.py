@@ -240,8 +240,8 @@ def build_dataloader(
         loader.max_batches = max_batches
     if drop_last and not streaming and len(loader) == 0:
         raise ValueError(
-            f'drop_last=True leaves no batch: {len(dataset)} samples do not fill one batch of {batch_size} on each of '
-            f'{world_size} rank(s). Make samples_per_gpu smaller, or say drop_last=False'
+            f'drop_last=True leaves no batch: {len(dataset)} samples do not fill one batch of {batch_size} on '
+            f'each of {world_size} rank(s). Reduce samples_per_gpu, or set drop_last=False'
         )
     return loader
 
@@ -276,7 +276,7 @@ def _check_arguments(num_gpus: int, kwargs: dict[str, Any]) -> None:
         if name not in LOADER_OPTIONS:
             hint = did_you_mean(name, known)
             raise TypeError(
-                f'build_dataloader: unexpected argument {name!r}{"; " + hint if hint else "."} It hands on to the '
+                f'build_dataloader: unexpected argument {name!r}{"; " + hint if hint else "."} It passes to the '
                 f'DataLoader: {", ".join(LOADER_OPTIONS)}.'
             )
 

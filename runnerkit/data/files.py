@@ -8,8 +8,8 @@ from typing import Any
 from runnerkit.data.builder import _NESTED, DATASETS
 
 _PROTOCOL = (
-    'its class needs a class method from_files(cls, files, **settings) that returns the samples of these files as a '
-    'list or a data set: return [(load(file),) for file in files]'
+    'write a class method from_files(cls, files, **settings) that returns the samples of the files as a list or '
+    'a data set: return [(load(file),) for file in files]'
 )
 
 

@@ -1,4 +1,4 @@
-"""Everything that a loader holds and that moves on as it is read: generators, counters, objects with a ``state_dict``.
+"""Mutable state reachable from a loader: generators, counters, objects with a ``state_dict``.
 
 All parts of a loader are walked (`runnerkit.data.walk`), and what of them changes is found by its place.
 """

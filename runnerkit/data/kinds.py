@@ -159,13 +159,13 @@ def lost_at_resume(loader: Any) -> list[str]:
     size = shuffle_buffer_of(dataset)
     if size is not None and size > 1:
         texts.append(
-            f'its shuffle buffer of {size} samples is not part of its state: a resume inside an epoch loses what was '
-            f'in it; {WAY_OUT}; or take buffer_size=1, which shuffles the shards'
+            f'its shuffle buffer of {size} samples is not saved: a resume inside an epoch loses its content; '
+            f'{WAY_OUT}; or use buffer_size=1, which shuffles the shards'
         )
     if size is not None and getattr(loader, 'num_workers', None):
         texts.append(
-            'with workers, a resume inside an epoch may fail with an IndexError, since torchdata does not load the '
-            "state of a shuffled stream of Hugging Face's; take num_workers=0, or build_dataloader"
+            'with workers, a resume inside an epoch may fail with an IndexError, because torchdata does not load the '
+            'state of a shuffled Hugging Face stream; use num_workers=0, or build_dataloader'
         )
     return texts
 
@@ -217,7 +217,7 @@ def named(loader: Any) -> str:
 def in_workers(loader: Any) -> str:
     """What is told of a loader for which `draws_in_workers` holds."""
     return (
-        f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers are others after a resume '
+        f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers change after a resume '
         f'inside an epoch; {WAY_OUT}'
     )
 

@@ -59,7 +59,7 @@ def side_stream(device: torch.device) -> SideStream:
         ValueError: there is no GPU.
     """
     if not torch.cuda.is_available():
-        raise ValueError(f"there is no GPU here to prefetch batches to, but prefetch_to is '{device}': leave it out")
+        raise ValueError(f"prefetch_to is '{device}', but no such device was found: leave it out")
     return SideStream(device)
 
 

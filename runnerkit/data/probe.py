@@ -43,14 +43,14 @@ def probe(dataset: Any, held: Held, state: ReaderState) -> list[str]:
     found = []
     if lost:
         found.append(
-            f'its samples depend on {", ".join(lost)}, which begins anew: the checkpoint was saved by an earlier '
-            "version of runnerkit, which did not save attributes of classes in a file of the user's"
+            f'its samples depend on {", ".join(lost)}, which starts over: an earlier version of runnerkit saved the '
+            'checkpoint, without attributes of classes in user files'
         )
     if not same_state(seen[0], seen[1]):
         found.append(
-            f'a sample that is read twice is not the same, though no generator has moved in between: '
-            f'{type(dataset).__name__} remembers something that is not part of a checkpoint (a cache, a place in a '
-            'file): give it state_dict() and load_state_dict()'
+            f'a sample read twice differs, though no generator moved in between: {type(dataset).__name__} has '
+            'state that checkpoints do not hold (a cache, a file position): give it state_dict() and '
+            'load_state_dict()'
         )
     return found
 

@@ -238,33 +238,33 @@ class Reader:
         self._keep_order(state.about)
         missing = self.held.restore(state.held)
         if missing:
-            self._tell(f'the states of {", ".join(missing)} were saved, and there is nothing of the kind now')
+            self._tell(f'the checkpoint has state for {", ".join(missing)}, which the loader no longer has')
         for place in state.unsaved:
             self._tell(
-                f'{place} changed while it was read and is not part of a checkpoint (a live iterator, a queue or a '
-                'cache): give the object that holds it state_dict() and load_state_dict()'
+                f'{place} changed while it was read and is not saved (a live iterator, a queue or a cache): give '
+                'its holder state_dict() and load_state_dict()'
             )
         generators = self.held.generators()
         of_order = self.held.of_order([*generators, *state.held])
         in_samples = [place for place in generators if place not in of_order]
         if state.waits and (not of_order.issuperset(state.held) or not fetches_again(loader)):
             self._tell(
-                'the checkpoint was saved when a batch had been fetched and not been trained on: it is fetched again, '
-                f'with random numbers that come later; {WAY_OUT}'
+                'the checkpoint was saved between fetching a batch and training on it: the batch is fetched '
+                f'again, with later random numbers; {WAY_OUT}'
             )
         if state.about:
             self._probe(state)
         workers = loader.num_workers if isinstance(loader, DataLoader) else 0
         if in_samples and workers and (state.begun or state.workers_live):
             self._tell(
-                f'{", ".join(in_samples)} moves on in the workers, where it cannot be saved: let samples draw from the '
-                "process's generators, which build_dataloader seeds for each of them"
+                f'{", ".join(in_samples)} advances in the workers, where it cannot be saved: let samples draw from the '
+                'generators of the process, which build_dataloader seeds for each sample'
             )
         if state.workers_live and not isinstance(loader, SeededLoader):
             if draws_in_workers(loader):
                 self._tell(
-                    'its persistent workers went on with their random numbers from pass to pass and begin anew now, so '
-                    f'that samples which draw random numbers differ; {WAY_OUT}'
+                    'its persistent workers kept their random states from pass to pass and start over now, so '
+                    f'random samples differ; {WAY_OUT}'
                 )
             if not workers_live(loader):
                 with preserved_rng():  # the undisturbed run has not started them a second time
@@ -287,7 +287,7 @@ class Reader:
             return
         order = was.get('order', 'randperm')  # there was no other one before it was saved
         if order not in ORDERS:
-            self._tell(f'it was shuffled by {order!r}, which this version of runnerkit does not know')
+            self._tell(f'it was shuffled by {order!r}, which is unknown to this version of runnerkit')
         elif order != sampler.order:
             logger.info('%s: shuffled by %r as before, not by %r', named(self._dataloader), order, sampler.order)
             sampler.order = order
@@ -374,8 +374,8 @@ class Reader:
         moved = watch.moved_elsewhere(state) if batches > 1 else []
         if moved:
             self._tell(
-                f'its order is drawn bit by bit from {", ".join(moved)}, which something else draws from as well: give '
-                f'its sampler a generator of its own; {WAY_OUT}'
+                f'its order is drawn step by step from {", ".join(moved)}, which other code also uses: give its '
+                f'sampler its own generator; {WAY_OUT}'
             )
         return rest
 
@@ -404,8 +404,8 @@ class Reader:
     def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: Watch) -> Iterator[Any]:
         loader = self._dataloader
         logger.warning(
-            '%s cannot be entered in the middle of an epoch: the first %d batches are loaded and thrown away, which '
-            'takes as long as it took in training. Loaders of map-style data sets made by '
+            '%s cannot be entered in the middle of an epoch: the first %d batches are loaded again and dropped, '
+            'which takes as long as in training. Loaders of map-style data sets made by '
             'runnerkit.data.build_dataloader are entered at once.',
             type(loader).__name__,
             batches,
@@ -442,8 +442,8 @@ class Reader:
             self._tell(in_workers(self._dataloader))
         else:
             self._tell(
-                'its last batch, read again, is another one now: its samples or its order depend on something that is '
-                f'not saved, such as what was read before; {WAY_OUT}'
+                'its last batch, read again, differs: samples or order depend on something that is not saved, '
+                f'such as earlier reads; {WAY_OUT}'
             )
 
     def _tell(self, text: str) -> None:
@@ -459,9 +459,9 @@ class Reader:
         texts += lost_at_resume(loader)
         if is_reread_by_itself(loader):
             texts.append(
-                f'{type(dataset_of(loader)).__name__} has no state_dict() and load_state_dict(): a resumed run reads '
-                f'its batches again and compares none, so that they have to be the same each time; {WAY_OUT}, or '
-                'tells that it is not'
+                f'{type(dataset_of(loader)).__name__} has no state_dict() and load_state_dict(): a resumed run '
+                f'reads its batches again without comparing them, so they must be the same each time; {WAY_OUT}, '
+                'or warns that it is not'
             )
         if not sure:
             texts.append(

@@ -74,8 +74,8 @@ def warn_if_not_shared(loader: Any) -> None:
     found = [True] if is_torchs(whole) else first_items(whole)
     if found[0] is not None and len(set(found)) == 1 and _is_new(loader) and get_dist_info()[0] == 0:
         logger.warning(
-            '%s: its sampler knows of no ranks. Each of the %d ranks goes through all samples, so that an epoch has as '
-            'many iterations as with one process. runnerkit.data.build_dataloader(…, sampler=…) shares them out',
+            '%s: its sampler does not shard. Each of the %d ranks reads all samples, so an epoch has as many '
+            'iterations as with one process. runnerkit.data.build_dataloader(…, sampler=…) shards them',
             named(loader),
             world_size,
         )

@@ -90,7 +90,7 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
         use_device(kind, local_rank % max(1, device_count(kind)))
     if backend == 'nccl' and kind != 'cuda':
         backend = _BACKENDS.get(kind, 'gloo')
-        get_logger('runnerkit').info('no CUDA: the processes communicate through %s instead of nccl', backend)
+        get_logger('runnerkit').info('no CUDA device: the processes communicate through %s instead of nccl', backend)
     if meets_by_itself:
         rank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
         address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])

@@ -72,7 +72,7 @@ def _connected(rank: int, world_size: int, address: str, port: int, within: floa
         first_line = text.strip().partition('\n')[0].rstrip('.')
         if keeps and ('EADDRINUSE' in text or 'address already in use' in text):
             raise OSError(
-                f'the port {port} of this machine is taken, by another training perhaps, and rank 0 cannot listen '
+                f'the port {port} of this machine is in use, perhaps by another run, so rank 0 cannot listen '
                 'there: choose another one (MASTER_PORT=29501, PORT=29501 for tools/dist_train.sh, '
                 'dist_params=dict(port=29501) for slurm)'
             ) from error

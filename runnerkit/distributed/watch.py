@@ -415,7 +415,7 @@ class Watch:
     # --- the store ---------------------------------------------------------------------------------------------------
 
     def _publish(self, rank: int | None, text: str, hangs: bool = False, asks: bool = False) -> None:
-        """Tell all ranks that one has failed; what is told first counts. ``asks``: for where each one stands."""
+        """Tell all ranks that one has failed; the first report wins. ``asks``: for where each one stands."""
         note = self._draft = _note(rank, text, hangs, asks)
         with suppress(RuntimeError):  # the store may have gone with rank 0
             note = json.loads(self._store.compare_set(f'{self._key}/failed', '', json.dumps(note)))

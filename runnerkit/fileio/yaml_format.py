@@ -64,4 +64,4 @@ def with_place(error: Exception, path: str) -> Exception:
     text = ', '.join(part for part in (error.context, error.problem) if part)
     if error.context and error.context_mark and mark and error.context_mark.line != mark.line:
         text += f' (it begins in line {error.context_mark.line + 1})'
-    return type(error)(problem=f'{place}: this is no YAML: {text}')
+    return type(error)(problem=f'{place}: invalid YAML: {text}')

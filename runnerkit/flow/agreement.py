@@ -48,7 +48,7 @@ def check_same_config(context: Context) -> None:
     wrong, odd = differences(all_gather_objects(mine))
     way_out = 'Start all ranks with the same config file, --cfg-options and flags'
     if wrong and context.rank > 0:
-        raise ToldByFirstRank('the ranks have different configs, as rank 0 says')
+        raise ToldByFirstRank('the ranks have different configs; see the error of rank 0')
     if wrong:
         raise WrongValue(f'the ranks have different configs: {"; ".join(wrong)}. {way_out}')
     if odd and context.rank == 0:
@@ -114,8 +114,7 @@ def same_place(work_dir: str, context: Context) -> str:
     differ = [rank for rank, other in enumerate(others, 1) if other != first]
     if differ and context.rank == 0:
         context.logger.warning(
-            'the work dir is %s here and %s on %s: all ranks use the first one. Name it with --work-dir if it is not '
-            'the right one',
+            'the work dir is %s here and %s on %s: all ranks use the first one. To choose another, use --work-dir',
             shown(first),
             shown(others[differ[0] - 1]),
             ranks_in_words(differ),
@@ -147,9 +146,9 @@ def check_shared(context: Context, file: Path) -> None:
         return
     is_refused = wrapper_of(context.cfg) == 'FSDP2'
     if is_refused and context.rank > 0:
-        raise ToldByFirstRank('ranks do not see the work dir of rank 0, as that one says')
+        raise ToldByFirstRank('ranks do not see the work dir of rank 0; see the error of rank 0')
     found = (
-        f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see what rank 0 has written to the work dir '
+        f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see the files of rank 0 in the work dir '
         f'{file.parent}'
     )
     way_out = 'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)'

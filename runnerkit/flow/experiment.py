@@ -298,8 +298,7 @@ class Experiment(ExperimentSetup):
 
     def _refuse(self, name: str) -> NoReturn:
         raise AttributeError(
-            f'{type(self).__name__}.{name} cannot be set: the run counts, and a resumed one goes on counting; leave '
-            'the assignment out'
+            f'{type(self).__name__}.{name} cannot be set: the run counts it, also across resumes; remove the assignment'
         )
 
     # --- reading -----------------------------------------------------------------------------------------------------

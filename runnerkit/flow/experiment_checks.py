@@ -48,7 +48,7 @@ def as_config(config: Any) -> Config:
 
 
 def misspelt(config: Any) -> Iterator[tuple[str, str]]:
-    """The keys of ``config`` that nobody but the user reads, and that look like others: with those."""
+    """Keys of ``config`` that a run does not read, but that look like ones that it reads, with those."""
     for before, names, known in (('', config, KNOWN_KEYS), ('training.', config.training, TRAINING_KEYS)):
         for name in names:
             if meant := near_miss(str(name), known):

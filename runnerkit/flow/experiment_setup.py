@@ -208,7 +208,9 @@ class ExperimentSetup(IterBasedRunner):
         self.logger.info('Environment:\n%s', env, extra=DETAIL)
         self.logger.info('Config:\n%s', self.config.pretty_text, extra=DETAIL)
         for name, meant in misspelt(self.config):
-            self.logger.warning('%s of the config is read by nobody but you: is it %s?', name, meant)
+            self.logger.warning(
+                '%s of the config is no key of a run, though your class may read it; did you mean %s?', name, meant
+            )
         self.register_timer_hook({'type': 'IterTimerHook'})
         default = {'interval': self._log_interval, 'hooks': [{'type': 'TextLoggerHook'}]}
         self.register_logger_hooks(self.config.get('log_config', default))

@@ -79,7 +79,7 @@ class RangeTest:
 
     def _advice(self) -> list[str]:
         if self.steepest is None:
-            return ['The loss is too noisy to tell a rate: take more --iters, larger batches, or a larger --from.']
+            return ['The loss is too noisy to find a rate: use more --iters, larger batches, or a larger --from.']
         return [
             f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
             f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.',
@@ -145,7 +145,7 @@ def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mo
         for module, training in modes:
             module.training = training
     if len(losses) < 3:
-        raise ValueError(f'the loss explodes from the beginning, at {low:g}: begin with a smaller rate')
+        raise ValueError(f'the loss explodes at once, at {low:g}: use a smaller --from')
     return RangeTest(rates, losses, diverged)
 
 

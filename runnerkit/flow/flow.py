@@ -75,7 +75,7 @@ class Flow:
             RuntimeError: another thread runs a flow, or this one has been run.
         """
         if self._has_run:
-            raise RuntimeError('this flow has been run, and its context is that of the run: make another Flow')
+            raise RuntimeError('this Flow has already run: make another one')
         self._has_run = True
         context = self.context
         with only_this_thread(), preserved_process_state(), context.closing:
@@ -89,7 +89,7 @@ class Flow:
                 try:
                     self._run_stage(last)
                 except Exception as error:  # the first error is what the user has to hear
-                    context.logger.error('the terminal stage has failed, too: %s', error, exc_info=True)
+                    context.logger.error('the terminal stage has also failed: %s', error, exc_info=True)
                 raise
             self._run_stage(last)
         return context
@@ -121,8 +121,8 @@ def only_this_thread() -> Iterator[None]:
     """
     if not _RUNNING.acquire(blocking=False):
         raise RuntimeError(
-            'another thread of this process is training: the two runs would share the random generators, the settings '
-            'of torch and the log. Wait for it, or give each run a process of its own'
+            'another thread of this process is training: the runs would share random generators, torch settings '
+            'and the log. Wait for it, or use one process per run'
         )
     try:
         yield

@@ -224,5 +224,7 @@ def dotted(keyword: str, cfg: Config) -> str:
         meant = BELONGS.get(keyword, '').partition(',')[0].replace('.', '__')
         known = [name for name in inspect.signature(train).parameters if name not in ('config', 'overrides')]
         hint = f'; set {meant}' if meant else suggestion(keyword, [*known, *TOP])
-        raise TypeError(f'train() got the keyword {keyword!r}, which is no argument and no key of the config{hint}')
+        raise TypeError(
+            f'train() got an unknown keyword {keyword!r}: it is neither an argument nor a key of the config{hint}'
+        )
     return '.'.join(parts)

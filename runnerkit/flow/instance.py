@@ -166,7 +166,7 @@ class InstanceBase(Stage):
         """Log environment, config and seed, and keep them for the checkpoints' meta."""
         cfg, logger = context.cfg, context.logger
         if others := keys_of_other_tools(cfg):
-            logger.info("Keys of MMCV's tools that have no meaning here: %s", ', '.join(others))
+            logger.info("Ignored keys of MMCV's tools: %s", ', '.join(others))
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         text = cfg.pretty_text
         logger.info('Environment:\n%s', env, extra=DETAIL)
@@ -223,8 +223,7 @@ def claim(work_dir: Path) -> FolderLock:
         return FolderLock(work_dir)
     except BlockingIOError as error:
         raise RuntimeError(
-            f'another run uses this work dir, and the two would overwrite each other: {error}. Wait for it or '
-            'stop it, or choose another work dir (--work-dir)'
+            f'another run is using this work dir: {error}. Wait for it, stop it, or choose another one with --work-dir'
         ) from None
     except OSError as error:
         raise type(error)(
@@ -275,11 +274,11 @@ def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.devic
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f'there is no device {name!r}: give cpu, cuda, cuda:1 …') from None
+        raise ValueError(f'unknown device {name!r}; use --device cpu, cuda, cuda:1 …') from None
     if device.type in ('cpu', 'meta') or (device.index is not None and device.type == here):
         return device
     if device.type != here:
-        what = 'GPU' if device.type == 'cuda' else device.type
-        raise ValueError(f'there is no {what} here for the device {name!r}: give {here or "cpu"}')
+        what = device.type.upper()
+        raise ValueError(f'no {what} device found; use --device {here or "cpu"}')
     index = current_index(device.type) if world_size > 1 else gpu_id
     return device if index is None or device.type == 'mps' else torch.device(device.type, index)

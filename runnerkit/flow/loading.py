@@ -39,7 +39,7 @@ def load_data(context: Context) -> None:
     else:
         few = first_samples(build_single_dataset(data, 'train'), context.options.overfit)
         dropped = (
-            f'; {type(few.dataset).__name__}.evaluate is not asked: the scores are those of the model'
+            f'; {type(few.dataset).__name__}.evaluate is not called: the model computes the scores'
             if hasattr(few.dataset, 'evaluate')
             else ''
         )
@@ -58,7 +58,7 @@ def load_data(context: Context) -> None:
         if mode != 'val' and '' not in loaders:
             raise TypeError(
                 f'data.{split} has several data sets by name ({", ".join(loaders)}), but the workflow entry '
-                f'{(name, n)!r} trains on one: give a list, whose data sets are concatenated, or a split for each'
+                f'{(name, n)!r} trains on one: give a list to concatenate them, or one split each'
             )
         context.workflow += [(mode, n)] * len(loaders)
         context.loaders += loaders.values()
@@ -132,9 +132,9 @@ def check_split(data: Mapping[str, Any], split: str) -> None:
     held = splits_in(data)
     hint = suggestion(str(split), held)
     if split == 'test' and held and not hint:
-        hint = f' (--split {held[-1]} evaluates on that one)'
+        hint = f' (use --split {held[-1]})'
     elif not hint and (os.path.exists(split) or os.sep in str(split)):
-        hint = f'. {str(split)!r} is a path: weights are given as checkpoint={str(split)!r}'
+        hint = f'. {str(split)!r} is a path: give weights as checkpoint={str(split)!r}'
     raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
 
 
@@ -177,7 +177,7 @@ def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str)
     named = dict(options)
     for ours, theirs in SAME:
         if theirs in options and ours in options:
-            raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: give one of them')
+            raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: keep one of them')
         key = theirs if theirs in options else ours
         if key in options:
             check_whole_number(placed(key), options[key], at_least=1 if ours == 'samples_per_gpu' else 0)

@@ -25,8 +25,8 @@ from runnerkit.flow.snapshot import CODE
 
 #: Why the code in a work dir is not executed, and the way out.
 NOT_MADE_HERE = (
-    'no run of yours on this machine has written its config and code as they are now, so they are not executed; if you '
-    'trust whoever made it, say trust=True (--trust)'
+    'its config and code were not written by your runs on this machine, so they are not executed. If you trust '
+    'the author, add --trust (trust=True)'
 )
 
 _LENGTH = 32  # bytes of a key

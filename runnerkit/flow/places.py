@@ -107,16 +107,16 @@ def check_start(context: Context) -> None:
     if used == 'refuse' and names and not goes_on:
         raise FileExistsError(
             f'the work dir {context.work_dir} holds the files of an earlier run ({", ".join(names[:4])} …), and '
-            '--if-used refuse is given: choose another work dir (--work-dir), --if-used aside to move them aside, or '
-            '--if-used resume to go on with that run'
+            '--if-used refuse is given: choose another --work-dir, --if-used aside to move the files, or '
+            '--if-used resume to continue that run'
         )
 
 
 def would_move(what: str, path: str, work_dir: Path) -> str:
     """Why a run cannot start from the checkpoint ``path`` of the earlier run in the same work dir."""
     return (
-        f'{what}={path} is of the earlier run in {work_dir}, whose files would move to {work_dir / EARLIER} when this '
-        'run starts: choose another work dir for this run (--work-dir), or go on with that one (--auto-resume)'
+        f'{what}={path} belongs to the earlier run in {work_dir}, whose files this run would move to '
+        f'{work_dir / EARLIER}: choose another --work-dir, or continue that run with --auto-resume'
     )
 
 

@@ -220,8 +220,8 @@ def words_of(inputs: Inputs) -> list[str]:
         return [os.fspath(each) for each in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     except TypeError:
         raise TypeError(
-            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. To data in memory, apply '
-            'the model itself: runnerkit.load_model(…)(data)'
+            f'inputs must be the name of a split, or paths of files, but got {type(inputs)}. For data in memory, '
+            'call the model: runnerkit.load_model(…)(data)'
         ) from None
 
 
@@ -237,7 +237,7 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     else:
         files = _existing(words_of(inputs), splits(cfg))
         if not key:
-            raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so nothing says how files are read")
+            raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so it is unknown how to read files")
         with placed_errors(data):
             dataset = dataset_of_files(config, files)
     settings = _settings(data, key)

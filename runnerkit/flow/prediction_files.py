@@ -95,7 +95,9 @@ def _columns(value: Any, name: str = '') -> dict[str, Any]:
     if not isinstance(value, list):
         return {name: value}
     if any(isinstance(item, list | dict) for item in value):
-        raise ValueError(f'a {name} of several dimensions does not fit in a row of a CSV file: write .npy or .json')
+        raise ValueError(
+            f'a {name} of several dimensions does not fit in a row of a CSV file: use --out FILE.npy or FILE.json'
+        )
     return {f'{name}_{index}': item for index, item in enumerate(value)}
 
 

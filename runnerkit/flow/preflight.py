@@ -65,7 +65,7 @@ def check_switches(cfg: Any) -> None:
 
 
 def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:
-    """What a run that was resumed from ``checkpoint`` and has nothing left to train should hear."""
+    """The warning for a run that was resumed from ``checkpoint`` and has nothing left to train; none for other runs."""
     runner = plan.runner
     for name, unit, done in (
         ('max_epochs', 'epochs', runner.completed_epochs),
@@ -73,9 +73,9 @@ def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:
     ):
         limit = getattr(runner, name)
         if limit is not None and done >= limit > 0:
-            what = f'all {limit} {unit} are done in {checkpoint}: there is nothing left to train'
+            what = f'nothing is left to train: {checkpoint} has completed all {limit} {unit}'
             way_out = (
-                f'To train longer, raise it (--cfg-options runner.{name}={2 * limit}); to train anew, leave out '
+                f'To train longer: --cfg-options runner.{name}={2 * limit}. To start over: leave out '
                 '--auto-resume, or give another --work-dir.'
             )
             return [plan.warning(('runner', name), what, way_out)]

@@ -63,7 +63,7 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ca
     names = [slot.name for slot in SLOTS]
     for name in given:
         if name not in names:
-            raise KeyError(f'there is no stage {name!r}{suggestion(str(name), names)}; there are {", ".join(names)}')
+            raise KeyError(f'unknown stage {name!r}{suggestion(str(name), names)}; there are {", ".join(names)}')
     config = cfg.get('flow')
     if config is not None and not isinstance(config, Mapping):
         with placed_errors(cfg, 'flow'):
@@ -127,7 +127,7 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
         if found is None:
             known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
             hint = " (a file's name ends with .py)" if os.path.isfile(f'{value}.py') else suggestion(value, known)
-            raise KeyError(f'there is no stage {value!r}{hint}; known are {", ".join(known)}')
+            raise KeyError(f'unknown stage {value!r}{hint}; known are {", ".join(known)}')
         value = found
     if isinstance(value, type):
         check_stage(slot, value)
@@ -155,7 +155,7 @@ def check_stage(slot: Slot, stage: type) -> None:
         meant = None if name.startswith('_') else near_miss(name, known)
         if meant is not None:
             raise TypeError(
-                f'{stage.__name__} ({place_of(stage)}) has a method {name!r}, which nobody calls; did you mean '
+                f'{stage.__name__} ({place_of(stage)}) has a method {name!r}, which is never called; did you mean '
                 f'{meant!r}? (Begin its name with an underscore if it is your own)'
             )
     if stage is not slot.default and not {'__call__', '__init__', *known} & set(own):

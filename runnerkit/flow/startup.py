@@ -75,7 +75,7 @@ def to_resume(context: Context) -> str | None:
         return None
     context.continues = True
     if is_restarted:
-        context.logger.info('this job has been started again: the run in %s goes on', shown(context.work_dir))
+        context.logger.info('restarted job: continuing the run in %s', shown(context.work_dir))
     latest = from_first_rank(partial(newest, stores))
     if latest is None and explicit:
         return explicit
@@ -83,7 +83,7 @@ def to_resume(context: Context) -> str | None:
         if context.rank == 0:
             set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint
         places = ', '.join(map(str, stores))
-        context.logger.info('nothing to resume in %s: the run starts from the beginning', places)
+        context.logger.info('nothing to resume in %s: starting from the beginning', places)
     return latest
 
 

@@ -90,7 +90,7 @@ def _config_in(work_dir: str | os.PathLike[str], trust: bool) -> Path:
         raise ValueError(f'{os.fspath(work_dir)}: {NOT_MADE_HERE}')
     if found is None:
         raise FileNotFoundError(
-            f'{os.fspath(work_dir)} is no work dir with a config: name a work dir, or give the config first and these '
+            f'{os.fspath(work_dir)} is not a work dir with a config: give a work dir, or the config first and these '
             f"weights as checkpoint={os.fspath(work_dir)!r}, runnerkit.test('config.py', checkpoint=…)"
         )
     return found
@@ -123,9 +123,9 @@ def evaluated(
                 loaded = context.runner.load_checkpoint(checkpoint, strict=not allow_partial)
             except WeightsDoNotFit as error:
                 raise ValueError(
-                    f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would mean '
-                    f'nothing. {error}.\nGive the checkpoint of this model, or the config of that one (it lies in the '
-                    'work dir of the training). --allow-partial (allow_partial=True) evaluates all the same'
+                    f'{checkpoint} does not fit the model of {cfg.filename or "the config"}, so its scores would '
+                    f'be meaningless. {error}.\nGive the checkpoint of this model, or the config of that '
+                    'checkpoint (in its work dir). To evaluate anyway: --allow-partial (allow_partial=True)'
                 ) from None
             warn_if_not_finite(Trained(checkpoint, loaded, cfg))
             scores = score(loaded)

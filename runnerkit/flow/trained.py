@@ -111,13 +111,13 @@ def find_trained(
     check_which(which)
     if isinstance(config, str) and config in WHICH:
         raise ValueError(
-            f'config={config!r} is no config: to choose the checkpoint of a work dir, say which={config!r}'
+            f'config={config!r} is not a config: to choose the checkpoint of a work dir, write which={config!r}'
         )
     source = os.fspath(source)
     if not is_url(source) and source.endswith(EXTENSIONS):
         raise ValueError(
-            f'{source} is a config, and says nothing of weights: give the work dir or the checkpoint first, and this '
-            f'one as config={source!r}'
+            f'{source} is a config, not weights: give the work dir or the checkpoint first, and the config as '
+            f'config={source!r}'
         )
     try:
         path = find_checkpoint(source, best=which == 'best')
@@ -205,10 +205,10 @@ def warn_if_not_finite(trained: Trained) -> None:
     if bad:
         other = finite_beside(trained.path)
         logging.getLogger('runnerkit').warning(
-            '%s has NaN or infinite values in %s, so its model is useless. %s',
+            '%s has NaN or infinite values in %s, so its predictions are useless. %s',
             printable(trained.path),
             printable(described(bad)),
-            f'Use {printable(other)}' if other else 'Use an older one, or train anew with a smaller learning rate',
+            f'Use {printable(other)}' if other else 'Use an older one, or start over with a smaller learning rate',
         )
 
 

@@ -127,8 +127,8 @@ def _read(text: str, trust: bool, parts: Parts) -> Config:
         if found
     )
     raise _Refused(
-        f'names {named}. Nothing was imported, opened or built. Import the modules that register your own classes '
-        'first; or, if you trust whoever made the file, say trust=True (--trust)'
+        f'names {named}. Nothing was imported, opened or built. Import the modules that register your classes '
+        'first. If you trust the author, add --trust (trust=True)'
     )
 
 

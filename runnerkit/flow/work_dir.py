@@ -48,25 +48,25 @@ def take_over(context: Context) -> None:
         )
     elif sealed is None:
         context.logger.info(
-            'there is no place for your key (XDG_STATE_HOME, else ~/.local/state), so the work dir is not sealed: to '
-            'use its code later, say --trust'
+            'your key cannot be stored (XDG_STATE_HOME, else ~/.local/state), so the work dir is not sealed: to '
+            'run its code later, add --trust'
         )
     objects = list(objects_in(cfg._cfg_dict))
     if objects:
         context.logger.info(
-            'the work dir is not enough to use the model elsewhere: the config holds objects for which there is no '
-            'text, %s. To load the model or to resume the run, give this config again',
+            'the work dir alone is not enough to use the model elsewhere: its config cannot hold the Python '
+            'objects %s. To load the model or to resume, give this config again',
             shortened(objects),
         )
     needed = packages_needed(cfg)
     if needed:
         context.logger.info(
-            'not copied to the work dir, and needed to use its config elsewhere: the packages %s', ', '.join(needed)
+            'using the work dir elsewhere needs these packages, which are not copied to it: %s', ', '.join(needed)
         )
     for file in files_needed(cfg):
         context.logger.info(
-            'not copied to the work dir, and needed to use its config elsewhere: %s, which registers classes that '
-            'the config names (custom_imports=dict(imports=[%r]) copies it)',
+            'using the work dir elsewhere needs %s, which registers classes of the config and is not copied. To '
+            'copy it: custom_imports=dict(imports=[%r])',
             shown(file),
             str(file),
         )
@@ -84,11 +84,11 @@ def set_run_aside(context: Context) -> None:
         folder = move_aside(work_dir, names, to, copied=sources_in(work_dir, context.cfg))
         stay = left_behind(work_dir, names)
         logger.info(
-            'the earlier run in %s is moved to %s (--resume-from %s goes on with it)%s',
+            'moved the earlier run in %s to %s (continue it with --resume-from %s)%s',
             shown(work_dir),
             shown(folder),
             shown(folder),
-            f'; not moved, as no run wrote it: {shortened(stay)}' if stay else '',
+            f'; left in place, because no run wrote it: {shortened(stay)}' if stay else '',
         )
 
 
@@ -99,11 +99,11 @@ def set_checkpoints_aside(context: Context, store: Store, to: str) -> None:
     if not count:
         return
     if not is_owned(store, str(context.work_dir)):
-        why = 'it is not known to be of this work dir'
+        why = 'they may belong to another work dir'
     elif store.move(names, to):
         why = f'{store.client.name} cannot move files'
     else:
-        context.logger.info("the earlier run's %d checkpoints in %s are moved to %s there", count, store, to)
+        context.logger.info("moved the earlier run's %d checkpoints in %s to %s there", count, store, to)
         return
     context.logger.warning('%s holds %d checkpoints of an earlier run, which stay there: %s', store, count, why)
 

@@ -104,7 +104,7 @@ def _with_synced_norms(model: nn.Module, cfg: Any, device: torch.device) -> nn.M
         return model
     if device.type == 'cpu':
         raise WrongValue(
-            'sync_batchnorm: torch synchronises batch norms on GPUs only, and this run is on the CPU: leave it out'
+            'sync_batchnorm: torch synchronises batch norms only on GPUs, and this run is on the CPU: leave it out'
         )
     return nn.SyncBatchNorm.convert_sync_batchnorm(model)
 
@@ -116,8 +116,8 @@ def _as_far_as_one_process_can(model: nn.Module, options: Mapping[str, Any], log
     left_out = [key for key in ('mp_policy', 'cpu_offload') if options.get(key)]
     if left_out:
         logger.warning(
-            'model_wrapper: this single process trains without FSDP2, so that %s has no effect: start it with '
-            "torchrun and --launcher pytorch, or use amp='bf16'",
+            'model_wrapper: this single process trains without FSDP2, so %s has no effect: start it with torchrun and '
+            "--launcher pytorch, or use amp='bf16'",
             ' and '.join(left_out),
         )
     else:

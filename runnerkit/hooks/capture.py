@@ -91,7 +91,7 @@ class CaptureHook(Hook):
     last captured iteration are kept until the next one.
 
     The submodules are listened to in captured iterations only; a compiled model is run as it is written in these, since
-    compiled code tells nobody what it computes. Where the step returns its loss, gradients of fp16 and of accumulating
+    compiled code exposes no intermediate values. Where the step returns its loss, gradients of fp16 and of accumulating
     updates are those of that loss, without their factors; of several losses, that of the last backward pass that
     reaches the output. Where it updates by itself, they are as they were computed.
 

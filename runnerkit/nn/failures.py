@@ -19,8 +19,11 @@ from runnerkit.utils.exceptions import add_note
 #: What a layer calls its number of input channels, and along which dimension of a batch they lie.
 _CHANNELS: dict[str, int] = {'in_features': -1, 'num_features': 1, 'in_channels': 1}
 
+#: What these settings count.
+_UNITS = {'in_features': 'features', 'num_features': 'features', 'in_channels': 'channels'}
+
 #: What is said of an error of a GPU, which may belong to something that ran before.
-_LATE = 'a GPU reports errors late, so another operation may be the cause: with --device cpu the error names it'
+_LATE = 'a GPU reports errors late, so another operation may be the cause: use --device cpu to find it'
 
 
 def note_layer(error: Exception, network: nn.Module, where: str = '') -> None:
@@ -114,9 +117,9 @@ def _unfit(error: Exception, layer: nn.Module, given: list[Any]) -> str:
     for setting, dim in _CHANNELS.items():
         wanted = getattr(layer, setting, None)
         if isinstance(wanted, int) and -x.dim() <= dim < x.dim() and x.shape[dim] != wanted:
-            return f'{setting}={wanted} must be {x.shape[dim]}, or the input must have {wanted}'
+            return f'got {x.shape[dim]} {_UNITS[setting]}, expects {wanted}: set {setting}={x.shape[dim]}'
     if weight is not None and x.dtype != weight.dtype and 'type' in str(error) and not isinstance(layer, nn.Embedding):
-        return f'its weights are {str(weight.dtype).removeprefix("torch.")}, and its input must be so, too'
+        return f'its weights are {str(weight.dtype).removeprefix("torch.")}: convert the input to that type'
     if not isinstance(layer, nn.Embedding):
         return ''
     rows, limits = layer.num_embeddings, _limits(x)
@@ -130,26 +133,26 @@ def _needed(error: Exception, outputs: Any, target: Any, limits: tuple[float, fl
     if not isinstance(outputs, Tensor):
         return 'choose one of the outputs with outputs=… of Supervised'
     if not isinstance(target, Tensor):
-        return 'the data set must give the target as a number or a tensor, or choose it with targets=… of Supervised'
+        return 'return the target as a number or a tensor from the data set, or choose it with targets=… of Supervised'
     of_type = 'type' in str(error) or 'Long' in str(error)
     if outputs.shape == target.shape:
         return '' if target.is_floating_point() or not of_type else 'give targets of float32: target.float()'
     if outputs.dim() == target.dim() == 2 and target.shape[1] == 1 < outputs.shape[1]:
-        return 'class numbers have no last dimension: target.squeeze(1)'
+        return 'class indices have no last dimension: target.squeeze(1)'
     if outputs.dim() != target.dim() + 1 or outputs.shape[:1] != target.shape[:1]:
         return ''
     classes = outputs.shape[1]
     if limits is not None and any(words in str(error) for words in ('bounds', 'range', 'smaller than num_classes')):
         if limits[0] < 0:
-            return 'class numbers begin at 0'
+            return 'class indices begin at 0'
         if limits[1] >= classes:
             return (
-                f'the network needs {limits[1] + 1:g} outputs for these classes, but it has {classes}; or the class '
-                f'numbers must be 0…{classes - 1}'
+                f'the network needs {limits[1] + 1:g} outputs for these classes, but has {classes}; or use class '
+                f'indices 0…{classes - 1}'
             )
     if classes == 1:
         return 'give both the same shape: target.unsqueeze(-1), or squeeze(-1) at the end of the network'
-    return 'class numbers must be int64: target.long()' if target.is_floating_point() and of_type else ''
+    return 'class indices must be int64: target.long()' if target.is_floating_point() and of_type else ''
 
 
 def _limits(value: Any) -> tuple[float, float] | None:

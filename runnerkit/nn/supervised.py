@@ -74,8 +74,8 @@ class Supervised(BaseModule):
         self.loss = build_or_bind(loss, LOSSES) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(
-                f'loss={loss!r} is neither a config nor something to call: '
-                f"give dict(type='CrossEntropyLoss'), a function, or in a config its name"
+                f"loss={loss!r} is neither a config nor callable: give dict(type='CrossEntropyLoss'), a function, or "
+                'its name in a config'
             )
         self.metrics = _build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
@@ -180,9 +180,9 @@ class Supervised(BaseModule):
             yield
         if seen.happened:
             get_logger('runnerkit').warning(
-                "the model's output has the shape %s and the target %s%s: the loss broadcasts them to %s, so it "
-                'compares values that do not belong together. Give both the same shape: with unsqueeze(-1) or '
-                'squeeze(-1) in the data set or at the end of the model, or expand the target there if that is meant',
+                "the model's output has the shape %s and the target %s%s: the loss broadcasts them to %s and compares "
+                'values that do not belong together. Give both the same shape: unsqueeze(-1) or squeeze(-1) in the '
+                'data set or at the end of the model, or expand the target',
                 *shapes,
                 self._where,
                 whole,
@@ -239,7 +239,7 @@ def _build_metrics(metrics: Any) -> dict[str, Any]:
         name = type(metric).__name__
         if name in built:
             raise ValueError(
-                f'two metrics are called {name}: give names, metrics=dict(first=dict(type={name!r}), second=…)'
+                f'two metrics are called {name}: name them, metrics=dict(first=dict(type={name!r}), second=…)'
             )
         built[name] = metric
     return built
@@ -267,7 +267,7 @@ def _field(source: Any, field: str | int) -> Any:
     elif isinstance(source, list | tuple):
         by_position, names = list(source), list(getattr(source, '_fields', ()))  # the names of a namedtuple
     else:
-        raise TypeError(f'a tuple, list or dict is needed to take fields from, but this is a {type(source).__name__}')
+        raise TypeError(f'fields can be taken from a tuple, list or dict, but this is a {type(source).__name__}')
     if field in names:
         field = names.index(field)
     if isinstance(field, int) and -len(by_position) <= field < len(by_position):

@@ -35,7 +35,7 @@ def units(
         ValueError: both are given, no module is of a class, or a module cannot be a unit.
     """
     if module_classes is not None and min_num_params is not None:
-        raise WrongValue('module_classes and min_num_params both say what is sharded: give one of them')
+        raise WrongValue('module_classes and min_num_params both select what is sharded: give one of them')
     if module_classes is None:
         return _by_size(model, MIN_NUM_PARAMS if min_num_params is None else min_num_params)
     named = of_classes(model, module_classes, 'module_classes')

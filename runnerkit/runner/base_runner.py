@@ -243,7 +243,7 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         if not reader.is_primed:
             self._epoch_start = self._iter
             self.logger.warning(
-                '%s: the open epoch begins anew, since %s.train has a loop of its own; %s, also there',
+                '%s: the open epoch starts over, because %s.train has its own loop; %s, also there',
                 named(reader.dataloader),
                 type(self).__name__,
                 WAY_OUT,

@@ -1,4 +1,4 @@
-"""How a runner writes down where it is, and goes on from there."""
+"""Saving and resuming a runner."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from runnerkit.runner.settings import (
 from runnerkit.runner.updates import Updates
 from runnerkit.utils.seed import rng_state
 
-#: What every log record bears that says what is not exact about a resumed run.
+#: ``extra`` for log records about inexact resumes.
 EXACTNESS = {'exactness': True}
 
 
@@ -282,14 +282,14 @@ class Checkpoints(Updates):
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(
-                f'{checkpoint} cannot be resumed: {problem}. To start from its weights, load it (--load-from)'
+                f'{checkpoint} cannot be resumed: {problem}. To start from its weights: --load-from {checkpoint}'
             )
         if (reason := why_not_finite(loaded)) is not None:
             self.logger.warning(
-                '%s has %s, which training cannot mend. Resume %s, with a smaller learning rate',
+                '%s has %s, from which training does not recover. Resume %s, with a smaller learning rate',
                 checkpoint,
                 reason,
-                finite_beside(checkpoint) or 'an older one, or train anew',
+                finite_beside(checkpoint) or 'an older one, or start over',
             )
         self._go_on_from(loaded, checkpoint, resume_optimizer)
 
@@ -315,8 +315,8 @@ class Checkpoints(Updates):
             load_state_dict(self.model, loaded['state_dict'], strict=True)
         except RuntimeError as error:
             raise ValueError(
-                f'{checkpoint} is a checkpoint of another model and cannot be resumed (--load-from takes what '
-                f'fits):\n{error}'
+                f'{checkpoint} is a checkpoint of another model and cannot be resumed (--load-from loads the '
+                f'tensors that fit):\n{error}'
             ) from error
         if resume_optimizer and 'optimizer' in loaded:
             self._load_optimizers(loaded['optimizer'], checkpoint, loaded.get('runnerkit') or {})
@@ -330,14 +330,14 @@ class Checkpoints(Updates):
         self._resumed_config = loaded['meta'].get('config')
         if self._resumed is None:
             self.logger.warning(
-                '%s does not hold random states: shuffling and dropout start anew, at the place in the data that the '
+                '%s holds no random states: shuffling and dropout start over, at the data position that the '
                 'counters give',
                 checkpoint,
                 extra=EXACTNESS,
             )
         if resume_optimizer and self.optimizer is not None and 'optimizer' not in loaded:
             self.logger.warning(
-                '%s holds no state of the optimizer (save_optimizer=False): momentum and the like begin anew',
+                '%s holds no optimizer state (save_optimizer=False): momentum and similar values start over',
                 checkpoint,
                 extra=EXACTNESS,
             )
@@ -357,7 +357,7 @@ class Checkpoints(Updates):
             from runnerkit.runner.conditions import AVERAGES_GONE
 
             self.logger.warning(
-                'the checkpoint is of a run with an EMAHook, and there is none now: %s', AVERAGES_GONE, extra=EXACTNESS
+                'the run of the checkpoint had an EMAHook, and this one has none: %s', AVERAGES_GONE, extra=EXACTNESS
             )
 
     def _load_optimizers(self, states: Mapping[str, Any], checkpoint: str, saved: Mapping[str, Any]) -> None:

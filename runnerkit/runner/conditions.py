@@ -24,13 +24,13 @@ _ONLOOKERS = (
 
 
 #: What follows from an EMAHook that is gone.
-AVERAGES_GONE = 'its averages are dropped, and training goes on from the raw weights'
+AVERAGES_GONE = 'its averages are dropped; training continues from the raw weights'
 
 
 #: What follows from a changed setting of an optimizer where the checkpoint's stay.
 STATE_WINS = (
-    'the checkpoint keeps the former one, as in MMCV; to change it, set runner.config_wins = True before '
-    'runner.resume, or start with runnerkit train … --resume-from'
+    'no effect: the value of the checkpoint stays, as in MMCV; to change it, set runner.config_wins = True before '
+    'runner.resume, or use runnerkit train … --resume-from'
 )
 
 
@@ -52,26 +52,26 @@ class Change(NamedTuple):
 
 #: What follows from a change of each condition.
 _FOLLOWS = {
-    'runner': 'the loaders begin anew: epochs and iterations keep their places in the data in other ways',
-    'workflow': 'it begins with its first entry',
-    'length': 'the run ends there; schedules that depend on its length follow the new one',
-    'seed': 'the order of the data is another one; random states go on as they were saved',
-    'world size': 'batches, gradients and the number of iterations of an epoch are others',
-    'optimizer': 'the state of the former one is taken over, but another formula uses it',
-    'precision': 'losses and gradients are rounded in another way',
-    'accumulation': 'updates are made of other numbers of batches; gradients of an unfinished cycle are dropped',
+    'runner': 'the loaders start over: the two kinds of runner count positions differently',
+    'workflow': 'starts over with its first entry',
+    'length': 'the run ends there; schedules follow the new length',
+    'seed': 'the data comes in another order; random states continue as saved',
+    'world size': 'batches, gradients and iterations per epoch differ',
+    'optimizer': 'its state is kept, but another formula uses it',
+    'precision': 'losses and gradients are rounded differently',
+    'accumulation': 'updates use another number of batches; gradients of an unfinished cycle are dropped',
     'torch': 'results may differ in the last bits',
-    'threads': 'large sums may differ in the last bits; num_threads in the config sets their number',
+    'threads': 'large sums may differ in the last bits; set num_threads in the config',
 }
 
 _LOADER_FOLLOWS = {
-    'kind': 'its batches may be others, or come in another order',
-    'dataset': 'its samples are others',
-    'length': 'the order is another one: some samples of the open epoch come twice or not at all',
-    'batch_size': 'it goes on with the same sample, in other batches',
-    'batches': 'an epoch has another number of iterations',
-    'seed': 'the order is another one: some samples of the open epoch come twice or not at all',
-    'shuffle': 'the order is another one: some samples of the open epoch come twice or not at all',
+    'kind': 'batches or their order may differ',
+    'dataset': 'the samples differ',
+    'length': 'the order changes: some samples of the open epoch come twice or not at all',
+    'batch_size': 'continues with the same sample, in other batches',
+    'batches': 'the number of iterations per epoch changes',
+    'seed': 'the order changes: some samples of the open epoch come twice or not at all',
+    'shuffle': 'the order changes: some samples of the open epoch come twice or not at all',
 }
 
 
@@ -90,17 +90,17 @@ def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
     gone, new = set(was) - set(now), set(now) - set(was)
     follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
-    changes += [Change(f'hook {name}', 'absent', 'registered', 'it begins without a state') for name in sorted(new)]
+    changes += [Change(f'hook {name}', 'absent', 'registered', 'starts without a state') for name in sorted(new)]
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
 
 
-#: What follows from a changed setting of an optimizer, if it is more than that it takes effect.
-_OPTIMIZER_FOLLOWS = {'lr': 'the learning rate is rescaled, and what its schedule starts from'}
+#: What follows from a changed setting of an optimizer, if it is more than that takes effect.
+_OPTIMIZER_FOLLOWS = {'lr': 'the learning rate and its schedule are rescaled'}
 
 #: The same of hooks' settings.
 _HOOK_FOLLOWS = {
     **dict.fromkeys(('save_best', 'rule', 'monitor'), 'the best score so far is forgotten'),
-    'loss_scale': 'the loss scale begins with it',
+    'loss_scale': 'the loss scale starts with it',
 }
 
 #: Settings of hooks that have a line of their own, among the conditions or as ``schedule``.
@@ -127,7 +127,7 @@ def optimizer_changes(
             (str(b[key]), str(a[key])) for b, a in zip(was, now, strict=False) if key in changed(b, a)
         )
         before, after = (', '.join(texts[:3]) + (' …' if len(texts) > 3 else '') for texts in zip(*pairs, strict=True))
-        follows = (own if replaced else _OPTIMIZER_FOLLOWS).get(key, 'it takes effect') if takes_effect else STATE_WINS
+        follows = (own if replaced else _OPTIMIZER_FOLLOWS).get(key, 'takes effect') if takes_effect else STATE_WINS
         found.append(Change(f'optimizer{name and " " + name}: {key}', before, after, follows))
     return found
 
@@ -137,7 +137,7 @@ def held_rates(states: Mapping[str, Mapping[str, Any]], changes: Iterable[Change
     if not any(change.what.startswith('optimizer') and change.what.endswith(' lr') for change in changes):
         return []
     held = {name: state['lrs'] for name, state in states.items() if name.startswith('ControlHook') and state['lrs']}
-    way = 'they hold against the config; to give them back: runnerkit ctl WORK_DIR lr schedule'
+    way = 'they override the config; to undo: runnerkit ctl WORK_DIR lr schedule'
     return [Change(f'hook {name}: learning rates', lrs, lrs, way) for name, lrs in held.items()]
 
 
@@ -145,7 +145,7 @@ def schedule_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any
     """The schedules of torch that are others, from the states of hooks then and the hooks now, by name."""
     pairs = ((name, was.get(name, {}).get('schedule'), getattr(hook, 'schedule', None)) for name, hook in now.items())
     return [
-        Change(f'hook {name}: schedule', before, after, 'it is entered where the run is')
+        Change(f'hook {name}: schedule', before, after, 'continues at the position of the run')
         for name, before, after in pairs
         if isinstance(before, str) and isinstance(after, str) and before != after
     ]
@@ -161,7 +161,7 @@ def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], sc
     """
     follows = _HOOK_FOLLOWS if scale else {**_HOOK_FOLLOWS, 'loss_scale': STATE_WINS}
     return [
-        Change(f'hook {name}: {key}', was[name][key], now[name][key], follows.get(key, 'it takes effect'))
+        Change(f'hook {name}: {key}', was[name][key], now[name][key], follows.get(key, 'takes effect'))
         for name in now
         if name in was and (name.startswith('CheckpointHook') or not any(kind in name for kind in _ONLOOKERS))
         for key in changed(was[name], now[name])
@@ -194,7 +194,7 @@ def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) 
             if what == 'batches' and was.get('world_size') != now.get('world_size'):
                 continue
             if what == 'batch_size' and 'seed' not in now and 'is_stream' not in now:
-                follows = 'the open epoch begins anew: only the order of a loader made by build_dataloader is known'
+                follows = 'the open epoch starts over: only loaders made by build_dataloader have a known order'
             found.append(Change(f'loader {number}: {what}', was[what], now[what], follows))
     return found
 

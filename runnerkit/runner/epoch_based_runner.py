@@ -102,10 +102,10 @@ class EpochBasedRunner(BaseRunner):
                 self.data_batch = None
             if not self._progress.batches:  # it would go on for ever, or train nothing in silence
                 raise ValueError(
-                    f'{named(data_loader)} gives no batches in epoch {self._epoch + 1}: a generator or another '
-                    'iterator can be passed over once only; give a loader whose __iter__ begins anew'
+                    f'{named(data_loader)} gives no batches in epoch {self._epoch + 1}: generators and iterators '
+                    'can be read only once; give a loader whose __iter__ starts over'
                 )
-            # An epoch that was stopped goes on later; one that the run's max_iters cuts short is over all the same.
+            # A stopped epoch stays open for a resume; one that the run's max_iters cuts short is closed.
             if self._stop_reason is None or self._progress.batches == length_of(data_loader):
                 self.log_buffer.mark()
                 self.call_hook('after_train_epoch')

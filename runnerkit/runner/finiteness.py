@@ -87,7 +87,7 @@ class Finiteness:
         """What to say at the end of a run whose weights are not finite."""
         last = runner._finiteness.last
         if last is None:
-            remedy = 'There is no finite checkpoint: train anew with a smaller learning rate'
+            remedy = 'There is no finite checkpoint: start over with a smaller learning rate'
         else:
             remedy = f'Continue from the newest finite checkpoint, {last}, with a smaller learning rate: '
             remedy += _command(runner, last)

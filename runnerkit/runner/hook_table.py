@@ -175,9 +175,8 @@ def check_method_names(hook_type: type[Hook]) -> None:
             continue
         for meant in meant_points(name, at_most=2):
             raise ValueError(
-                f'{hook_type.__name__}.{name} would never be called: there is no such point in a run. '
-                f'Did you mean {meant!r}? (If it is a helper of the hook, give it a leading underscore or a name less '
-                "like a point's.)"
+                f'{hook_type.__name__}.{name} would never be called: a run has no such point. Did you mean {meant!r}? '
+                '(If it is a helper, begin its name with an underscore.)'
             )
 
 

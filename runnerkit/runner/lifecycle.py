@@ -217,7 +217,7 @@ class Lifecycle(Nesting):
         return None if self.parent is None else DETAIL
 
     def _tell_notices(self) -> None:
-        """The run's last lines: what its log said before and nobody should miss."""
+        """The run's last lines: warnings of its log that should not be missed."""
         if self._outcome is not None and self._outcome.ended_well and (text := self._weight_watch.end(self)):
             self.notices['weights'] = text
         if self._rank == 0:

@@ -213,8 +213,8 @@ class Nesting(Rollback):
         if span is not None and span.child is self:
             raise CutShort
         self.parent.logger.warning(
-            'a run inside this one was cut short after %d iterations, and will not go on there if this run is resumed: '
-            "run it in a span, with runner.nested('a name')",
+            'a nested run was cut short after %d iterations, and a resume will not continue it: run it in a span, with '
+            "runner.nested('a name')",
             self.completed_iters,
             extra=EXACTNESS,
         )
@@ -286,7 +286,7 @@ class Nesting(Rollback):
             return
         names = ', '.join(self._unfinished)
         if names:
-            self.logger.info('the checkpoint was saved inside a nested run, which goes on first: %s', names)
+            self.logger.info('the checkpoint was saved inside a nested run, which continues first: %s', names)
         at = next((content.get('at') for content in self._unfinished.values()), None)
         with self._counters_of(at), suppress(CutShort):
             self._resume_hooks(at)
@@ -296,8 +296,8 @@ class Nesting(Rollback):
                 rank['log_buffer'] = self._train_log.state_dict()
         for name in self._unfinished:
             self.logger.warning(
-                'no hook goes on with the nested run %r, in which the checkpoint was saved: what follows is not exact. '
-                'Such a hook opens runner.nested(%r) in after_resume, too',
+                'no hook continues the nested run %r, in which the checkpoint was saved: the resume is not '
+                'exact. Such a hook also opens runner.nested(%r) in after_resume',
                 name,
                 name,
                 extra=EXACTNESS,

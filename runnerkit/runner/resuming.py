@@ -93,7 +93,7 @@ class Resuming(Checkpoints):
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f'the state of the hook {name} in the checkpoint does not fit ({type(error).__name__}: {error}): '
-                'resume with the hook that saved it, or take the hook out'
+                'resume with the hook that saved it, or remove the hook'
             ) from error
         for key, value in own.items():  # a state may hold what was a setting then
             setattr(hook, key, value)
@@ -108,8 +108,8 @@ class Resuming(Checkpoints):
                 updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
         if any(state.get('is_without_gradients') for state in updates.values()):
             self.logger.warning(
-                'the checkpoint lacks the gradients of an unfinished accumulation cycle, which the model kept '
-                'to itself: the next update is made without them',
+                'the checkpoint lacks the gradients of an unfinished accumulation cycle: the next update is made '
+                'without them',
                 extra=EXACTNESS,
             )
         for name, state in updates.items():
@@ -150,9 +150,9 @@ class Resuming(Checkpoints):
                 if progress.epoch_is_open:
                     progress.batches, progress.samples = 0, 0
                 self.logger.warning(
-                    '%s: the open epoch begins anew, since ranks or batch size are others and its order is its own '
-                    'affair. A loader of runnerkit.data.build_dataloader goes on with the same sample, if it has no '
-                    "sampler or one of torch's that the config names",
+                    '%s: the open epoch starts over: ranks or batch size changed, and the order of the loader is '
+                    'unknown. Loaders of runnerkit.data.build_dataloader continue with the same sample, without a '
+                    'sampler or with one of torch that the config names',
                     named(reader.dataloader),
                     extra=EXACTNESS,
                 )
@@ -197,8 +197,8 @@ class Resuming(Checkpoints):
         if order_of(loader) is None:
             if not isinstance(loader, Sequence) and type(getattr(loader, 'sampler', None)) is not SequentialSampler:
                 self.logger.warning(
-                    '%s: the open epoch goes on after %d batches, but this loader was not the one that it began with: '
-                    'its order may be another one; %s',
+                    '%s: the open epoch continues after %d batches, but it began with another loader: the order '
+                    'may differ; %s',
                     named(loader),
                     progress.batches,
                     WAY_OUT,
@@ -221,8 +221,8 @@ class Resuming(Checkpoints):
         if state.begun and not (repeats and self._readers.entries[entry].dataloader is reader.dataloader):
             state.begun = False
             self.logger.warning(
-                'the checkpoint was saved inside an evaluation, which is not repeated: what follows it is not exact; '
-                'save before or after it',
+                'the checkpoint was saved inside an evaluation, which is not repeated: the resume is not exact. '
+                'Save before or after it',
                 extra=EXACTNESS,
             )
         reader.load(state)
@@ -234,8 +234,8 @@ class Resuming(Checkpoints):
         mode, n = self._workflow[progress.entry] if progress.entry < len(self._workflow) else ('', 0)
         if mode == 'val' and not self.by_epoch and 0 < progress.units < n:
             self.logger.warning(
-                'the checkpoint was saved inside a validation: the averages and scores of this one are of its '
-                'remaining batches only; the training is exact'
+                'the checkpoint was saved inside a validation: its scores cover the remaining batches only. The '
+                'training is exact'
             )
 
     def _tell_late_evaluation(self, number: int, loader: Any) -> None:
@@ -243,8 +243,8 @@ class Resuming(Checkpoints):
         states = [] if self._resumed is None else self._own_rank().get('evaluations', [])
         if number < len(states) and (states[number]['held'] or states[number]['workers_live']):
             self.logger.warning(
-                '%s is evaluated on, and its random states cannot be restored so late: keep it as the attribute '
-                '"dataloader" of the hook that evaluates',
+                'the random states of %s, used in an evaluation, cannot be restored this late: keep it as the '
+                'attribute "dataloader" of the hook that evaluates',
                 named(loader),
                 extra=EXACTNESS,
             )
@@ -310,23 +310,23 @@ class Resuming(Checkpoints):
             found += loader_changes(entry, state.about, about(reader.dataloader))
         found += config_changes(self._resumed_config, self.meta.get('config'))
         if found:
-            self.logger.warning('Since the checkpoint was saved, this has changed:\n%s', table(found), extra=EXACTNESS)
+            self.logger.warning('Changed since the checkpoint was saved:\n%s', table(found), extra=EXACTNESS)
         for text in self._doubts_of_order():
             self.logger.warning('%s', text, extra=EXACTNESS)
         known, before = len(resumed['ranks']), resumed['world_size']
         if known < min(before, self._world_size):
             self.logger.warning(
-                'the checkpoint holds the state of %d of %d ranks, because one rank saved it alone (save_checkpoint): '
-                'the others take over the random states, hooks, places in the data and unfinished gradients of rank 0; '
-                'runner.save(), called on every rank, saves all of them',
+                'the checkpoint holds the state of %d of %d ranks, because one rank saved it alone '
+                '(save_checkpoint). The others copy random states, hooks, data positions and unfinished '
+                'gradients from rank 0. To save all, call runner.save() on every rank',
                 known,
                 before,
                 extra=EXACTNESS,
             )
         elif self._world_size > before:
-            derived = 'random states that follow from those of rank 0 and the number of the rank'
+            derived = 'random states derived from those of rank 0 and their rank'
             states = derived if self._draws_differ() else 'the random states of rank 0, which all ranks had'
-            self.logger.warning('new ranks begin with %s, and with the hooks of rank 0', states, extra=EXACTNESS)
+            self.logger.warning('new ranks start with %s, and with the hook states of rank 0', states, extra=EXACTNESS)
         elif self._world_size < before:
             self.logger.warning(
                 'the random states and hooks of the ranks from %d on are dropped', self._world_size, extra=EXACTNESS
@@ -348,7 +348,7 @@ class Resuming(Checkpoints):
                 if not hook.runs_last and not only_looks_on(hook) and keeps_state(hook):
                     yield (
                         f'{type(self).__name__}.call_hook calls {type(hook).__name__} after {type(saving).__name__}, '
-                        'so a checkpoint holds its state of one step before. Register it with a lower priority number '
+                        'so a checkpoint holds its state of the step before. Register it with a lower priority number '
                         "(priority='ABOVE_NORMAL'), or let call_hook call super().call_hook"
                     )
 
@@ -364,7 +364,7 @@ class Resuming(Checkpoints):
         texts.update(dict.fromkeys([] if self._orders is None else self._orders.doubts()))
         texts.update(dict.fromkeys(self._doubts_of_order()))
         for text in texts:
-            self.logger.info('If this run is resumed, it is not known to be exact. %s', text, extra=EXACTNESS)
+            self.logger.info('A resume of this run may not be exact. %s', text, extra=EXACTNESS)
 
 
 def keeps_state(hook: Hook) -> bool:
@@ -383,8 +383,8 @@ def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
     """
     if len({state['accumulated'] for state in states}) > 1:
         raise ValueError(
-            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; it can '
-            'only be resumed with the same number of ranks'
+            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; '
+            'resume it with the same number of ranks'
         )
     means = []
     for column in zip(*(state.get('grads', ()) for state in states), strict=True):

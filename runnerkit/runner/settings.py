@@ -195,7 +195,10 @@ def why_not_settled(optimizer: Optimizer, state: Mapping[str, Any], was: Setting
         needed = [value for (kind, key), value in _NEEDS_STATE.items() if kind in kinds and key == name]
         lacks_state = bool(needed) and not was[name] and needed[0] not in kept
         if lacks_state or any((kind, name) in _FIRST_STEP_ONLY for kind in kinds):
-            return f'{name} was {was[name]} and is {now[name]}, and {type(optimizer).__name__} needs it from its start'
+            return (
+                f'{name} changed from {was[name]} to {now[name]}, which {type(optimizer).__name__} cannot change '
+                'during a run'
+            )
     return None
 
 
@@ -206,7 +209,7 @@ def why_other_parameters(was: Mapping[str, list[Settings]], now: Mapping[str, li
         return None
     counts = [sum(map(len, of.values())) for of in (before, after)]
     if counts[0] != counts[1]:
-        return f'its parameters were in {counts[0]} groups and are in {counts[1]}'
+        return f'its parameters are in {counts[1]} groups, but were in {counts[0]}'
     return 'its parameters are in other groups, or in another order'
 
 

@@ -136,13 +136,13 @@ class Updates(RunnerState):
             return [optimizer]
         named = named_optimizers(self.optimizer)
         if not named:
-            raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not update')
+            raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not call update')
         if optimizer is None:
             return list(named.values())
         if not optimizer or optimizer not in named:
             known = sorted(name for name in named if name)
             raise KeyError(
-                f'there is no optimizer {optimizer!r}; there are {known or "no named ones"}'
+                f'unknown optimizer {optimizer!r}; available: {known or "no named ones"}'
                 f'{suggestion(str(optimizer), known)}'
             )
         return [named[optimizer]]

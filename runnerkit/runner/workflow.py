@@ -42,8 +42,8 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
             check_stream(runner, entry)
         if is_empty(loader):
             raise WrongValue(
-                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or '
-                'fewer than one batch, with drop_last)'
+                f'the data loader of the workflow entry {tuple(entry)} is empty: its data set has no samples (or, '
+                'with drop_last, less than one batch)'
             )
         check_shares(runner, entry, loader)
 
@@ -74,9 +74,9 @@ def check_shares(runner: Any, entry: Any, loader: Any) -> None:
     samples, ranks = order.sampler.end, order.sampler.world_size
     if samples < ranks:
         raise WrongValue(
-            f'the workflow entry {tuple(entry)} validates on {samples} samples, fewer than the {ranks} ranks, each of '
-            'which is to have batches in an iteration runner: use evaluation=dict(interval=…) in place of the entry, '
-            'or fewer ranks'
+            f'the workflow entry {tuple(entry)} validates on {samples} samples, fewer than the {ranks} ranks, but '
+            'an iteration runner needs batches for each: replace the entry by evaluation=dict(interval=…), or '
+            'use fewer ranks'
         )
 
 
@@ -107,13 +107,13 @@ def check_stream(runner: Any, entry: Any) -> None:
     """
     if runner.by_epoch:
         raise WrongValue(
-            f'the workflow entry {tuple(entry)} reads a stream, which has no epochs: take an iteration runner, '
-            "runner=dict(type='IterBasedRunner', max_iters=1000000); the run ends when the stream does"
+            f'the workflow entry {tuple(entry)} reads a stream, which has no epochs: use an iteration runner, '
+            "runner=dict(type='IterBasedRunner', max_iters=1000000); the run ends with the stream"
         )
     if not trains(entry[0], runner):
         raise WrongValue(
-            f'the workflow entry {tuple(entry)} reads a stream, each event of which is there once, to train on: '
-            'validate on a data set of its own'
+            f'the workflow entry {tuple(entry)} validates on a stream, whose events can be read only once: '
+            'validate on a separate data set'
         )
 
 
@@ -157,7 +157,7 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
     hint = suggestion(mode, ['train', 'val', *(name.removesuffix('_step') for name in steps)])
     raise ValueError(
         f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, '
-        f'val, and those that the runner or the model adds{hint}'
+        f'val, and methods of the runner or the model{hint}'
     )
 
 

@@ -43,7 +43,7 @@ _HOW = ('executor',)
 
 
 class Pipeline:
-    """Does the steps that ``pipeline`` names, one after another.
+    """Run the steps listed in ``pipeline``, one after another.
 
     Killed at any moment, it goes on when it is run again in the same work dir: steps that are done are not repeated,
     unless their sections have changed.
@@ -258,7 +258,7 @@ def names_of_steps(cfg: Config) -> list[str]:
         meant = near_miss(str(key), (*TOP, *names))
         if meant and meant not in cfg:
             place = written_at(cfg, (key,))
-            raise WrongKey(f'nobody reads {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
+            raise WrongKey(f'unknown key {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
     return list(names)
 
 

@@ -134,7 +134,7 @@ class Study:
         self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
 
     def run(self) -> Report:
-        """Search, or go on, until the algorithm has what it wants or a signal ends the study.
+        """Search, or continue, until the algorithm finishes or a signal ends the study.
 
         Raises:
             BlockingIOError: another process works in the work dir.

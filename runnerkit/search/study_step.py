@@ -138,7 +138,7 @@ class StudyStep(PipeStep):
                 raise WrongType(f'executor must be an Executor, but {found["type"]} gives a {type(built).__name__}')
             devices = getattr(built, 'devices', None)
             if devices and not torch.cuda.is_available():
-                raise WrongValue(f'devices is {devices!r}, but there is no GPU here: leave it out, to train on the CPU')
+                raise WrongValue(f'devices is {devices!r}, but no GPU was found: leave it out to train on the CPU')
         return built
 
     def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a pipeline does, for whoever watches it on a terminal, and what has come of it."""
+"""Live terminal view of a pipeline, and its summary."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from runnerkit.utils.suggest import did_you_mean
 
 #: The commands, and what they do.
 COMMANDS = {
-    'status': 'tell where the run is',
+    'status': 'show the state of the run',
     'pause': 'wait after the running iteration',
-    'resume': 'go on after a pause',
+    'resume': 'continue after a pause',
     'save': 'save a checkpoint after the running iteration',
     'stop': 'end the run after the running iteration',
-    'lr': 'set the learning rate to VALUE; with "schedule", give it back to the schedule',
+    'lr': 'set the learning rate to VALUE; with "schedule", return to the schedule',
 }
 
 #: The value of ``lr`` that ends what a number has set.
@@ -30,7 +30,7 @@ def check_command(command: str, value: Any) -> Any:
     """
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
-        raise WrongValue(f'there is no command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
+        raise WrongValue(f'unknown command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
     if command != 'lr':
         if value is not None:
             raise WrongValue(f'{command} takes no value, but got {value!r}')

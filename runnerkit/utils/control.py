@@ -149,8 +149,8 @@ class ControlServer:
                 continue
             if _answers(path):
                 raise ControlError(
-                    f'process {former.get("pid", "?")} is controlled by {path}: another run uses this work dir. Stop '
-                    'it, or choose another work dir'
+                    f'process {former.get("pid", "?")} is controlled by {path}: another run is using this work '
+                    'dir. Stop it, or choose another work dir'
                 )
             with suppress(OSError):
                 os.unlink(path)
@@ -233,8 +233,8 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
         ) from None
     if not line.endswith(b'\n'):
         raise ControlError(
-            f'nobody answers in {folder}: process {address.get("pid", "?")} has ended, or was killed. '
-            '--auto-resume goes on with it'
+            f'no run answers in {folder}: process {address.get("pid", "?")} has ended or was killed. Continue it '
+            'with --auto-resume'
         )
     answer = json.loads(line)
     if not answer.pop('ok', False):
@@ -249,7 +249,7 @@ def read_address_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
         ControlError: there is none.
     """
     if not os.path.isdir(folder):
-        raise ControlError(f'there is no folder {os.fspath(folder)}: give the work dir of a run')
+        raise ControlError(f'no such folder: {os.fspath(folder)}; give the work dir of a run')
     try:
         address = read_address(folder)
     except PermissionError:

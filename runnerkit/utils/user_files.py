@@ -64,15 +64,15 @@ def module_of_file(file: str) -> ModuleType:
     name = name_of_file(path)
     if name in sys.modules and path in _imported and _texts(path) != _imported[path][1]:
         warnings.warn(
-            f'{file} has changed since this process imported it, and what was imported is used: start another process '
-            'for the new text',
+            f'{file} has changed since this process imported it, and the old version is used: start a new process '
+            'for the new one',
             stacklevel=2,
         )
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and path.with_name(f'{error.name.partition(".")[0]}.py').is_file():
-            advice = f'{path} imports {error.name!r}, which lies beside it: write `from .{error.name} import …`'
+            advice = f'{path} imports {error.name!r}, a file beside it: write `from .{error.name} import …`'
             raise ModuleNotFoundError(advice, name=error.name) from error
         raise
 
@@ -106,8 +106,8 @@ class _FileLoader(SourceFileLoader):
             others = [file for file in scripts if file != self.path]
             if others:
                 raise ImportError(
-                    f'{self.path} cannot be imported: it imports {others[-1]}, which trains when it is imported. Put '
-                    "the training there below if __name__ == '__main__':",
+                    f'{self.path} cannot be imported: it imports {others[-1]}, which trains on import. Move the '
+                    "training there below if __name__ == '__main__':",
                     path=others[-1],
                 ) from None
         finally:

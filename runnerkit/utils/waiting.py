@@ -1,4 +1,4 @@
-"""Waiting for data without being deaf: whoever waits asks the run, every now and then, whether to go on."""
+"""Lets a blocking loader poll the run for a stop request."""
 
 from __future__ import annotations
 

@@ -51,5 +51,7 @@ def test_what_is_there_is_not_overwritten_and_other_endings_are_refused(tmp_path
 def test_a_part_of_a_sharded_checkpoint_is_none(tmp_path):
     write(tmp_path / 'epoch_1.pth', checkpoint())
     for name in ('rest.pth', '__0_0.distcp'):
-        with pytest.raises(FileNotFoundError, match=r'a part of the sharded checkpoint .*epoch_1.pth, .* give that'):
+        with pytest.raises(
+            FileNotFoundError, match=r'is a part of a sharded checkpoint: give its folder, .*epoch_1.pth'
+        ):
             convert_checkpoint(tmp_path / 'epoch_1.pth' / name, tmp_path / 'x.pth')

@@ -54,7 +54,7 @@ def test_code_in_a_file_is_never_run(tmp_path, zipped):
 def test_a_file_of_another_kind_is_no_question_of_trust(tmp_path):
     path = tmp_path / 'cfg.py'
     path.write_text('model = dict()')
-    with pytest.raises(ValueError, match="cfg.py is no checkpoint: it begins with b'model = '"):
+    with pytest.raises(ValueError, match="cfg.py is not a checkpoint: it begins with b'model = '"):
         _load_checkpoint(path)
 
 

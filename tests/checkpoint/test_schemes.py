@@ -84,7 +84,7 @@ def test_openmmlabs_backbones(own_table, scheme):
         assert 'w' in _load_checkpoint(f'{scheme}://resnet50_caffe')
     with pytest.raises(FileNotFoundError, match='gone.pth cannot be found'):
         _load_checkpoint(f'{scheme}://gone')
-    with pytest.raises(KeyError, match=f"there is no checkpoint {scheme}://resnet_v1c; did you mean 'resnet50_v1c'"):
+    with pytest.raises(KeyError, match=f"no checkpoint {scheme}://resnet_v1c; did you mean 'resnet50_v1c'"):
         _load_checkpoint(f'{scheme}://resnet_v1c')
 
 

@@ -51,7 +51,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
     torch.save({'state_dict': {'encoder.w': torch.ones(3)}}, tmp_path / 'a.pth')
     with pytest.raises(
         ValueError,
-        match=r'checkpoint of another model: not one of its weights \(encoder.w\) fits Linear \(weight, bias\)',
+        match=r'checkpoint of another model: none of its weights \(encoder.w\) fits Linear \(weight, bias\)',
     ):
         load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))
 
@@ -224,5 +224,5 @@ def test_a_batch_counter_that_was_averaged_is_loaded():
 
 def test_nothing_of_the_right_kind_is_another_model(tmp_path):
     torch.save({'weight': torch.ones(1, 2, dtype=C), 'bias': torch.ones(1, dtype=C)}, tmp_path / 'a.pth')
-    with pytest.raises(ValueError, match='not one of its weights'):
+    with pytest.raises(ValueError, match='none of its weights'):
         load_checkpoint(nn.Linear(2, 1), str(tmp_path / 'a.pth'))

@@ -99,7 +99,7 @@ def test_latest_is_moved_when_the_file_is_there(tmp_path, monkeypatch):
 
 
 def test_what_is_meant_by_a_folder(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'there is no checkpoint in .* \(no latest.pth\)'):
+    with pytest.raises(FileNotFoundError, match=r'no checkpoint in .* \(no latest.pth\)'):
         checkpoint_meant(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r'\(neither best_\*.pth nor latest.pth\)'):
         checkpoint_meant(str(tmp_path), best=True)

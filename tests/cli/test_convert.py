@@ -55,10 +55,10 @@ def test_wrong_usage(tmp_path, capsys, monkeypatch):
     file = tmp_path / 'a.pth'
     torch.save({'meta': {}, 'state_dict': torch.nn.Linear(2, 2).state_dict()}, file)
     for words, code, text in (
-        ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: there is no folder nowhere'),
+        ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: no such folder: nowhere'),
         ([file, file], 2, 'exists: delete it'),
         ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
-        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'there is no checkpoint'),
+        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'no checkpoint'),
     ):
         assert main([*map(str, words)]) == code
         assert text in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_what_uses_a_broken_checkpoint_warns(trained, caplog, tmp_path):
         caplog.clear()
         with suppress(ValueError):  # an export compares outputs, which are NaN
             use()
-        [told] = [each.getMessage() for each in caplog.records if 'is useless' in each.getMessage()]
+        [told] = [each.getMessage() for each in caplog.records if 'are useless' in each.getMessage()]
         assert f'{broken} has NaN or infinite values in' in told
         assert '(32 of 32 values)' in told
         assert re.search(r'Use \S+(epoch_2|best_error_epoch_2)\.pth', told)
@@ -132,7 +132,7 @@ def test_an_old_file_is_asked_for_nan_alone(project, caplog):
         torch.save(content, path)
         caplog.clear()
         runnerkit.load_model(path)
-        assert any('is useless' in each.getMessage() for each in caplog.records) == is_told
+        assert any('are useless' in each.getMessage() for each in caplog.records) == is_told
 
 
 def test_from_python_the_result_says_it(project):

@@ -21,7 +21,7 @@ def test_a_rate_is_found_and_nothing_is_kept_but_the_picture(project, capsys, mo
     'wrong, words',
     [
         (['--from', '1', '--to', '0.1'], '--from 1 must be below --to 0.1\n'),
-        (['--out', 'missing/lr.png'], 'there is no folder missing'),
+        (['--out', 'missing/lr.png'], 'no such folder: missing'),
         (['--from', '-1'], 'a number above 0'),
         (['--iters', '2'], '--iters must be at least 3, but got 2'),
         (['--out', 'lr.xyz'], '--out lr.xyz: a picture ends in .png, .svg, .pdf, .jpg'),

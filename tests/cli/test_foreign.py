@@ -30,7 +30,8 @@ def test_a_hint_is_about_a_flag_that_we_lack_and_is_shown_by_some_tool(name, hin
         tool = 'test'
     with pytest.raises(SystemExit):
         main.main([tool, 'cfg.py', flag, '7'])
-    assert capsys.readouterr().err.rstrip().endswith(f': {hint.replace("VALUE", "7")}')
+    use = 'use ' if hint.startswith('--') else ''
+    assert capsys.readouterr().err.rstrip().endswith(f': {use}{hint.replace("VALUE", "7")}')
 
 
 def test_the_settings_that_hints_name_are_those_of_a_config():

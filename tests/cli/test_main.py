@@ -24,11 +24,11 @@ def test_help_and_version(capsys):
 @pytest.mark.parametrize(
     'words, text',
     [
-        ([], 'a command is needed'),
-        (['trian'], "there is no command 'trian'; did you mean 'train'?"),
-        (['zzz'], "no command 'zzz'"),
-        (['fit', 'cfg.py'], "there is no command 'fit': write runnerkit train"),
-        (['cfg.py', '--seed', '3'], 'write runnerkit train cfg.py --seed 3'),
+        ([], 'a command is missing'),
+        (['trian'], "unknown command 'trian'; did you mean 'train'?"),
+        (['zzz'], "unknown command 'zzz'"),
+        (['fit', 'cfg.py'], "unknown command 'fit': use runnerkit train"),
+        (['cfg.py', '--seed', '3'], 'use runnerkit train cfg.py --seed 3'),
         (['--seed', '3'], 'flags follow a command'),
     ],
 )

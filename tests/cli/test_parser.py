@@ -16,7 +16,7 @@ def refused(capsys, words, parser=train.parser):
 @pytest.mark.parametrize(
     'words, text',
     [
-        (['cfg.py', '--epochs', '5'], 'there is no flag --epochs: --cfg-options runner.max_epochs=5'),
+        (['cfg.py', '--epochs', '5'], 'unknown flag --epochs: use --cfg-options runner.max_epochs=5'),
         (['cfg.py', '--epochs=5'], '--cfg-options runner.max_epochs=5'),
         (['--max_epochs', '5', 'cfg.py'], '--cfg-options runner.max_epochs=5'),
         (['--lr', '0.1', 'cfg.py'], '--cfg-options optimizer.lr=0.1'),
@@ -28,17 +28,17 @@ def refused(capsys, words, parser=train.parser):
         (['--config', 'cfg.py'], 'the config is the first argument, without a flag'),
         (['-c', 'cfg.py'], 'the config is the first argument, without a flag'),
         (['cfg.py', '--trainer.max_epochs', '5'], '--cfg-options runner.max_epochs=5'),
-        (['cfg.py', '--optimizer.lr', '5'], 'write --cfg-options optimizer.lr=5'),
-        (['cfg.py', '--no-val'], ': --no-validate'),
-        (['cfg.py', '--wrk-dir', 'x'], "there is no flag --wrk-dir; did you mean '--work-dir'?"),
-        (['cfg.py', '--work', 'x'], "there is no flag --work; did you mean '--work-dir'?"),  # no guesses
+        (['cfg.py', '--optimizer.lr', '5'], 'use --cfg-options optimizer.lr=5'),
+        (['cfg.py', '--no-val'], ': use --no-validate'),
+        (['cfg.py', '--wrk-dir', 'x'], "unknown flag --wrk-dir; did you mean '--work-dir'?"),
+        (['cfg.py', '--work', 'x'], "unknown flag --work; did you mean '--work-dir'?"),  # no guesses
         (['cfg.py', 'epochs=5'], '--cfg-options runner.max_epochs=5'),
-        (['cfg.py', '--dry-run', 'optimizer.lr=1'], 'settings of the config follow --cfg-options: --cfg-options opt'),
+        (['cfg.py', '--dry-run', 'optimizer.lr=1'], 'to set a key of the config: --cfg-options opt'),
         (['cfg.py', '--cfg-options', 'a=1', '--seed', '3', 'b=2'], '--cfg-options b=2'),
-        (['cfg.py', '--options', 'a.b=1'], ': --cfg-options a.b=1'),
+        (['cfg.py', '--options', 'a.b=1'], ': use --cfg-options a.b=1'),
         (['cfg.py', '--wandb'], 'WandbLoggerHook'),
-        (['cfg.py', '-v'], ': --verbose'),
-        (['--zzzz'], 'there is no flag --zzzz'),
+        (['cfg.py', '-v'], ': use --verbose'),
+        (['--zzzz'], 'unknown flag --zzzz'),
         ([], 'the following arguments are required: config'),
     ],
 )
@@ -48,7 +48,7 @@ def test_the_message_says_what_to_write(capsys, words, text):
 
 def test_a_hint_names_only_flags_of_its_tool(capsys):
     assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.parser)
-    assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('there is no flag --resume')
+    assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('unknown flag --resume')
     assert 'the second argument' in refused(capsys, ['cfg.py', '--checkpoint', 'x.pth'], test.parser)
     assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], batch.parser)
 

@@ -140,7 +140,7 @@ def test_wrong_usage(trained, said):
         ([run, 'tset'], 1, "did you mean 'test'?"),
         ([run.with_name('rnu'), 'test'], 1, "did you mean 'run'?"),
         ([run, 'test', '--out', 'x.txt'], 2, 'x.txt: predictions are written as .json, .csv, .npy'),
-        ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'there is no folder {trained / "nowhere"}'),
+        ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'no such folder: {trained / "nowhere"}'),
         ([run, 'test', '--batch-size', '0'], 2, '--batch-size must be at least 1, but got 0'),
         ([trained / 'cfgg.py', 'test'], 2, "did you mean 'cfg.py'"),
     ):
@@ -152,7 +152,7 @@ def test_data_sets_that_take_no_files_are_refused_with_what_to_write(project, tr
     train('--cfg-options', 'runner.max_epochs=1', '--device', 'cpu')
     code, error = said(project / 'run', project / 'points.py')
     assert code == 1
-    assert 'Points takes no files; its class needs a class method from_files(cls, files, **settings)' in error
+    assert 'Points takes no files; write a class method from_files(cls, files, **settings)' in error
     assert 'Traceback' not in error
 
 

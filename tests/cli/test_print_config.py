@@ -44,7 +44,7 @@ def test_styles(cfg, capsys):
         (['cfg.py', '--style', 'nope'], "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 'cannot inherit from base'),
         (['bad.py'], r'bad.py:1: division by zero'),
-        (['bad.yaml'], 'bad.yaml:2: this is no YAML: while parsing a flow sequence'),
+        (['bad.yaml'], 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),
     ],
 )
 def test_failures_are_one_line_and_exit_1(cfg, capsys, args, message):
@@ -83,5 +83,5 @@ def test_keys_that_nobody_reads_are_told(tmp_path, capsys):
     assert main([str(tmp_path / 'cfg.py'), '--cfg-options', 'runner.max_epoch=1']) == 0
     printed = capsys.readouterr()
     assert 'max_epoch=1' in printed.out
-    assert 'warning: runner.max_epoch (--cfg-options): nobody reads it' in printed.err
+    assert 'warning: runner.max_epoch (--cfg-options): unknown key' in printed.err
     assert 'variable' not in printed.err

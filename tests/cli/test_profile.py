@@ -119,7 +119,7 @@ def test_a_profiler_of_the_config_is_left_out(profile):
     [
         (['--warmup', 15], 'the training ends after 15 iterations, within --warmup 15'),
         (['--iters', 14, '--warmup', 1, '--trace', 't.json'], 'the training ends after 15 iterations, and the trace'),
-        (['--trace', 'nowhere/t.json'], '--trace nowhere/t.json: there is no folder nowhere'),
+        (['--trace', 'nowhere/t.json'], '--trace nowhere/t.json: no such folder: nowhere'),
         (['--trace', '.'], '--trace . is a folder: give a file in it'),
         (['--cfg-options', 'optimizer.lr.x=1'], '--cfg-options does not fit'),
     ],

@@ -40,7 +40,7 @@ def test_wrong_usage(tmp_path, capsys):
     file = tmp_path / 'a.pth'
     torch.save({'state_dict': torch.nn.Linear(2, 2).state_dict(), 'helper': Helper()}, file)
     for words, code, text in (
-        ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: there is no folder nowhere'),
+        ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: no such folder: nowhere'),
         ([file, tmp_path], 2, 'is a folder: give a file in it'),
         ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
         ([file, tmp_path / 'x.pth'], 1, '--trust-pickles'),

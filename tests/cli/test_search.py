@@ -54,7 +54,7 @@ def test_some_trials_fail(search):
         "nas['search_space']['optimizer.momentum'] = [0.9, -1.0]\nnas['search_algorithm']['trials'] = 6\n"
     )
     assert code == 4
-    assert re.search(r'done, but trials have failed: nas [\d, ]+; why is in .*reports.json\n$', said)
+    assert re.search(r'done, but trials have failed: nas [\d, ]+; for the reasons, see .*reports.json\n$', said)
     assert 'Invalid momentum value: -1.0' in said
 
 
@@ -189,9 +189,9 @@ def test_the_config_of_something_else(search, project):
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
 def test_a_gpu_that_is_not_there(search, project):
     for more, options, told in (
-        ('', ['--device', 'cuda'], "there is no GPU here for the device 'cuda': give cpu"),
-        ('', ['--device', 'gpu'], "there is no device 'gpu': give cpu, cuda, cuda:1"),
-        ("nas['executor'] = dict(type='Local', devices=[0, 1])", [], 'devices is [0, 1], but there is no GPU here'),
+        ('', ['--device', 'cuda'], 'no CUDA device found; use --device cpu'),
+        ('', ['--device', 'gpu'], "unknown device 'gpu'; use --device cpu, cuda, cuda:1"),
+        ("nas['executor'] = dict(type='Local', devices=[0, 1])", [], 'devices is [0, 1], but no GPU was found'),
     ):
         code, said = search(f'{more}\n', *options)
         assert (code, told in said) == (2, True), said
@@ -205,7 +205,7 @@ def test_wrong_places_are_told(search):
 
 def test_wrong_flags(search, project, capsys):
     for options, told in (
-        (['--worker', '2'], 'there is no flag --worker'),
+        (['--worker', '2'], 'unknown flag --worker'),
         (['--workers', '0'], 'a number of workers is a whole number of at least 1'),
     ):
         with pytest.raises(SystemExit) as error:
@@ -217,7 +217,7 @@ def test_wrong_flags(search, project, capsys):
         f'error: --work-dir {project / "cfg.py"} is a file: give a folder\n',
     )
     assert main([str(project / 'serach.py')]) == 2
-    assert 'there is no config file' in capsys.readouterr().err
+    assert 'no such config file' in capsys.readouterr().err
 
 
 def test_options_of_the_command_line(project, search):

@@ -66,11 +66,11 @@ def test_a_config_alone_is_about_its_work_dir(project, train, capsys):
 @pytest.mark.parametrize(
     'arguments, code, text',
     [
-        (['nowhere.py', 'x.pth'], 2, 'there is no config file nowhere.py'),
+        (['nowhere.py', 'x.pth'], 2, 'no such config file: nowhere.py'),
         (['nowhere'], 2, 'nowhere is neither a config nor a work dir: give the config first, runnerkit test CONFIG '),
         (['EMPTY'], 2, 'is a work dir without its config: give the config first, runnerkit test CONFIG /'),
-        (['CFG'], 1, 'there is no checkpoint'),
-        (['CFG', 'nowhere.pth'], 1, 'there is no checkpoint nowhere.pth'),
+        (['CFG'], 1, 'no checkpoint'),
+        (['CFG', 'nowhere.pth'], 1, 'no checkpoint nowhere.pth'),
         (['CFG', 'CFG', '--split', 'tset'], 1, "has no 'tset' section; it has train, val, test; did you mean 'test'?"),
     ],
 )
@@ -126,4 +126,4 @@ def test_a_config_that_lacks_an_object(project, train, capsys):
     lacking = (project / 'cfg.py').read_text() + "\nmodel['loss'] = '<object> MSELoss()'\n"
     (project / 'lacking.py').write_text(lacking)
     assert main([str(project / 'lacking.py'), str(project / 'run')]) == 1
-    assert 'there is no text: model.loss (MSELoss())' in capsys.readouterr().err
+    assert 'cannot hold: model.loss (MSELoss())' in capsys.readouterr().err

@@ -203,8 +203,8 @@ BAD = {
     'option without a value': (['--cfg-options', 'optimizer.lr'], 2, ['optimizer.lr']),
     'option into a string': (['--cfg-options', 'optimizer.type.x=1'], 2, ['--cfg-options does not fit']),
     'value of a wrong type': (['--cfg-options', 'data.samples_per_gpu=many'], 1, ['samples_per_gpu', "'many'"]),
-    'missing checkpoint to resume': (['--resume-from', 'nowhere.pth'], 1, ['there is no checkpoint nowhere.pth']),
-    'missing checkpoint to load': (['--load-from', 'nowhere.pth'], 1, ['there is no checkpoint nowhere.pth']),
+    'missing checkpoint to resume': (['--resume-from', 'nowhere.pth'], 1, ['no checkpoint nowhere.pth']),
+    'missing checkpoint to load': (['--load-from', 'nowhere.pth'], 1, ['no checkpoint nowhere.pth']),
     'empty data set': (['--cfg-options', 'data.train.length=0'], 1, ['empty']),
     'no such split': (['--cfg-options', 'data.train=None', 'workflow=[(train,1)]'], 1, ['train']),
     'unknown launcher': (['--launcher', 'pigeon'], 2, ['--launcher', 'pigeon']),
@@ -224,7 +224,7 @@ BAD = {
         ['optimizer_config.grad_clip', 'must be a dict', '35'],
     ),
     'rate that is a word': (['--cfg-options', 'optimizer.lr=fast'], 1, ['optimizer.lr', 'must be a number', "'fast'"]),
-    'device nobody has': (['--device', 'gpu'], 1, ["there is no device 'gpu'"]),
+    'device nobody has': (['--device', 'gpu'], 1, ["unknown device 'gpu'"]),
     'switch that is a word': (
         ['--cfg-options', 'channels_last=yes'],
         1,
@@ -271,10 +271,10 @@ def test_wrong_flags_and_settings(name, train, project, capsys):
 
 
 UNREAD = {
-    'checkpoint_config.intervall': ('checkpoint_config.intervall (--cfg-options): nobody reads it', "'interval'"),
-    'evaluation.intervall': ('evaluation.intervall (--cfg-options): nobody reads it', "'interval'"),
-    'log_config.intervall': ('log_config.intervall (--cfg-options): nobody reads it', "'interval'"),
-    'optimzer_config.grad_clip': ('optimzer_config (--cfg-options): nobody reads it', "'optimizer_config'"),
+    'checkpoint_config.intervall': ('checkpoint_config.intervall (--cfg-options): unknown key', "'interval'"),
+    'evaluation.intervall': ('evaluation.intervall (--cfg-options): unknown key', "'interval'"),
+    'log_config.intervall': ('log_config.intervall (--cfg-options): unknown key', "'interval'"),
+    'optimzer_config.grad_clip': ('optimzer_config (--cfg-options): unknown section', "'optimizer_config'"),
 }
 
 
@@ -291,9 +291,9 @@ def test_a_key_that_nobody_reads_is_told_and_the_run_goes_on(project, train):
     (project / 'mine.py').write_text("_base_ = 'cfg.py'\nevalution = dict(interval=2)\ngpu_ids = [0]\n")
     code, said, _ = train('--cfg-options', 'runner.max_epochs=1', config='mine.py')
     assert code == 0
-    assert 'mine.py:2): nobody reads it: a run has no such key' in said
+    assert 'mine.py:2): unknown section' in said
     assert "Did you mean 'evaluation'?" in said
-    assert "Keys of MMCV's tools that have no meaning here: gpu_ids" in said
+    assert "Ignored keys of MMCV's tools: gpu_ids" in said
 
 
 def test_custom_imports_may_be_options(project, train, monkeypatch):
@@ -316,7 +316,7 @@ def test_an_unknown_key_in_a_hook(project, train):
 
 def test_a_missing_config(project, capsys):
     assert main([str(project / 'nowhere.py')]) == 2
-    assert 'there is no config file' in capsys.readouterr().err
+    assert 'no such config file' in capsys.readouterr().err
     assert main([str(project / 'cfgg.py')]) == 2
     assert "; did you mean 'cfg.py'?" in capsys.readouterr().err
     (project / 'notes.txt').write_text('')

@@ -36,8 +36,8 @@ def test_a_second_run_does_not_mix_with_the_first(project, train):
     told = [line for line in said.splitlines() if 'the earlier run in' in line]
     assert len(told) == 1
     assert (
-        f'is moved to {folder} (--resume-from {folder} goes on with it); not moved, as no run wrote it: notes.txt'
-        in told[0]
+        f'to {folder} (continue it with --resume-from {folder}); left in place, because no run wrote it: '
+        'notes.txt' in told[0]
     )
     assert set(names(folder)) == first - {'notes.txt'}
     assert torch.load(folder / 'latest.pth')['meta']['time'] == before['time']
@@ -83,10 +83,13 @@ def test_a_resumed_run_has_its_drawn_seed_again(project, train):
     ):
         said = train(*flags, '--cfg-options', f'runner.max_epochs={epochs}', work_dir=work_dir)[1]
         assert torch.load(project / work_dir / f'epoch_{epochs}.pth')['meta']['seed'] == seed
-        changed = said.partition('this has changed:\n')[2].split('\n')
+        changed = said.partition('Changed since the checkpoint was saved:\n')[2].split('\n')
         assert changed[1].startswith(f'length  {epochs - 1} epoch')  # and nothing else
         assert changed[2].startswith('20')
-    assert 'this has changed' in train('--auto-resume', '--seed', '1', '--cfg-options', 'runner.max_epochs=5')[1]
+    assert (
+        'Changed since the checkpoint was saved'
+        in train('--auto-resume', '--seed', '1', '--cfg-options', 'runner.max_epochs=5')[1]
+    )
     train(work_dir='new')
     assert torch.load(project / 'new' / 'latest.pth')['meta']['seed'] != seed
 
@@ -98,8 +101,8 @@ def test_what_is_refused_changes_nothing(project, train):
     for code, text, flags in (
         (1, '--if-used refuse is given', ['--if-used', 'refuse']),
         (2, '--auto-resume and --if-used aside contradict', ['--if-used', 'aside', '--auto-resume']),
-        (1, 'is of the earlier run', ['--load-from', last]),
-        (1, 'is of the earlier run', ['--resume-from', last, '--if-used', 'aside']),
+        (1, 'belongs to the earlier run', ['--load-from', last]),
+        (1, 'belongs to the earlier run', ['--resume-from', last, '--if-used', 'aside']),
         (1, "did you mean 'epoch_1.pth'", ['--resume-from', project / 'run' / 'epoch_2.pth']),
         (1, 'is a file', ['--cfg-options', f'checkpoint_config.out_dir={project}/cfg.py']),
         (0, 'One iteration of mode', ['--dry-run']),
@@ -132,14 +135,14 @@ def test_a_finished_run_says_so(project, train):
     code, said, _ = train('--auto-resume', *ONE_EPOCH)
     assert code == 0
     assert re.search(
-        r'all 1 epochs are done in .*epoch_1.pth: there is nothing left to train\n.*To train longer, raise it '
-        r'\(--cfg-options runner.max_epochs=2\)',
+        r'nothing is left to train: .*epoch_1.pth has completed all 1 epochs\n.*To train longer: '
+        r'--cfg-options runner.max_epochs=2\.',
         said,
     )
     options = ['runner.type=IterBasedRunner', 'runner.max_epochs=None', 'runner.max_iters=4', 'lr_config=None']
     options = ['--no-validate', '--cfg-options', *options]
     train(*options, work_dir='iters')
-    assert 'all 4 iterations are done in' in train('--auto-resume', *options, work_dir='iters')[1]
+    assert 'has completed all 4 iterations' in train('--auto-resume', *options, work_dir='iters')[1]
     assert 'nothing left' not in train('--auto-resume', *options, 'runner.max_iters=6', work_dir='iters')[1]
 
 
@@ -159,7 +162,7 @@ def test_checkpoints_elsewhere_move_too(project, train):
     _, said, _ = train('--cfg-options', out, 'runner.max_epochs=1', f'evaluation.out_dir={project}/best')
     (folder,) = earlier(project)
     place = f'memory://{project.name}/run'
-    assert f"the earlier run's 3 checkpoints in {place} are moved to earlier/{folder.name} there" in said
+    assert f"moved the earlier run's 3 checkpoints in {place} to earlier/{folder.name} there" in said
     assert [each.number for each in Store(place).numbered()] == [1]
     assert [each.number for each in Store(f'{place}/earlier/{folder.name}').numbered()] == [3, 2, 1]
     assert len(Store(project / 'best' / 'run').best()) == 1
@@ -172,7 +175,7 @@ def test_checkpoints_that_are_not_known_to_be_ours_stay_and_are_told(project, tr
     _, said, _ = train(
         '--cfg-options', f'checkpoint_config.out_dir=memory://{project.name}-shared', 'runner.max_epochs=1'
     )
-    assert f'{store} holds 1 checkpoints of an earlier run, which stay there: it is not known to be of this' in said
+    assert f'{store} holds 1 checkpoints of an earlier run, which stay there: they may belong to another work' in said
     assert {each.number for each in store.numbered()} == {7, 1}
 
 
@@ -255,7 +258,7 @@ def test_a_work_dir_in_use_is_told_once(launch, project):
     process = Fork(launch, worker, *arguments, folder=project)
     assert process.code() == 1
     lock.release()
-    assert process.said().count('another run uses this work dir') == 1
+    assert process.said().count('another run is using this work dir') == 1
     assert process.said().count('error: rank 0 has failed, and says why') == 1
 
 
@@ -284,7 +287,7 @@ def test_a_job_that_is_started_again_goes_on(project, train, monkeypatch):
     job.again()
     code, said, _ = train()
     assert code == 0
-    assert 'this job has been started again: the run in ' in said
+    assert 'restarted job: continuing the run in ' in said
     assert 'resumed from' in said
     assert len(earlier(project)) == 1
     ours, whole = (torch.load(project / name / 'epoch_3.pth')['state_dict'] for name in ('run', 'whole'))

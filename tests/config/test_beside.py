@@ -61,7 +61,9 @@ def test_two_different_files_are_ambiguous_and_two_equal_ones_are_not(project):
     (project / 'here' / 'table.py').write_text(TABLE.format(place='own'))
     assert place(read(project, "model = dict(type='table.py:Table')\n").model.type) == 'own'
     (project / 'here' / 'table.py').write_text(TABLE.format(place='here'))
-    with pytest.raises(ValueError, match=r"'table.py' could be .*own/table.py, beside the config, or .*here/table.py"):
+    with pytest.raises(
+        ValueError, match=r"'table.py' is ambiguous: .*own/table.py, beside the config, and .*here/table.py"
+    ):
         read(project, "model = dict(type='table.py:Table')\n")
     cfg = read(project, "model = dict(type='{{ fileDirname }}/table.py:Table')\n")
     assert place(cfg.model.type) == 'own'
@@ -72,7 +74,7 @@ def test_what_the_command_line_sets_is_looked_for_in_both_places(project):
     cfg.merge_from_dict({'model.type': 'only_own.py:Table', 'data.0': dict(type='only_here.py:Table')})
     assert [place(cfg.model.type), place(cfg.data['0'].type)] == ['own', 'here']
     (project / 'here' / 'table.py').write_text(TABLE.format(place='here'))
-    with pytest.raises(ValueError, match='could be'):
+    with pytest.raises(ValueError, match='is ambiguous'):
         cfg.merge_from_dict({'model.type': 'table.py:Table'})
 
 

@@ -1,4 +1,4 @@
-"""Keys that nobody reads."""
+"""Unknown keys."""
 
 from pathlib import Path
 
@@ -47,21 +47,21 @@ ERRORS = {
     'data = dict(train_dataloder=dict(shuffle=False))': ('data.train_dataloder', "Did you mean 'train_dataloader'"),
     'data = dict(shuffle=False)': ('data.shuffle', 'Write data.train_dataloader.shuffle'),
     'data = dict(imgs_per_gpu=2)': ('data.imgs_per_gpu', "Did you mean 'samples_per_gpu'"),
-    'data = dict(root="x")': ('data.root', 'It has samples_per_gpu'),
-    'data = dict(mine=dict(root="x"))': ('data.mine', 'It has samples'),
+    'data = dict(root="x")': ('data.root', 'It takes samples_per_gpu'),
+    'data = dict(mine=dict(root="x"))': ('data.mine', 'It takes samples'),
     'data = dict(mine_dataloader=dict(shuffle=True))': ('data.mine_dataloader', "Did you mean 'train_dataloader'"),
     'data = dict(train_dataloader=dict(shufle=True))': ('data.train_dataloader.shufle', "Did you mean 'shuffle'"),
-    'data = dict(val_dataloader=dict(dataset=1))': ('data.val_dataloader.dataset', 'It has samples'),
-    'data = dict(batch_size=2)': ('data.batch_size', 'Leave one of the two out'),
+    'data = dict(val_dataloader=dict(dataset=1))': ('data.val_dataloader.dataset', 'It takes samples'),
+    'data = dict(batch_size=2)': ('data.batch_size', 'Keep one of the two'),
     'data = dict(val_dataloader=dict(num_workers=1, workers_per_gpu=2))': (
         'data.val_dataloader.num_workers',
-        'Leave one of the two out',
+        'Keep one of the two',
     ),
     'runner = dict(max_epoch=3)': ('runner.max_epoch', "Did you mean 'max_epochs'"),
     'optimizer_config = dict(grad_clp=1)': ('optimizer_config.grad_clp', "Did you mean 'grad_clip'"),
     'optimizer_config = dict(type="OptimizerHook", clip=1)': ('optimizer_config.clip', "Did you mean 'grad_clip'"),
     'lr_config = dict(gama=1)': ('lr_config.gama', "Did you mean 'gamma'"),
-    'lr_config = dict(_delete_=True, policy="CosineAnnealing", step=[1])': ('lr_config.step', 'It has min_lr'),
+    'lr_config = dict(_delete_=True, policy="CosineAnnealing", step=[1])': ('lr_config.step', 'It takes min_lr'),
     'lr_config = dict(_delete_=True, type="FixedLrUpdaterHook", warmp=1)': ('lr_config.warmp', "mean 'warmup'"),
     'momentum_config = dict(policy="cyclic", cycles=2)': ('momentum_config.cycles', "Did you mean 'cyclic_times'"),
     'checkpoint_config = dict(max_keep=3)': ('checkpoint_config.max_keep', "Did you mean 'max_keep_ckpts'"),
@@ -74,7 +74,7 @@ ERRORS = {
     ),
     'optimizer = dict(paramwise_cfg=dict(custom_keys={"a.b": dict(lr=0)}))': (
         'optimizer.paramwise_cfg.custom_keys.a.b.lr',
-        'It has lr_mult, decay_mult',
+        'It takes lr_mult, decay_mult',
     ),
     'optimizer = dict(_delete_=True, g=dict(type="SGD", paramwise_cfg=dict(decay=0)))': (
         'optimizer.g.paramwise_cfg.decay',
@@ -284,7 +284,7 @@ def test_the_config_of_a_search():
     Path('search.yaml').write_text('general: {}\npipeline: [nas]\nnas: {pipe_step: {type: SearchPipeStep}}\n')
     (finding,) = unread_keys(Config.fromfile('search.yaml'))
     assert (finding.level, finding.key, finding.where) == ('error', 'pipeline', 'search.yaml:2')
-    assert finding.way_out == 'Run it with `runnerkit search`.'
+    assert finding.way_out == 'Run it with `runnerkit search CONFIG`.'
 
 
 def test_configs_without_a_file():
@@ -318,4 +318,4 @@ def test_many_unknown_keys_are_counted(tmp_path, extension, monkeypatch):
     found = unread_keys(Config.fromfile(file))
     assert len(found) == 201
     assert len(asked) == 200
-    assert 'there are 3000 top-level keys that no run reads; the last 2800 are not checked' in str(found[-1])
+    assert 'this config has 3000 unknown top-level keys; the last 2800 are not checked' in str(found[-1])

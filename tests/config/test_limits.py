@@ -128,8 +128,8 @@ def test_values_given_in_python_and_on_the_command_line(capsys):
 
 def test_a_key_twice_in_a_mapping_is_refused(tmp_path):
     for name, text, message in (
-        ('a.yaml', 'a: {x: 1}\nb:\n  x: 1\n  y: [x, x]\n  x: 2\n', "a.yaml: the key 'x' in line 5 is there twice"),
-        ('a.json', '{"a": {"x": 1, "x": 2}}', "a.json: the key 'x' is there twice"),
+        ('a.yaml', 'a: {x: 1}\nb:\n  x: 1\n  y: [x, x]\n  x: 2\n', "a.yaml: duplicate key 'x' in line 5"),
+        ('a.json', '{"a": {"x": 1, "x": 2}}', "a.json: duplicate key 'x'"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -175,7 +175,7 @@ def test_streams():
         ({'length': 0}, ValueError, 'the data set Noisy is empty'),
         ({'prefetch_facter': 2}, TypeError, "'prefetch_facter'; did you mean 'prefetch_factor'"),
         ({'shufle': True}, TypeError, "'shufle'; did you mean 'shuffle'"),
-        ({'zzz': 1}, TypeError, r"unexpected argument 'zzz'\. It hands on to the DataLoader: .*\.$"),
+        ({'zzz': 1}, TypeError, r"unexpected argument 'zzz'\. It passes to the DataLoader: .*\.$"),
         ({'samples_per_gpu': 0}, ValueError, 'samples_per_gpu must be a whole number of at least 1, but got 0'),
         ({'workers_per_gpu': -1}, ValueError, 'workers_per_gpu must be a whole number of at least 0, but got -1'),
         ({'num_gpus': '2'}, TypeError, "num_gpus must be a whole number of at least 1, but got '2'"),

@@ -49,12 +49,12 @@ def test_the_class_reads_the_files_with_the_settings_of_its_config(cfg, monkeypa
         (
             dict(type=NoFiles),
             TypeError,
-            r'NoFiles takes no files; its class needs a class method from_files\(cls, files',
+            r'NoFiles takes no files; write a class method from_files\(cls, files',
         ),
         (
             dict(type=Wrong),
             TypeError,
-            r'from_files of Wrong has returned None; its class needs .*\[\(load\(file\),\) for',
+            r'from_files of Wrong has returned None; write a class method .*\[\(load\(file\),\) for',
         ),
         (dict(type='Nmbers'), KeyError, 'Nmbers is not in the dataset registry'),
         (dict(part='test'), KeyError, 'must contain the key "type"'),

@@ -226,5 +226,5 @@ def test_on_a_gpu_every_batch_arrives_whole_and_nobody_waits():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
 def test_where_there_is_no_gpu_it_says_so():
-    with pytest.raises(ValueError, match="no GPU here to prefetch batches to, but prefetch_to is 'cuda'"):
+    with pytest.raises(ValueError, match="prefetch_to is 'cuda', but no such device was found"):
         iter(loader(prefetch_to='cuda'))

@@ -57,8 +57,8 @@ def test_it_leaves_everything_as_it_was(dataset):
 def test_what_a_sample_remembers_is_told():
     loader = DataLoader(Remembers(), 2)
     (text,) = probe(loader.dataset, Held(loader), Reader(loader).state())
-    assert text.startswith('a sample that is read twice is not the same')
-    assert 'Remembers remembers something that is not part of a checkpoint' in text
+    assert text.startswith('a sample read twice differs')
+    assert 'Remembers has state that checkpoints do not hold' in text
 
 
 def test_attributes_that_earlier_checkpoints_lack_are_told():
@@ -78,7 +78,7 @@ def test_attributes_that_earlier_checkpoints_lack_are_told():
     earlier = dict(of_files=False, held={})
     assert found(noisy.Counting(6)) == []
     (text,) = found(noisy.Counting(6), **earlier)
-    assert 'its samples depend on loader.dataset.asked, which begins anew' in text
+    assert 'its samples depend on loader.dataset.asked, which starts over' in text
     assert found(noisy.Noisy(6), **earlier) == []  # its samples do not depend on what it was asked for
 
 

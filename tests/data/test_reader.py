@@ -373,11 +373,14 @@ def drawing_from(rng):
 
 INEXACT = {
     'a queue in the loader': (lambda: DataLoader(Draws(Queue([0.5])), 2), 'a live iterator, a queue or a cache'),
-    'a sample that differs each time': (lambda: DataLoader(Remembers(), 2), 'a sample that is read twice'),
-    'draws in a loader that is read again': (lambda: Reads(draws=True), 'its last batch, read again, is another'),
-    'state that nobody sees': (Hidden, 'its last batch, read again, is another one now'),
-    'a lazy sampler': (lambda: DataLoader(pure(), 1, sampler=Lazy()), 'its order is drawn bit by bit from the process'),
-    'a sampler that shares': (lambda: drawing_from(random.Random(1)), 'drawn bit by bit from loader.sampler.rng'),
+    'a sample that differs each time': (lambda: DataLoader(Remembers(), 2), 'a sample read twice differs'),
+    'draws in a loader that is read again': (lambda: Reads(draws=True), 'its last batch, read again, differs'),
+    'state that nobody sees': (Hidden, 'its last batch, read again, differs'),
+    'a lazy sampler': (
+        lambda: DataLoader(pure(), 1, sampler=Lazy()),
+        'its order is drawn step by step from the process',
+    ),
+    'a sampler that shares': (lambda: drawing_from(random.Random(1)), 'drawn step by step from loader.sampler.rng'),
 }
 
 
@@ -405,7 +408,7 @@ def test_what_is_gone_is_told():
     reader = Reader(DataLoader(pure(), 2))
     reader.load_state_dict(state)
     assert reader.found == [
-        'DataLoader of TensorDataset: the states of loader.dataset.rng were saved, and there is nothing of the kind now'
+        'DataLoader of TensorDataset: the checkpoint has state for loader.dataset.rng, which the loader no longer has'
     ]
 
 
@@ -466,7 +469,7 @@ def test_a_batch_that_waits_is_fetched_again(make, told):
     state, rng = through_a_file([reader.state_dict(1, None, waits=True), rng_state()])
     other = Reader(make())
     other.load_state_dict({**state, 'rng': rng})
-    assert [any('had been fetched' in text for text in other.found)] == [told]
+    assert [any('is fetched again' in text for text in other.found)] == [told]
     rest = other.batches(0)
     other.restore_held(ReaderState.of(state))
     set_rng_state(rng)
@@ -606,7 +609,7 @@ def test_the_last_batch_is_compared_wherever_it_ends(length, world_size, drop_la
         assert checksums(same.batches(1)) == checksums(all_batches[batches:])  # a short one included
         assert same.found == [], batches
         another.batches(1)
-        assert 'its last batch, read again, is another' in ''.join(another.found), batches
+        assert 'its last batch, read again, differs' in ''.join(another.found), batches
 
 
 def test_the_last_batch_is_compared_where_the_pass_was_entered_with_another_batch_size():
@@ -686,7 +689,7 @@ def test_an_order_of_a_later_version_is_told():
     state = reader.state_dict(done)
     reader, (_, whole) = resumed({**state, 'about': {**state['about'], 'order': 'swap-or-not'}})
     assert whole == epoch_order(40, 3, 2).tolist()
-    assert "shuffled by 'swap-or-not', which this version" in reader.found[0]
+    assert "shuffled by 'swap-or-not', which is unknown to this version" in reader.found[0]
 
 
 def test_the_next_epoch_is_whole():
@@ -902,7 +905,7 @@ class Own(DataLoader):
 def test_others_are_read_again_with_one_warning(loader, rest, warns, caplog):
     assert list(epoch_batches(loader, 0, 2)) == rest
     assert [f'{type(loader).__name__} cannot be entered' in text for text in caplog.messages] == [True] * warns
-    assert 'the first 2 batches are loaded and thrown away' in caplog.text or not warns
+    assert 'the first 2 batches are loaded again and dropped' in caplog.text or not warns
     caplog.clear()
     assert len(list(epoch_batches(loader, 0))) == 4
     assert caplog.messages == []

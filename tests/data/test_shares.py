@@ -447,9 +447,9 @@ def test_ranks_compare_what_their_samplers_give(on_ranks):
     assert [len(seen) for seen in by_epoch] == [24, 24]
     assert by_epoch[0] != by_epoch[1]
     assert by_iter == by_epoch
-    assert 'no ranks. Each' not in told('trained')
+    assert 'does not shard. Each' not in told('trained')
 
     for name in ('user', "torch's"):
-        assert 'its sampler knows of no ranks. Each of the 2 ranks goes through all' in told(('plain', name)), name
+        assert 'its sampler does not shard. Each of the 2 ranks reads all' in told(('plain', name)), name
         assert told(('plain', name)).count('no ranks') == 1
     assert 'no ranks' not in told(('plain', 'shared'))

@@ -475,7 +475,7 @@ def test_another_batch_size_goes_on_with_the_next_event(tmp_path, batch, caplog)
     second.resume(str(tmp_path / 'latest.pth'))
     second.run([loader_of(Listed(range(30)), batch)], [('train', 1)])
     assert trained(second) == 30
-    assert 'begins anew' not in caplog.text
+    assert 'the open epoch' not in caplog.text
 
 
 def test_a_run_that_was_resumed_and_trained_nothing_keeps_its_place(tmp_path):
@@ -497,7 +497,7 @@ def test_streams_need_iterations_and_train(tmp_path):
     by_epoch = EpochBasedRunner(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), max_epochs=1)
     with pytest.raises(ValueError, match="reads a stream, which has no epochs.*'IterBasedRunner'"):
         by_epoch.run([loader_of(Listed([]))], [('train', 1)])
-    with pytest.raises(ValueError, match='validate on a data set of its own'):
+    with pytest.raises(ValueError, match='validate on a separate data set'):
         runner_of(tmp_path).run([loader_of(Listed([])), loader_of(Listed([]))], [('train', 1), ('val', 1)])
 
 

@@ -50,9 +50,9 @@ print(Config.fromfile({str(tmp_path / 'cfg.yaml')!r}).a, 'yaml' in sys.modules)
 @pytest.mark.parametrize(
     'text, message',
     [
-        ('a: 1\nb: [1, 2\nc: 3\n', r'f.yaml:3: this is no YAML: while parsing a flow .* \(it begins in line 2\)'),
-        ('a: *x\n', 'f.yaml:1: this is no YAML: found undefined alias'),
-        ('a: !!python/object:os.x 3\n', 'f.yaml:1: this is no YAML: could not determine a constructor for the tag'),
+        ('a: 1\nb: [1, 2\nc: 3\n', r'f.yaml:3: invalid YAML: while parsing a flow .* \(it begins in line 2\)'),
+        ('a: *x\n', 'f.yaml:1: invalid YAML: found undefined alias'),
+        ('a: !!python/object:os.x 3\n', 'f.yaml:1: invalid YAML: could not determine a constructor for the tag'),
     ],
 )
 def test_an_error_names_file_and_line(text, message):

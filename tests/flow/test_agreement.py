@@ -76,7 +76,7 @@ def test_on_two_ranks(tmp_path, on_ranks):
         'with the same config file, --cfg-options and flags'
     )
     assert 'different configs: --overfit is 4 on rank 0, None on rank 1.' in flag[0]
-    assert lr_there[0] == flag_there[0] == 'ToldByFirstRank: the ranks have different configs, as rank 0 says'
+    assert lr_there[0] == flag_there[0] == 'ToldByFirstRank: the ranks have different configs; see the error of rank 0'
     assert root[0] == root_there[0] == ''
     assert "the ranks have different configs: data.root is '/data/0' on rank 0, '/data/1' on rank 1." in root[1]
     assert place[0] == place_there[0] == str(tmp_path / '0')
@@ -84,18 +84,23 @@ def test_on_two_ranks(tmp_path, on_ranks):
     assert not (tmp_path / '1').exists()
     assert root_there[1] == place_there[1] == ''  # one rank tells
     assert shared == [
-        f'rank 1 does not see what rank 0 has written to the work dir {tmp_path}/0: such a run cannot be resumed. '
+        f'rank 1 does not see the files of rank 0 in the work dir {tmp_path}/0: such a run cannot be resumed. '
         'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)',
         '',
         '',
-        f'FileNotFoundError: rank 1 does not see what rank 0 has written to the work dir {tmp_path}/0: FSDP2 saves '
+        f'FileNotFoundError: rank 1 does not see the files of rank 0 in the work dir {tmp_path}/0: FSDP2 saves '
         'sharded checkpoints, to which all ranks write. Choose a folder that all machines share (--work-dir, or '
         'checkpoint_config.out_dir)',
     ]
     assert 'optimizer.lr is 0.1 on rank 0, 0.2 on rank 1' in run
-    assert 'rank 1 does not see what rank 0 has written' in run_unshared
+    assert 'rank 1 does not see the files of rank 0' in run_unshared
     assert [text.partition(':')[0] for text in (run_there, run_unshared_there)] == ['ToldByFirstRank'] * 2
-    assert shared_there == ['', '', '', 'ToldByFirstRank: ranks do not see the work dir of rank 0, as that one says']
+    assert shared_there == [
+        '',
+        '',
+        '',
+        'ToldByFirstRank: ranks do not see the work dir of rank 0; see the error of rank 0',
+    ]
 
 
 def on_rank(rank, folder):

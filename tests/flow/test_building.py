@@ -112,7 +112,7 @@ def test_train_from_python(tmp_path):
 def test_training_is_for_experiments_only(train, tmp_path, capfd):
     good = SECTIONS + "runner = dict(type='EpochBasedRunner', max_epochs=1)\ntraining = dict(max_iteration=5)\n"
     assert train('other', good) == 0
-    assert 'nobody reads it: the runner is no Experiment' in capfd.readouterr().err
+    assert 'unused: the runner is not an Experiment' in capfd.readouterr().err
     assert experiment_of(Config({'runner': {'type': 'EpochBasedRunner'}})) is None
     assert experiment_of(Config({'runner': {'type': 'experiments.Line'}})) is Line
     assert experiment_of(Config({})) is None

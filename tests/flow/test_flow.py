@@ -118,7 +118,7 @@ def test_the_first_error_is_told_if_the_terminal_fails_too(tmp_path, caplog):
 
     with pytest.raises(Breaks, match='first'):
         flow(tmp_path, {'startup': Fails, 'terminal': FailsToo}).run()
-    assert 'the terminal stage has failed, too: second' in caplog.text
+    assert 'the terminal stage has also failed: second' in caplog.text
     with pytest.raises(Breaks, match='second'):
         flow(tmp_path, {'terminal': FailsToo}).run()
 
@@ -181,7 +181,7 @@ def test_a_flow_runs_once(tmp_path):
     """A second run would find the context of the first one."""
     once = flow(tmp_path)
     once.run()
-    with pytest.raises(RuntimeError, match='make another Flow'):
+    with pytest.raises(RuntimeError, match='make another one'):
         once.run()
     assert once.context.outcome == Outcome('completed')
 
@@ -192,7 +192,7 @@ def test_a_flow_runs_once(tmp_path):
         ({'cfg': CONFIG}, TypeError, r'cfg must be of the class Config, but got .*Config\(dict\)'),
         ({'cfg': 'cfg.py'}, TypeError, r"but got 'cfg.py': give Config.fromfile\(path\)"),
         ({'options': {'work_dir': 'x'}}, TypeError, r'options must be of the class Options.*Options\(work_dir=…\)'),
-        ({'stages': {'strtup': Startup}}, KeyError, "there is no stage 'strtup'; did you mean 'startup'"),
+        ({'stages': {'strtup': Startup}}, KeyError, "unknown stage 'strtup'; did you mean 'startup'"),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

@@ -19,10 +19,10 @@ from runnerkit.utils.logging import close_logger
 def test_devices():
     assert choose_device('cpu', 0, 1) == torch.device('cpu')
     assert choose_device(None, 0, 1).type == ('cuda' if torch.cuda.is_available() else 'cpu')
-    with pytest.raises(ValueError, match="there is no device 'gpu': give cpu, cuda, cuda:1"):
+    with pytest.raises(ValueError, match="unknown device 'gpu'; use --device cpu, cuda, cuda:1"):
         choose_device('gpu', 0, 1)
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="there is no GPU here for the device 'cuda:1': give cpu"):
+        with pytest.raises(ValueError, match='no CUDA device found; use --device cpu'):
             choose_device('cuda:1', 0, 1)
 
 
@@ -193,6 +193,5 @@ def test_the_device_is_the_accelerator(monkeypatch, here, name, world_size, expe
 @pytest.mark.parametrize('here, name', [(None, 'xpu'), ('cuda', 'mps'), ('xpu', 'cuda')])
 def test_a_device_that_is_not_here(monkeypatch, here, name):
     monkeypatch.setattr('runnerkit.flow.instance.accelerator', lambda: here)
-    what = 'GPU' if name == 'cuda' else name
-    with pytest.raises(ValueError, match=f"there is no {what} here for the device '{name}': give {here or 'cpu'}"):
+    with pytest.raises(ValueError, match=f'no {name.upper()} device found; use --device {here or "cpu"}'):
         choose_device(name, 0, 1)

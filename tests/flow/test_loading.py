@@ -38,7 +38,7 @@ def test_loaders_take_common_settings_and_their_splits_own():
     train, val = (build_loader(context, data, split) for split in ('train', 'val'))
     assert [batch.tolist() for batch in train] == [[0, 1], [2, 3]]
     assert [batch.tolist() for batch in val] == [[0, 1, 2], [3, 4]]
-    with pytest.raises(KeyError, match=r"no 'test' section; it has train, val \(--split val evaluates on that one\)"):
+    with pytest.raises(KeyError, match=r"no 'test' section; it has train, val \(use --split val\)"):
         build_loader(context, data, 'test')
 
 

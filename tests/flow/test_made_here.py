@@ -163,7 +163,7 @@ def test_code_that_no_run_here_has_written_is_not_executed(run, tmp_path, change
         assert '--trust' in error
         assert NOT_MADE_HERE in error
     for use in (runnerkit.load_model, runnerkit.predict, runnerkit.test):
-        with pytest.raises(ValueError, match='no run of yours on this machine'):
+        with pytest.raises(ValueError, match='not written by your runs on this machine'):
             use(run)
     assert not executed(run)
 
@@ -284,7 +284,7 @@ def test_the_checkpoint_of_such_a_folder_is_no_way_out(run):
     with pytest.raises(ValueError, match='Nothing was imported') as refused:
         runnerkit.load_model(run / 'epoch_1.pth')
     assert 'whole work dir' not in str(refused.value)
-    with pytest.raises(ValueError, match='no run of yours'):
+    with pytest.raises(ValueError, match='not written by your runs'):
         runnerkit.predict(run, checkpoint=run / 'epoch_1.pth')
     assert not executed(run)
 
@@ -293,7 +293,7 @@ def test_a_config_beside_the_parts_of_a_checkpoint_is_not_executed(run, monkeypa
     """A sharded checkpoint is a folder, too."""
     (run / '.flow.json').unlink()
     (run / 'cfg.py').write_text("import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n")
-    with pytest.raises(ValueError, match='no run of yours'):
+    with pytest.raises(ValueError, match='not written by your runs'):
         runnerkit.load_model(run)
     assert not executed(run)
 
@@ -342,7 +342,7 @@ def test_a_run_without_a_place_for_the_key_says_so_and_goes_on(monkeypatch, tmp_
     (tmp_path / 'parts.py').write_text('WIDTH = 4\n')
     (tmp_path / 'cfg.py').write_text(CONFIG)
     run = runnerkit.train(tmp_path / 'cfg.py', tmp_path / 'run', device='cpu').work_dir
-    assert 'the work dir is not sealed: to use its code later, say --trust' in next(run.glob('*.log')).read_text()
-    with pytest.raises(ValueError, match='no run of yours'):
+    assert 'the work dir is not sealed: to run its code later, add --trust' in next(run.glob('*.log')).read_text()
+    with pytest.raises(ValueError, match='not written by your runs'):
         runnerkit.load_model(run)
     assert runnerkit.load_model(run, trust=True)

@@ -51,9 +51,9 @@ def test_what_may_start(used, options):
         ({'resume_from': 'run/epoch_11.pth'}, FileNotFoundError, "cannot be found; did you mean 'epoch_1.pth'"),
         ({'load_from': 'othr/epoch_1.pth'}, FileNotFoundError, 'othr/epoch_1.pth cannot be found'),
         ({'auto_resume': True, 'load_from': 'nowhere.pth', 'work_dir': 'new'}, FileNotFoundError, 'nowhere.pth'),
-        ({'load_from': 'run/epoch_1.pth'}, FileExistsError, r'load_from=.* would move to .*/run/earlier when'),
-        ({'load_from': 'run'}, FileExistsError, 'is of the earlier run in'),
-        ({'resume_from': 'run', 'if_used': 'aside'}, FileExistsError, 'resume_from=.* is of the earlier run'),
+        ({'load_from': 'run/epoch_1.pth'}, FileExistsError, r'load_from=.* would move to .*/run/earlier: choose'),
+        ({'load_from': 'run'}, FileExistsError, 'belongs to the earlier run in'),
+        ({'resume_from': 'run', 'if_used': 'aside'}, FileExistsError, 'resume_from=.* belongs to the earlier run'),
         ({'if_used': 'refuse'}, FileExistsError, r'holds the files of an earlier run \(epoch_1.pth …\)'),
         ({'if_used': 'refuse', 'resume_from': 'other'}, FileExistsError, '--if-used refuse is given'),
         ({'if_used': 'move'}, ValueError, "if_used must be one of resume, aside, refuse, but got 'move'"),
@@ -72,9 +72,9 @@ def test_checkpoints_in_an_out_dir_are_of_the_run_too(used):
     (used / 'run' / '20260101_000000.log.json').write_text('')
     cfg = {'checkpoint_config': {'out_dir': str(used / 'kept')}}
     check(used, cfg=cfg, if_used='refuse', resume_from='kept/run/epoch_1.pth')
-    with pytest.raises(FileExistsError, match='resume_from=.* is of the earlier run'):
+    with pytest.raises(FileExistsError, match='resume_from=.* belongs to the earlier run'):
         check(used, cfg=cfg, if_used='aside', resume_from='kept/run')
-    with pytest.raises(FileExistsError, match='load_from=.* is of the earlier run'):
+    with pytest.raises(FileExistsError, match='load_from=.* belongs to the earlier run'):
         check(used, cfg=cfg, load_from='kept/run')
 
 

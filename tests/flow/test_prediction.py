@@ -146,7 +146,7 @@ def test_each_way_to_name_the_model(cfg, tmp_path):
         assert torch.equal(torch.stack(runnerkit.predict(source, **options)), first)
     with pytest.raises(FileNotFoundError, match=r'no checkpoint in .*run.* is the work dir of the config: train the'):
         runnerkit.predict(cfg)
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint nothing.pth: [^:]*$'):
+    with pytest.raises(FileNotFoundError, match='no checkpoint nothing.pth: [^:]*$'):
         runnerkit.predict(cfg, checkpoint='nothing.pth')
 
 
@@ -309,5 +309,5 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
         with pytest.raises(TypeError, match=f"apply='argmax' needs one tensor .* have {what}"):
             runnerkit.predict(cfg, apply='argmax')
     del cfg.data['test']
-    with pytest.raises(KeyError, match='has no test and no val and no train, so nothing says how files are read'):
+    with pytest.raises(KeyError, match='has no test and no val and no train, so it is unknown how to read files'):
         runnerkit.predict(cfg, tmp_path / 'a.npy')

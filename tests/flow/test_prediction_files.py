@@ -83,7 +83,7 @@ def test_npy(tmp_path):
         (
             'x.csv',
             [torch.ones(2, 2)] * 2,
-            'several dimensions does not fit in a row of a CSV file: write .npy or .json',
+            'several dimensions does not fit in a row of a CSV file: use --out FILE.npy or FILE.json',
         ),
         ('x.csv', [{'input': 1}] * 2, "would be in the column 'input' of a CSV file: write .json"),
         ('x.csv', [{'a': [1], 'a_0': 1}] * 2, "would be in the column 'a_0' of"),

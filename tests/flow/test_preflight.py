@@ -81,7 +81,9 @@ def test_warnings_are_shown_after_the_start_and_at_the_end(train, tmp_path):
     code, text = train(checkpoint_config={'interval': 9}, total_epochs=7)
     assert code == 0
     where = line_of(tmp_path, 'checkpoint_config')
-    one = f'- checkpoint_config.interval ({where}): 9 is more than the run has (3 epochs): only its end is saved\n'
+    one = (
+        f'- checkpoint_config.interval ({where}): 9 is more than the run has (3 epochs): only the last state is saved\n'
+    )
     other = f'- total_epochs ({line_of(tmp_path, "total_epochs")}): is ignored'
     for word in (one, other):
         assert text.count(word) == 2
@@ -95,8 +97,9 @@ def test_warnings_are_shown_after_the_start_and_at_the_end(train, tmp_path):
 def test_a_dry_run_shows_warnings_too(train):
     code, text = train('--dry-run', checkpoint_config={'interval': 9})
     assert code == 0
-    assert text.count('only its end is saved') == 1
-    assert text.index('The run would start, with 1 warning at the end of this.') < text.index('only its end is saved')
+    assert text.count('only the last state is saved') == 1
+    started = text.index('The run would start, with 1 warning at the end of this.')
+    assert started < text.index('only the last state is saved')
 
 
 def test_a_good_run_says_nothing(train):
@@ -121,7 +124,7 @@ def test_a_resumed_run_with_nothing_left_to_do(train):
     assert train('--cfg-options', 'evaluation=None')[0] == 0
     code, text = train('--auto-resume', '--cfg-options', 'evaluation=None')
     assert code == 0
-    assert len(re.findall('all 3 epochs are done in .*: there is nothing left to train', text)) == 2
+    assert len(re.findall('nothing is left to train: .* has completed all 3 epochs', text)) == 2
 
 
 def test_a_run_that_is_not_complete_has_something_left(tmp_path):

@@ -63,7 +63,7 @@ def test_a_class_a_function_a_dotted_path_and_a_registered_name(file):
     try:
         for value in (TreeStartup, TreeStartup.__name__, partial(TreeStartup), {'type': 'TreeStartup'}):
             assert type(made(value)) is TreeStartup
-        with pytest.raises(KeyError, match="no stage 'TreeStart'; did you mean 'TreeStartup'"):
+        with pytest.raises(KeyError, match="unknown stage 'TreeStart'; did you mean 'TreeStartup'"):
             made('TreeStart')
     finally:
         STAGES.module_dict.pop('TreeStartup')
@@ -73,7 +73,7 @@ def test_a_class_a_function_a_dotted_path_and_a_registered_name(file):
 @pytest.mark.parametrize(
     'name, error, text',
     [
-        ('Misspelt', TypeError, "a method 'start_up', which nobody calls; did you mean 'startup'?"),
+        ('Misspelt', TypeError, "a method 'start_up', which is never called; did you mean 'startup'?"),
         ('Empty', TypeError, r'changes nothing: it overrides no method of StartupBase \(load, startup\)'),
         ('Plain', TypeError, r"Plain \(.*stages.py:23\) cannot be the stage 'startup': it must be a subclass of "),
         ('Missing', ImportError, "has no 'Missing'"),
@@ -94,7 +94,7 @@ def test_other_values_are_refused():
 
 
 def test_a_file_without_its_extension(file):
-    with pytest.raises(KeyError, match=r"no stage '.*stages' \(a file's name ends with .py\)"):
+    with pytest.raises(KeyError, match=r"unknown stage '.*stages' \(a file's name ends with .py\)"):
         made(str(file).removesuffix('.py'))
 
 

@@ -31,7 +31,7 @@ def test_other_ranks_and_failed_starts_say_nothing(tmp_path, caplog, capsys):
         Terminal(None)(Context(None, work_dir=tmp_path, rank=1, runner=runner(MESSAGES, {})))
         # A curve or a checkpoint there would be those of an earlier run.
         Terminal(None)(Context(None, work_dir=tmp_path, runner=runner(MESSAGES, {}, outcome=None)))
-        unseen = Finding('warning', 'mine', '', 'nobody reads it', '')
+        unseen = Finding('warning', 'mine', '', 'unused', '')
         Terminal(None)(Context(None, work_dir=tmp_path, findings=[unseen], outcome=Outcome('failed')))
     assert caplog.text == capsys.readouterr().out == ''
 

@@ -124,7 +124,7 @@ def test_a_checkpoint_alone_of_registered_classes(tmp_path):
 
 def test_the_device(run):
     assert runnerkit.load_model(run).model[0].weight.device.type == 'cpu'
-    with pytest.raises(ValueError, match='there is no device'):
+    with pytest.raises(ValueError, match='unknown device'):
         runnerkit.load_model(run, device='gpu')
 
 
@@ -271,9 +271,9 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
         runnerkit.load_model(run.with_name('rnu'))
     with pytest.raises(FileNotFoundError, match=r"did you mean 'epoch_1.pth'"):
         runnerkit.load_model(run / 'epoch_11.pth')
-    with pytest.raises(ValueError, match="cfg.py is a config, and says nothing of weights.*config='"):
+    with pytest.raises(ValueError, match="cfg.py is a config, not weights.*config='"):
         runnerkit.load_model(run / 'cfg.py')
-    with pytest.raises(FileNotFoundError, match='there is no checkpoint in'):
+    with pytest.raises(FileNotFoundError, match='no checkpoint in'):
         runnerkit.load_model(tmp_path)
     torch.save({'model.weight': torch.ones(1, 9)}, tmp_path / 'x.pth')
     with pytest.raises(ValueError, match='x.pth holds no config, so the model is not known: pass the config as a file'):
@@ -289,7 +289,7 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
     torch.save({1: torch.ones(1)}, tmp_path / 'numbers.pth')
     with pytest.raises(ValueError, match='numbers.pth holds a dict, but a checkpoint is a dict of weights by name'):
         runnerkit.load_model(tmp_path / 'numbers.pth', run / 'cfg.py')
-    with pytest.raises(ValueError, match="config='latest' is no config: .* say which='latest'"):
+    with pytest.raises(ValueError, match="config='latest' is not a config: .* write which='latest'"):
         runnerkit.load_model(run, 'latest')
     with pytest.raises(KeyError, match="has no 'model'"):
         runnerkit.load_model(run, config={})

@@ -19,10 +19,10 @@ def test_the_log_names_what_the_work_dir_lacks(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(work_dir, 'packages_needed', lambda cfg: ['lab'])
     with caplog.at_level(logging.INFO, 'runnerkit'):
         work_dir.take_over(Context(Config({}), work_dir=tmp_path, logger=logging.getLogger('runnerkit')))
-    assert 'elsewhere: the packages lab' in caplog.text
+    assert 'which are not copied to it: lab' in caplog.text
     assert (
-        f"nets.py, which registers classes that the config names (custom_imports=dict(imports=['{tmp_path}"
-        in caplog.text
+        'nets.py, which registers classes of the config and is not copied. To copy it: '
+        f"custom_imports=dict(imports=['{tmp_path}" in caplog.text
     )
 
 

@@ -74,7 +74,7 @@ def test_status_save_pause_resume_and_stop(tmp_path):
         ask(tmp_path, 'resume')
         while len(lrs.lrs) == still:
             time.sleep(0.001)
-        with pytest.raises(ControlError, match="there is no command 'stp' .*; did you mean 'stop'"):
+        with pytest.raises(ControlError, match="unknown command 'stp' .*; did you mean 'stop'"):
             ask(tmp_path, 'stp')
         ask(tmp_path, 'stop')
         return first, saved, paused, done, while_paused, again, still

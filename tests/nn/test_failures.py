@@ -40,16 +40,24 @@ def test_the_layer_its_input_and_what_does_not_fit(method):
     assert type(error) is RuntimeError
     assert str(error) == 'mat1 and mat2 shapes cannot be multiplied (16x8 and 9x2)'
     assert note == (
-        'while running model.body.2 (Linear), input (16, 8) float32: in_features=9 must be 8, or the input must have 9'
+        'while running model.body.2 (Linear), input (16, 8) float32: got 8 features, expects 9: set in_features=8'
     )
 
 
 @pytest.mark.parametrize(
     'layer, x, words',
     [
-        (nn.BatchNorm1d(5), torch.randn(4, 6), 'model (BatchNorm1d), input (4, 6) float32: num_features=5 must be 6'),
-        (nn.Conv2d(3, 4, 3), torch.randn(4, 1, 8, 8), '(4, 1, 8, 8) float32: in_channels=3 must be 1'),
-        (nn.Linear(13, 2), X.double(), '(16, 13) float64: its weights are float32, and its input must be so, too'),
+        (
+            nn.BatchNorm1d(5),
+            torch.randn(4, 6),
+            'model (BatchNorm1d), input (4, 6) float32: got 6 features, expects 5: set num_features=6',
+        ),
+        (
+            nn.Conv2d(3, 4, 3),
+            torch.randn(4, 1, 8, 8),
+            '(4, 1, 8, 8) float32: got 1 channels, expects 3: set in_channels=1',
+        ),
+        (nn.Linear(13, 2), X.double(), '(16, 13) float64: its weights are float32: convert the input to that type'),
         (nn.Linear(13, 2).to('meta'), X, 'its weights are on meta'),
         (nn.Embedding(3, 2), torch.tensor([1, 7]), 'the input has indices 1…7, but num_embeddings=3'),
         (nn.Linear(13, 2), 'text', 'model (Linear), input a str'),
@@ -64,10 +72,10 @@ def test_layers_of_every_kind(layer, x, words):
     'loss, outputs, target, words',
     [
         (CROSS_ENTROPY, 2, LABELS, 'outputs (16, 2) float32, targets (16,) int64 0…2: the network needs 3 outputs'),
-        (CROSS_ENTROPY, 3, LABELS - 1, 'int64 -1…1: class numbers begin at 0'),
-        (CROSS_ENTROPY, 3, LABELS.double(), 'targets (16,) float64 0…2: class numbers must be int64: target.long()'),
-        (CROSS_ENTROPY, 3, LABELS[:, None], 'class numbers have no last dimension: target.squeeze(1)'),
-        (CROSS_ENTROPY, 3, ('a', 'b'), 'targets a tuple of 2 str: the data set must give the target as a number'),
+        (CROSS_ENTROPY, 3, LABELS - 1, 'int64 -1…1: class indices begin at 0'),
+        (CROSS_ENTROPY, 3, LABELS.double(), 'targets (16,) float64 0…2: class indices must be int64: target.long()'),
+        (CROSS_ENTROPY, 3, LABELS[:, None], 'class indices have no last dimension: target.squeeze(1)'),
+        (CROSS_ENTROPY, 3, ('a', 'b'), 'targets a tuple of 2 str: return the target as a number'),
         (nn.BCEWithLogitsLoss(), 1, torch.rand(16), 'same shape: target.unsqueeze(-1), or squeeze(-1)'),
         (nn.BCELoss(), 1, LABELS[:, None] // 2, 'give targets of float32: target.float()'),
         (nn.MSELoss(), 3, torch.rand(16), 'in the loss MSELoss: outputs (16, 3) float32, targets (16,) float32'),

@@ -268,7 +268,7 @@ def test_predictions_need_no_target():
     assert torch.equal(two.predict(dict(image=IMAGE, mask=MASK)), 2 * two_input_logits(two))
     with pytest.raises(LookupError, match="inputs={'x': 'image', 'mask': 'mask'} of Supervised does not fit the batch"):
         two.predict(dict(image=IMAGE))
-    with pytest.raises(TypeError, match='a tuple, list or dict is needed'):
+    with pytest.raises(TypeError, match='fields can be taken from a tuple, list or dict'):
         two.predict(IMAGE)
 
 

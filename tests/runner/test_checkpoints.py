@@ -276,7 +276,7 @@ def test_history_messages_are_taken_over(tmp_path):
 def test_resume_refuses_what_does_not_fit(tmp_path):
     runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
     torch.save(runner.model.state_dict(), tmp_path / 'weights.pth')
-    with pytest.raises(ValueError, match='it holds no training state .*To start from its weights, load it'):
+    with pytest.raises(ValueError, match='it holds no training state .*To start from its weights: --load-from'):
         runner.resume(str(tmp_path / 'weights.pth'))
     for meta in (None, {}, {'epoch': 1}):
         torch.save({'meta': meta, 'state_dict': runner.model.state_dict()}, tmp_path / 'weights.pth')

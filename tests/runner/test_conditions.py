@@ -21,16 +21,16 @@ WAS = {
 
 #: Another value of each, and words of what follows from it.
 OTHERS = {
-    'runner': ('by iteration', 'the loaders begin anew'),
-    'workflow': ([['train', 2]], 'begins with its first entry'),
-    'world size': (4, 'batches, gradients and the number of iterations'),
+    'runner': ('by iteration', 'the loaders start over'),
+    'workflow': ([['train', 2]], 'starts over with its first entry'),
+    'world size': (4, 'batches, gradients and iterations per epoch'),
     'optimizer': ({'': 'Adam'}, 'another formula'),
-    'precision': ({'': 'bf16'}, 'rounded in another way'),
-    'accumulation': ({'': 2}, 'updates are made of other numbers of batches'),
+    'precision': ({'': 'bf16'}, 'rounded differently'),
+    'accumulation': ({'': 2}, 'updates use another number of batches'),
     'torch': ('2.7.0', 'last bits'),
     'threads': (1, 'last bits'),
     'length': ('9 epochs', 'the run ends there'),
-    'seed': (4, 'the order of the data'),
+    'seed': (4, 'the data comes in another order'),
 }
 
 
@@ -128,7 +128,7 @@ def test_another_batch_size_where_the_order_is_not_known_begins_the_epoch_anew()
     now = about(torch.utils.data.DataLoader(range(12), 3))
     (change,) = loader_changes(0, was, now)
     assert (change.was, change.now) == (2, 3)
-    assert 'begins anew' in change.follows
+    assert 'starts over' in change.follows
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def test_without_a_finite_checkpoint_there_is_a_way_out_as_well(tmp_path, caplog
     runner.register_hook(Breaks(weight(INF), at=1))
     runner.register_hook(CheckpointHook(interval=1))
     runner.run([loader(4)], [('train', 1)])
-    assert 'There is no finite checkpoint: train anew' in caplog.text
+    assert 'There is no finite checkpoint: start over' in caplog.text
     assert os.readlink(tmp_path / 'latest.pth') == 'epoch_1.pth'  # there is no other
 
 

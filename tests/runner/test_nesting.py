@@ -415,7 +415,7 @@ def test_a_nested_run_that_nobody_goes_on_with_is_told(tmp_path, caplog):
     resumed.resume(find_latest_checkpoint(str(tmp_path)))
     with caplog.at_level(logging.WARNING):
         run(resumed)
-    assert "no hook goes on with the nested run 'inner'" in caplog.text
+    assert "no hook continues the nested run 'inner'" in caplog.text
 
 
 def test_spans_that_are_refused(tmp_path):

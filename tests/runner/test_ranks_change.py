@@ -305,7 +305,7 @@ def test_what_ranks_lose_is_told(one_rank, four_ranks):
     assert re.search(r'world size +2 +1 ', changes)
     assert 'ranks from 1 on are dropped' in dropped
     for rank in four_ranks:
-        assert 'random states that follow from those of rank 0 and the number of the rank' in rank['states']['told'][1]
+        assert 'random states derived from those of rank 0 and their rank' in rank['states']['told'][1]
 
 
 def test_what_a_rank_has_saved_alone_goes_to_all_and_is_told(begun, four_ranks):

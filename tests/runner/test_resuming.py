@@ -70,7 +70,7 @@ CHANGES = {
     'accumulation': ({}, {'update': {'cumulative_iters': 2}}, ['accumulation']),
     'hook gone': ({'hooks': [Counts()]}, {}, ['hook Counts#0', 'gone', 'dropped']),
     'hook added': ({}, {'hooks': [Counts()]}, ['hook Counts#0', 'absent', 'without a state']),
-    'runner': ({}, {'kind': 'iter'}, ['by epoch', 'by iteration', 'begin anew']),
+    'runner': ({}, {'kind': 'iter'}, ['by epoch', 'by iteration', 'start over']),
     'batch size': ({}, {'data': loader(batch=5)}, ['batch_size', 'same sample']),
     'length': ({}, {'data': loader(24)}, ['length', 'twice or not at all']),
     'shuffling': ({}, {'data': loader(shuffle=False)}, ['shuffle', 'True', 'False']),
@@ -143,7 +143,7 @@ def test_a_file_without_the_optimizer_is_told(tmp_path, caplog):
     runner = tiny_runner(work_dir=tmp_path, max_iters=3)
     runner.register_hook(CheckpointHook(interval=3, by_epoch=False, save_optimizer=False))
     runner.run([loader()], [('train', 1)])
-    assert 'holds no state of the optimizer' in resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog)
+    assert 'holds no optimizer state' in resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog)
 
 
 def test_with_another_batch_size_the_epoch_goes_on_with_the_same_sample(tmp_path):
@@ -180,7 +180,7 @@ def test_shares_of_the_users_own_begin_anew_with_another_batch_size(saved, tmp_p
         return DataLoader(Noisy(20), batch_sampler=BatchSampler(SequentialSampler(range(20)), batch, False))
 
     text = resumed(tmp_path, saved(data=own(4)), caplog, data=own(5))
-    assert 'the open epoch begins anew, since ranks or batch size are others' in text
+    assert 'the open epoch starts over: ranks or batch size changed' in text
 
 
 def test_what_is_not_known_to_be_exact_is_told_at_the_first_start(tmp_path, caplog):
@@ -189,7 +189,7 @@ def test_what_is_not_known_to_be_exact_is_told_at_the_first_start(tmp_path, capl
         runner.run([DataLoader(Noisy(20), 4, num_workers=1)], [('train', 1)])
     (record,) = [r for r in caplog.records if getattr(r, 'exactness', False)]
     assert record.levelno == logging.INFO
-    assert 'If this run is resumed, it is not known to be exact. DataLoader of Noisy: ' in record.getMessage()
+    assert 'A resume of this run may not be exact. DataLoader of Noisy: ' in record.getMessage()
 
 
 @pytest.mark.parametrize('states', [[{'accumulated': 1}, {'accumulated': 2}], [{'accumulated': 1}, {'accumulated': 0}]])
@@ -230,7 +230,7 @@ def test_a_loader_that_is_evaluated_on_and_nobody_knew_is_told(tmp_path, caplog)
         other = tmp_path / f'{attribute} resumed'
         checkpoint = str(tmp_path / attribute / 'iter_6.pth')
         text = resumed(other, checkpoint, caplog, hooks=[Evaluates(attribute)], max_iters=12)
-        assert ('cannot be restored so late' in text) == is_told
+        assert ('cannot be restored this late' in text) == is_told
 
 
 def test_generators_go_to_entries_of_the_same_mode(tmp_path):
@@ -269,7 +269,7 @@ def test_a_validation_that_is_cut_is_told(tmp_path, caplog):
     run()
     assert 'saved inside a validation' not in caplog.text
     run(str(tmp_path / 'inside.pth'))
-    assert 'are of its remaining batches only' in caplog.text
+    assert 'cover the remaining batches only' in caplog.text
 
 
 def test_gradients_of_a_sharded_model_are_the_mean_already():

@@ -147,7 +147,7 @@ BEST = {'interval': 1, 'save_best': 'error'}
 
 #: Settings before, after; what is true of the resumed run; words of the table. Three iterations are done.
 EFFECTIVE = {
-    'lr': (sgd(), sgd(lr=0.001), lrs(0.001), ['optimizer: lr', '0.1', '0.001', 'is rescaled']),
+    'lr': (sgd(), sgd(lr=0.001), lrs(0.001), ['optimizer: lr', '0.1', '0.001', 'are rescaled']),
     'lr of 0': (sgd(lr=0.0), sgd(lr=0.2), lrs(0.2), ['optimizer: lr', '0.0', '0.2']),
     'lr to 0': (sgd(), sgd(lr=0.0), lrs(0.0), ['optimizer: lr']),
     'lr under steps': (
@@ -243,7 +243,7 @@ EFFECTIVE = {
     'a schedule of torch': (
         {**sgd(), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False}},
         {**sgd(), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False, 'gamma': 0.5}}, lrs(0.025),
-        ['schedule', 'gamma=0.5', 'entered where the run is'],
+        ['schedule', 'gamma=0.5', 'continues at the position of the run'],
     ),
     'grad_clip': (
         {}, {'update': {'grad_clip': {'max_norm': 1.0}}},
@@ -256,7 +256,7 @@ EFFECTIVE = {
     'amp': ({}, {'update': {'amp': 'bf16'}}, lambda runner: runner._updates[None].amp == 'bf16', ['precision', 'bf16']),
     'loss_scale': (
         {'update': None, 'fp16': {'loss_scale': 512.0}}, {'update': None, 'fp16': {'loss_scale': 64.0}},
-        lambda runner: runner._updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'begins with'],
+        lambda runner: runner._updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'starts with'],
     ),
     'growth of the loss scale': (
         {'update': {'amp': 'fp16'}}, {'update': {'amp': 'fp16', 'loss_scale': {'growth_interval': 5}}},
@@ -310,7 +310,7 @@ EFFECTIVE = {
         {}, {'limits': {'max_iters': None, 'max_epochs': 1}}, lambda runner: runner.iter == 5, ['length', '1 epochs'],
     ),
     'workflow': (
-        {}, {'workflow': [('train', 2)]}, lambda runner: runner.iter == 8, ['workflow', 'begins with its first entry'],
+        {}, {'workflow': [('train', 2)]}, lambda runner: runner.iter == 8, ['workflow', 'starts over'],
     ),
     'batch size': ({}, {'data': loader(batch=5)}, lambda runner: runner.iter == 8, ['batch_size', '4', '5']),
     'length of the data': ({}, {'data': loader(24)}, lambda runner: runner.iter == 8, ['length', '20', '24']),
@@ -333,8 +333,8 @@ GROUPS = {
 REFUSED = {
     'type': (sgd(), adam(), 'it was SGD and is Adam'),
     'type of a kind': (adam(), {'optimizer': {'type': 'AdamW', 'lr': 0.01}}, 'it was Adam and is AdamW'),
-    'groups': (sgd(), {'optimizer': {**SGD, **BIASES}}, r'parameters were in 1 groups and are in 6'),
-    'no groups': ({'optimizer': {**SGD, **BIASES}}, sgd(), r'parameters were in 6 groups and are in 1'),
+    'groups': (sgd(), {'optimizer': {**SGD, **BIASES}}, r'parameters are in 6 groups, but were in 1'),
+    'no groups': ({'optimizer': {**SGD, **BIASES}}, sgd(), r'parameters are in 1 groups, but were in 6'),
     'one of several': (
         {'optimizer': GROUPS}, {'optimizer': {'a': GROUPS['a']}}, r"it was \{'a': 'SGD', 'b': 'SGD'\} and is \{'a'",
     ),
@@ -342,23 +342,23 @@ REFUSED = {
     'names of several': (
         {'optimizer': GROUPS}, {'optimizer': {'a': GROUPS['b'], 'b': GROUPS['a']}}, 'in other groups, or in another',
     ),
-    'amsgrad': (adam(), adam(amsgrad=True), 'amsgrad was False and is True, and Adam needs it from its start'),
+    'amsgrad': (adam(), adam(amsgrad=True), 'amsgrad changed from False to True, which Adam cannot change'),
     'centered': (
         {'optimizer': {'type': 'RMSprop', 'lr': 0.01}},
         {'optimizer': {'type': 'RMSprop', 'lr': 0.01, 'centered': True}},
-        'centered was False and is True',
+        'centered changed from False to True',
     ),
     'momentum of RMSprop': (
         {'optimizer': {'type': 'RMSprop', 'lr': 0.01}}, {'optimizer': {'type': 'RMSprop', 'lr': 0.01, 'momentum': 0.9}},
-        'momentum was 0 and is 0.9',
+        'momentum changed from 0 to 0.9',
     ),
     'first sum of Adagrad': (
         {'optimizer': {'type': 'Adagrad', 'lr': 0.01}},
         {'optimizer': {'type': 'Adagrad', 'lr': 0.01, 'initial_accumulator_value': 1.0}},
-        'initial_accumulator_value was 0',
+        'initial_accumulator_value changed from 0',
     ),
     'lr of Rprop': (
-        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr was 0.01',
+        {'optimizer': {'type': 'Rprop', 'lr': 0.01}}, {'optimizer': {'type': 'Rprop', 'lr': 0.1}}, 'lr changed',
     ),
     'model': ({'model': Measured}, {'model': Wide}, 'another model'),
 }  # fmt: skip
@@ -372,7 +372,7 @@ def test_a_setting_that_has_changed_takes_effect_and_is_listed(name, tmp_path, c
     runner = start(tmp_path / 'resumed', after, str(tmp_path / f'iter_{DONE}.pth'))
     text = told(caplog)
     assert holds(runner), (vars(found(runner, 'Stops')), group(runner))
-    assert 'this has changed' in text
+    assert 'Changed since' in text
     assert [word for word in words if word not in text] == [], text
 
 
@@ -424,7 +424,7 @@ def test_mmcvs_own_resume_keeps_the_settings_of_the_checkpoint_and_warns(after, 
     runner = start(tmp_path / 'second', after, str(tmp_path / 'iter_3.pth'), wins=False)
     assert setting(key, was)(runner)
     (line,) = [line for line in told(caplog).splitlines() if line.startswith(f'optimizer: {key}')]
-    assert 'keeps the former one, as in MMCV' in line
+    assert 'the value of the checkpoint stays, as in MMCV' in line
     assert 'runner.config_wins = True' in line
     # The checkpoint says what was in effect: a run by config takes its own setting.
     third = start(tmp_path / 'third', after, str(tmp_path / 'second' / 'iter_6.pth'))

@@ -476,5 +476,5 @@ def test_two_then_four_then_one_process_see_every_sample_of_the_epoch_once(on_ra
     assert [len(part) for part in parts] == [8, 16, 20]
     assert sorted(sum(parts, [])) == list(range(LENGTH))
     assert all(torch.equal(each['weights']['last.weight'], four[0]['weights']['last.weight']) for each in four)
-    assert any('new ranks begin with random states that follow from those of rank 0' in text for text in four[0]['log'])
+    assert any('new ranks start with random states derived from those of rank 0' in text for text in four[0]['log'])
     assert any('dropped' in text for text in one['log'])

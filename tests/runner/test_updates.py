@@ -45,7 +45,7 @@ def test_update_by_name_object_or_together():
     assert changed('body') == (True, False)
     assert changed(head) == (False, True)
     assert changed() == (True, True)
-    with pytest.raises(KeyError, match=r"there is no optimizer 'neck'; there are \['body', 'head'\]"):
+    with pytest.raises(KeyError, match=r"unknown optimizer 'neck'; available: \['body', 'head'\]"):
         changed('neck')
 
 
@@ -120,7 +120,7 @@ def test_wrong_losses_by_optimizer_are_named():
     runner = gan_runner()
     loss = runner.model.gen_step(batch(), None)['loss']
     for losses, error, words in (
-        ({'gen': loss, 'diss': loss}, KeyError, "there is no optimizer 'diss'; there are .*did you mean 'dis'"),
+        ({'gen': loss, 'diss': loss}, KeyError, "unknown optimizer 'diss'; available: .*did you mean 'dis'"),
         ({'gen': loss, 'dis': 3.0}, TypeError, r"the loss\['dis'\] of Gan's step must be a tensor"),
         ({'gen': loss.detach(), 'dis': loss}, ValueError, r"the loss\['gen'\] of Gan's step has no gradient"),
     ):

@@ -13,7 +13,7 @@ def test_right_commands():
 @pytest.mark.parametrize(
     ('command', 'value', 'told'),
     [
-        ('paus', None, r"there is no command 'paus' \(status, .*, lr\); did you mean 'pause'"),
+        ('paus', None, r"unknown command 'paus' \(status, .*, lr\); did you mean 'pause'"),
         ('save', 3, 'save takes no value, but got 3'),
         ('lr', None, "lr takes a number of at least 0, or 'schedule', but got none"),
         ('lr', 'fast', "but got 'fast'"),

@@ -50,7 +50,7 @@ def test_a_folder_cannot_name_the_socket_of_somebody_else(tmp_path, name):
         other.bind(str(tmp_path / name))
         other.listen()
         other.setblocking(False)
-        with pytest.raises(ControlError, match='nobody answers'):
+        with pytest.raises(ControlError, match='no run answers'):
             ask(tmp_path / 'run', 'stop')
         with pytest.raises(BlockingIOError):
             other.accept()
@@ -119,7 +119,7 @@ def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path, name):
     folder = tmp_path / name
     folder.mkdir()
     stale = dead_process(folder)
-    with pytest.raises(ControlError, match='has ended, or was killed'):
+    with pytest.raises(ControlError, match='has ended or was killed'):
         ask(folder, 'status')
     server = ControlServer(folder, answer)
     try:
@@ -190,7 +190,7 @@ def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
 
 
 def test_a_living_process_is_not_replaced(server, tmp_path):
-    with pytest.raises(ControlError, match='another run uses this work dir'):
+    with pytest.raises(ControlError, match='another run is using this work dir'):
         ControlServer(tmp_path, answer)
     assert ask(tmp_path, 'status')['command'] == 'status'
 
@@ -289,7 +289,7 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path):
 
 
 def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
-    with pytest.raises(ControlError, match='there is no folder'):
+    with pytest.raises(ControlError, match='no such folder'):
         ask(tmp_path / 'nowhere', 'status')
     (tmp_path / ADDRESS).write_text('{"socket": "/nowhere", "pid": 3, "host": "elsewhere"}')
     with pytest.raises(ControlError, match='is on elsewhere'):
@@ -328,7 +328,7 @@ def test_a_process_that_dies_while_it_answers(tmp_path, said):
 
         thread = threading.Thread(target=die)
         thread.start()
-        with pytest.raises(ControlError, match='nobody answers'):
+        with pytest.raises(ControlError, match='no run answers'):
             ask(tmp_path, 'status', timeout=300)
         thread.join()
 

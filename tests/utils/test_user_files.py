@@ -71,7 +71,7 @@ def test_neighbours_are_imported_relatively_and_are_the_same(folder):
     assert import_object(f'{folder}/net.py:scale') is import_object(f'{folder}/parts.py:scale')
     (folder / 'script.py').write_text('import parts\n')
     with pytest.raises(
-        ModuleNotFoundError, match=r"script.py imports 'parts', which lies beside it: write `from \.parts import"
+        ModuleNotFoundError, match=r"script.py imports 'parts', a file beside it: write `from \.parts import"
     ):
         module_of_file(str(folder / 'script.py'))
 
@@ -98,7 +98,7 @@ def test_a_module_that_trains_when_it_is_imported_is_told(folder, monkeypatch):
     (folder / 'lib').mkdir()
     (folder / 'lib' / 'trains_at_once.py').write_text('import runnerkit\n\nrunnerkit.train("cfg.py")\n')
     (folder / 'user.py').write_text('import trains_at_once\n\nclass Net: ...\n')
-    with pytest.raises(ImportError, match=r'user.py cannot be imported: .*trains_at_once.py, which trains when it is'):
+    with pytest.raises(ImportError, match=r'user.py cannot be imported: .*trains_at_once.py, which trains on import'):
         module_of_file(str(folder / 'user.py'))
 
 

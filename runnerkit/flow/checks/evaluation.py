@@ -27,7 +27,7 @@ def workflow_fits(plan: Plan) -> Iterator[Finding]:
         check_workflow(list(plan.loaders), plan.workflow, plan.runner)
     except (TypeError, ValueError) as error:
         splits = splits_in(plan.get('data') or {})
-        also = f', or call a split that it names val_… or train_… (data has {", ".join(splits)})' if splits else ''
+        also = f', or rename its split to val_… or train_… (data has {", ".join(splits)})' if splits else ''
         yield plan.error(('workflow',), one_line(error), f"Change the workflow, or the entry's data or model{also}.")
     if any(mode == 'val' for mode, _ in plan.workflow) and not _validates(plan):
         yield plan.error(
@@ -47,13 +47,13 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
         path = plan.path_of(hook)
         for name, loader in hook.dataloaders.items():
             if is_empty(loader):
-                what = f'its loader{f" {name!r}" if name else ""} gives no batches: there is nothing to evaluate on'
-                yield plan.error(path, what, f'Look at data.val{f".{name}" if name else ""}.')
+                what = f'its loader{f" {name!r}" if name else ""} gives no batches to evaluate on'
+                yield plan.error(path, what, f'Check data.val{f".{name}" if name else ""}.')
             if hook.asks_dataset_of(loader) and is_limited(loader):
                 yield plan.error(
                     ('data', 'val_dataloader', 'max_batches'),
-                    f'{type(loader.dataset).__name__}.evaluate scores the predictions of all samples, and '
-                    f'{loader.max_batches} batches are not all',
+                    f'{type(loader.dataset).__name__}.evaluate needs the predictions of all samples, but '
+                    f'max_batches={loader.max_batches} leaves some out',
                     'Leave max_batches out, or make the data set itself smaller.',
                 )
             if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook.asks_dataset_of(loader):
@@ -61,9 +61,9 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
             if not _validates(plan):
                 yield plan.error(
                     path,
-                    f'{type(plan.model).__name__} has no val_step, and {type(loader.dataset).__name__} no evaluate: '
-                    'neither can score',
-                    'Give one of them that method, or set evaluation=None.',
+                    f'nothing computes scores: {type(plan.model).__name__} has no val_step, and '
+                    f'{type(loader.dataset).__name__} no evaluate',
+                    'Write one of the two methods, or set evaluation=None.',
                 )
 
 
@@ -94,7 +94,7 @@ def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
         if hook.by_epoch and not plan.by_epoch:
             yield plan.warning(
                 plan.key_of(hook, 'by_epoch'),
-                'counts epochs, which an iteration runner does not announce: no evaluation takes place',
+                'counts epochs, but an iteration runner has none: nothing is evaluated',
                 'Set by_epoch=False, and interval to a number of iterations.',
             )
             continue
@@ -105,8 +105,8 @@ def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
             best = f', and save_best={hook.save_best!r} keeps nothing' if hook.save_best else ''
             yield plan.warning(
                 plan.key_of(hook, name),
-                f'the first evaluation would follow {amount(first, hook.by_epoch)}, but the run has '
-                f'{length}: none takes place{best}',
+                f'the first evaluation would follow {amount(first, hook.by_epoch)}, but the run has {length}: '
+                f'nothing is evaluated{best}',
                 f'Let {name} be at most {length}.',
             )
 
@@ -127,17 +127,17 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
         name = score.rpartition('/')[2]  # without the data set's
         known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
         if not known and not names_a_loss(score):
-            there = f'has {", ".join(metrics)} and the loss' if metrics else 'has no metrics, only the loss'
+            known_scores = [*metrics, 'loss']
             yield plan.error(
                 plan.key_of(hook, key),
-                f'{score!r} is no score: {type(plan.model).__name__} {there}{suggestion(score, [*metrics, "loss"])}',
-                f"Name one of them, or add model.metrics=dict({name}=dict(type='…')).",
+                f'unknown score {score!r}; available: {", ".join(known_scores)}{suggestion(score, known_scores)}',
+                f"Use one of them, or add model.metrics=dict({name}=dict(type='…')).",
             )
             continue
         sets = _names_of_sets(plan, hook)
         if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
             right = ', '.join(f'{each}/{name}' if each else name for each in sets)
-            yield plan.error(plan.key_of(hook, key), f'{score!r} is a score of no data set', f'Write {right}.')
+            yield plan.error(plan.key_of(hook, key), f'no data set has the score {score!r}', f'Write {right}.')
 
 
 def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
@@ -156,7 +156,7 @@ def stops_early(plan: Plan) -> Iterator[Finding]:
         if not evaluations and not validates:
             yield plan.error(
                 plan.key_of(hook, 'monitor'),
-                f'{hook.monitor!r} is a score, but nothing is evaluated: the run never stops early',
+                f'nothing is evaluated, so there is no score {hook.monitor!r}: the run never stops early',
                 "Add an evaluation (evaluation=dict(interval=1)), or a 'val' entry to the workflow.",
             )
         elif len(evaluations) == 1 and not validates:
@@ -165,14 +165,13 @@ def stops_early(plan: Plan) -> Iterator[Finding]:
             if length and count <= hook.patience:
                 yield plan.warning(
                     plan.key_of(hook, 'patience'),
-                    f'waits for {hook.patience} evaluations without a better score, but the run has {count}: it never '
-                    'stops early',
+                    f'is {hook.patience} evaluations, but the run has {count}: it never stops early',
                     f'Let patience be less than {count}.' if count > 1 else 'Evaluate more often.',
                 )
 
 
 def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
-    """A ``save_best`` of which nobody knows whether more or less of it is better."""
+    """A ``save_best`` of which it is unknown whether greater or less is better."""
     for hook in plan.hooks_of(EvalHook):
         best = hook.save_best
         if best in (None, 'auto') or hook._asks_dataset or hook.given_rule:

@@ -88,7 +88,7 @@ def hooks_listen(plan: Plan) -> Iterator[Finding]:
             if not _writes_foreign_names(hook):
                 yield plan.warning(
                     plan.path_of(hook),
-                    f'{type(hook).__name__} is never called: it has no method of a point of the run',
+                    f'{type(hook).__name__} is never called: it overrides no point of a run',
                     f'Give it one of {", ".join(STAGES)}, or leave it out.',
                 )
             continue
@@ -170,8 +170,8 @@ def methods_are_points(plan: Plan) -> Iterator[Finding]:
             hint = f'Call it {meant}' if meant else f'The points are {", ".join(STAGES)}'
             yield plan.warning(
                 plan.path_of(hook),
-                f'{type(hook).__name__}.{name} is never called by the runner: it is no point of a run',
-                f'{hint}. If it is a helper, or you call runner.call_hook({name!r}), give it another name to be sure.',
+                f'the runner never calls {type(hook).__name__}.{name}: it is not a point of a run',
+                f'{hint}. If it is a helper, or you call runner.call_hook({name!r}), rename it.',
             )
 
 
@@ -199,8 +199,8 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
 
 #: Hooks of which a run needs one at most, and what a second one does.
 SINGLES: tuple[tuple[type[Any], str], ...] = (
-    (EMAHook, 'each averages on its own, and evaluation sees one of them only'),
-    (IterTimerHook, 'times are logged twice, and as if an iteration began later'),
+    (EMAHook, 'each computes its own average, and evaluation uses only one of them'),
+    (IterTimerHook, 'times are logged twice, and the second ones are too short'),
     (TextLoggerHook, 'each line is written twice'),
 )
 
@@ -209,7 +209,7 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
     """Two hooks that do the same, or overwrite each other."""
     for kind, what in SINGLES:
         for hook in plan.hooks_of(kind)[1:]:
-            yield plan.warning(plan.path_of(hook), f'there are two of {type(hook).__name__}: {what}', 'Keep one.')
+            yield plan.warning(plan.path_of(hook), f'two {type(hook).__name__}s are registered: {what}', 'Keep one.')
     schedules = plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook)
     quantities = {getattr(hook, 'key', 'lr') for hook in schedules}
     for key, name in product(sorted(quantities), named_optimizers(getattr(plan.runner, 'optimizer', None)) or ['']):
@@ -219,7 +219,7 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
         of = f' of {name}' if name else ''
         yield plan.warning(
             plan.path_of(alike[-1]),
-            f'{" and ".join(type(hook).__name__ for hook in alike)} both set the {key}{of}: the last one decides',
+            f'{" and ".join(type(hook).__name__ for hook in alike)} both set the {key}{of}: the last one wins',
             'Keep one.',
         )
     places: set[Any] = set()
@@ -228,8 +228,8 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
         if place in places:
             yield plan.warning(
                 plan.path_of(hook),
-                'there are two of CheckpointHook that write to the same place and delete each other the old files',
-                'Keep one, or give them different out_dir.',
+                "two CheckpointHooks write to the same folder and delete each other's old files",
+                'Keep one, or give each its own out_dir.',
             )
         places.add(place)
 
@@ -258,7 +258,7 @@ def captures_are_right(plan: Plan) -> Iterator[Finding]:
             yield plan.warning(
                 plan.key_of(hook, 'modules'),
                 'CaptureHook captures every iteration, and a captured one runs without compile',
-                'Set its interval, to that of the log for example.',
+                'Set its interval, for example to that of the log.',
             )
 
 
@@ -278,7 +278,7 @@ def average_is_slow(plan: Plan) -> Iterator[Finding]:
         if one_step > 0.5:
             yield plan.warning(
                 plan.key_of(hook, 'momentum'),
-                f'momentum={one_step:.6g} is the weight of the newest parameters: the average is hardly one',
+                f'momentum={one_step:.6g} is the weight of the newest parameters: hardly anything is averaged',
                 f'If it is the decay of another library, write momentum={1 - one_step:.6g}.',
             )
 
@@ -290,7 +290,7 @@ def text_log_stays(plan: Plan) -> Iterator[Finding]:
     if given and not any(isinstance(hook, TextLoggerHook) or _is_own(hook) for hook in loggers):
         yield plan.warning(
             ('log_config', 'hooks'),
-            'no text log is written, neither to the terminal nor to a file: this list replaces the default one',
+            'no text log is written to the terminal or to a file: this list replaces the default one',
             "Add dict(type='TextLoggerHook').",
         )
 

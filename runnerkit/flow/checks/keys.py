@@ -28,7 +28,7 @@ def values(plan: Plan) -> Iterator[Finding]:
 
 
 def unread(plan: Plan) -> Iterator[Finding]:
-    """Keys that nobody reads."""
+    """Unknown keys."""
     if plan.cfg is not None:
         yield from unread_keys(plan.cfg)
 
@@ -36,7 +36,7 @@ def unread(plan: Plan) -> Iterator[Finding]:
 def training(plan: Plan) -> Iterator[Finding]:
     """The section of an `Experiment`, for another runner."""
     if plan.get('training') is not None and not is_experiment(plan.cfg):
-        what = 'nobody reads it: the runner is no Experiment'
+        what = 'unused: the runner is not an Experiment'
         yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
 
 
@@ -65,7 +65,7 @@ def workflow(plan: Plan) -> Iterator[Finding]:
     if not entries:
         yield plan.error(('workflow',), 'an empty workflow trains nothing', way_out)
     elif len(validates(entries, plan.get('data'))) == len(entries):
-        yield plan.error(('workflow',), f'{entries!r} never trains, and so never ends', way_out)
+        yield plan.error(('workflow',), f'{entries!r} never trains, so the run never ends', way_out)
     elif any(mode == 'val' for mode, _ in entries) and not plan.get('data', 'val') and plan.get('data') is not None:
         yield plan.error(
             ('workflow',),
@@ -103,15 +103,15 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
         best = f', and save_best={wanted["save_best"]!r} keeps nothing' if wanted.get('save_best') else ''
         yield plan.error(
             ('evaluation',),
-            f'there is no data.val to evaluate on: no evaluation takes place{best}',
+            f'there is no data.val to evaluate on: nothing is evaluated{best}',
             'Add data.val, or set evaluation=None (--no-validate for one run).',
         )
     is_whole = plan.get('runner') is not None or plan.get('total_epochs') is not None  # not a part for ``_base_``
     if is_whole and data is not None and 'evaluation' not in plan.cfg and not _validates(plan):
         yield plan.warning(
             ('data', 'val'),
-            'is never used: there is neither an evaluation nor a validation in the workflow',
-            'Add evaluation=dict(interval=1), or set evaluation=None to say that none is wanted.',
+            "is never used: the config has no evaluation, and the workflow no 'val' entry",
+            'Add evaluation=dict(interval=1), or set evaluation=None to hide this warning.',
         )
 
 
@@ -168,13 +168,13 @@ CONTRADICTIONS: tuple[Rule, ...] = (
     (
         ('runner', 'max_iters'),
         lambda plan: plan.get('runner', 'max_epochs') is not None and plan.get('runner', 'max_iters') is not None,
-        'max_epochs and max_iters both say how long the run is',
+        'max_epochs and max_iters both set the length of the run',
         'Keep one of them.',
     ),
     (
         ('fp16',),
         lambda plan: _fp16_is_ignored(plan) and plan.get('amp') != 'fp16',
-        'amp and fp16 ask for different number formats',
+        'amp and fp16 ask for different precisions',
         "Keep amp='bf16' and set fp16=None, or leave amp out.",
     ),
     (
@@ -219,14 +219,14 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
     (
         ('total_epochs',),
         _total_epochs_differ,
-        'is ignored, because runner says how long the run is',
+        'is ignored, because runner sets the length of the run',
         'Leave total_epochs out.',
     ),
     *(
         (
             (section, 'warmup'),
             _warmup_is_missing(section),
-            'there is no warm-up, although its length or ratio is given',
+            'no warm-up takes place: its length or ratio is given, but not warmup',
             "Add warmup='linear' ('constant', 'exp'), or leave warmup_iters, warmup_ratio and warmup_by_epoch out.",
         )
         for section in ('lr_config', 'momentum_config')
@@ -246,7 +246,7 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
     (
         ('checkpoint_config', 'save_optimizer'),
         lambda plan: plan.get('checkpoint_config', 'save_optimizer') is False and _flag('auto_resume')(plan),
-        'save_optimizer=False leaves auto_resume nothing from which a run can go on exactly',
+        'save_optimizer=False leaves no checkpoint from which auto_resume can resume exactly',
         'Leave one of them out.',
     ),
     (
@@ -306,7 +306,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
         momentum = config.get('momentum')
         if isinstance(momentum, (int, float)) and momentum >= 1:
             yield plan.error(
-                (*path, 'momentum'), f'with a momentum of {momentum} updates grow without end', 'Write 0.9 or so.'
+                (*path, 'momentum'), f'with a momentum of {momentum}, updates grow without end', 'Write 0.9 or so.'
             )
     max_norm = plan.get('optimizer_config', 'grad_clip', 'max_norm')
     if isinstance(max_norm, (int, float)) and max_norm <= 0:

@@ -17,7 +17,7 @@ def run_is_not_empty(plan: Plan) -> Iterator[Finding]:
     is_open = plan.runner.max_epochs is None and plan.runner.max_iters is None
     if plan.cfg is not None and is_open and not all(map(is_unbounded, plan.loaders or [None])):
         unit = 'max_epochs' if plan.by_epoch else 'max_iters'
-        yield plan.error(('runner',), 'does not say how long the run is', f'Set runner.{unit}.')
+        yield plan.error(('runner',), 'does not set the length of the run', f'Set runner.{unit}.')
     for name in ('max_epochs', 'max_iters'):
         if getattr(plan.runner, name) == 0:
             yield plan.warning(('runner', name), 'is 0: nothing is trained', 'Give a positive number.')
@@ -29,7 +29,7 @@ def checkpoints_are_saved(plan: Plan) -> Iterator[Finding]:
         if hook.by_epoch and not plan.by_epoch:
             yield plan.warning(
                 plan.key_of(hook, 'by_epoch'),
-                'counts epochs, which an iteration runner does not announce: no checkpoint is saved',
+                'counts epochs, but an iteration runner has none: no checkpoint is saved',
                 'Set by_epoch=False, and interval to a number of iterations.',
             )
             continue
@@ -45,8 +45,8 @@ def checkpoints_are_saved(plan: Plan) -> Iterator[Finding]:
             elif not never:
                 yield plan.warning(
                     path,
-                    f'{hook.interval} is more than the run has ({unit}): only its end is saved',
-                    f'Let interval be at most {length}, or -1 to save only the end.',
+                    f'{hook.interval} is more than the run has ({unit}): only the last state is saved',
+                    f'Let interval be at most {length}, or -1 to save only the last state.',
                 )
 
 
@@ -93,7 +93,7 @@ def cycles_end(plan: Plan) -> Iterator[Finding]:
         if plan.iters and isinstance(cycle, int) and cycle > plan.iters:
             yield plan.warning(
                 plan.key_of(hook, 'cumulative_iters'),
-                f'{cycle} losses make one update, but the run has {amount(plan.iters, False)}: the weights change '
+                f'{cycle} batches make one update, but the run has {amount(plan.iters, False)}: the weights change '
                 'once, at its end',
                 f'Let cumulative_iters be at most {plan.iters}.',
             )

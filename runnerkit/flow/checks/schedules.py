@@ -39,7 +39,7 @@ def steps_are_reached(plan: Plan) -> Iterator[Finding]:
             yield plan.warning(
                 plan.key_of(hook, 'step'),
                 f'is empty: the {hook.key} never changes',
-                'Name the moments, such as [8, 11], or leave the schedule out.',
+                'List epochs or iterations, such as [8, 11], or leave the schedule out.',
             )
         if not length or not steps:
             continue
@@ -102,7 +102,7 @@ def length_is_known(plan: Plan) -> Iterator[Finding]:
             unit, other = ('epochs', False) if hook.by_epoch else ('iters', True)
             yield plan.error(
                 plan.key_of(hook, 'by_epoch'),
-                f'{type(hook).__name__} counts {unit} and needs to know how many the run has, but it does not say',
+                f'{type(hook).__name__} counts {unit}, but the runner does not say how many the run has',
                 f'Set max_{unit} of the runner, or by_epoch={other} here.',
             )
 
@@ -204,7 +204,7 @@ def schedule_moves(plan: Plan) -> Iterator[Finding]:
         what = hook.scheduler if isinstance(hook, TorchLrUpdaterHook) else type(hook).__name__
         yield plan.warning(
             plan.key_of(hook, 'by_epoch'),
-            f'{what} counts epochs, and the run has one: the {getattr(hook, "key", "lr")} never changes',
+            f'{what} counts epochs, but the run has only one: the {getattr(hook, "key", "lr")} never changes',
             'Set by_epoch=False.',
         )
 
@@ -219,7 +219,7 @@ def schedule_falls(plan: Plan) -> Iterator[Finding]:
         if isinstance(low, (int, float)) and low > max(rates):
             yield plan.warning(
                 plan.key_of(hook, 'min_lr'),
-                f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises it',
+                f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises the rate',
                 'Let min_lr be smaller than optimizer.lr.',
             )
         steps = isinstance(hook, schedules.Step | schedules.Exp)
@@ -281,7 +281,7 @@ def monitored_score_comes(plan: Plan) -> Iterator[Finding]:
         if not evaluations and not any(mode == 'val' for mode, _ in plan.workflow):
             yield plan.error(
                 plan.key_of(hook, 'monitor'),
-                f'{hook.monitor!r} is a score, but nothing is evaluated: the learning rate never changes',
+                f'nothing is evaluated, so there is no score {hook.monitor!r}: the learning rate never changes',
                 "Add an evaluation, or monitor 'train/loss'.",
             )
         elif len(evaluations) == 1 and not any(mode == 'val' for mode, _ in plan.workflow):
@@ -290,8 +290,7 @@ def monitored_score_comes(plan: Plan) -> Iterator[Finding]:
             if length and isinstance(patience, int) and count <= patience + 1:
                 yield plan.warning(
                     plan.key_of(hook, 'patience'),
-                    f'waits for more than {patience} evaluations without a better score, but the run has {count}: '
-                    'the learning rate never changes',
+                    f'is {patience} evaluations, but the run has {count}: the learning rate never changes',
                     f'Let patience be less than {max(1, count - 1)}.',
                 )
 

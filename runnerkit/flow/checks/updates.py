@@ -35,7 +35,7 @@ def something_updates(plan: Plan) -> Iterator[Finding]:
         return
     yield plan.warning(
         ('optimizer_config',),
-        f'no OptimizerHook is registered, and the step of {type(plan.model).__name__} does not seem to call '
+        f'no OptimizerHook is registered, and the step of {type(plan.model).__name__} seems not to call '
         'optimizer.step(): the weights never change',
         'Set optimizer_config=dict() (in Python: runner.register_optimizer_hook(dict())), or update the weights in '
         'the step.',
@@ -107,7 +107,7 @@ def one_updater(plan: Plan) -> Iterator[Finding]:
     for hook in others:
         yield plan.warning(
             plan.path_of(hook),
-            f'{type(hook).__name__} updates nothing: {type(first).__name__} is called before it and has done so',
+            f'{type(hook).__name__} updates nothing: {type(first).__name__} runs before it and has already updated',
             'Keep one of the two.',
         )
 
@@ -151,7 +151,7 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
             ('model',),
             f'{what} (requires_grad=False): there is nothing to train'
             + (f' before {type(may_unfreeze[0]).__name__} changes that' if may_unfreeze else ''),
-            'Let some parameters require gradients: look at frozen_stages, requires_grad_(False) and the like.',
+            'Unfreeze some parameters: look for frozen_stages, requires_grad_(False) and similar settings.',
         )
         return
     held = {name: _held(optimizer) for name, optimizer in plan.optimizers.items()}
@@ -199,7 +199,7 @@ def freezes_something(plan: Plan) -> Iterator[Finding]:
             yield plan.warning(
                 plan.key_of(hook, 'patterns'),
                 f'freezes nothing: its parameters do not require gradients anyway ({names(sorted(found))})',
-                'Leave the hook out, or what freezes them in the model.',
+                'Remove the hook, or the code that freezes them in the model.',
             )
         length = plan.length(hook.by_epoch)
         if length and hook.until is not None and hook.until >= length:
@@ -218,7 +218,7 @@ def groups_hold_something(plan: Plan) -> Iterator[Finding]:
             yield plan.warning(
                 ('optimizer', name) if name else ('optimizer',),
                 f'parameter group {names(empty)} is empty',
-                'Leave it out, or look at what selects its parameters.',
+                'Remove it, or check how its parameters are selected.',
             )
 
 
@@ -334,9 +334,9 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
         if isinstance(peak, (int, float)):
             yield plan.warning(
                 plan.key_of(hook, 'max_lr'),
-                f'max_lr={peak} is the peak of every parameter group: the different learning rates of the groups '
+                f'max_lr={peak} becomes the peak of every parameter group: their different learning rates '
                 '(paramwise_cfg) are lost',
-                "Use torch's policy='OneCycleLR', which respects them, or give a list with one value per group.",
+                "Use torch's policy='OneCycleLR', which keeps them, or give a list with one value per group.",
             )
 
 

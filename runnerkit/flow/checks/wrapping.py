@@ -16,15 +16,15 @@ from runnerkit.utils.suggest import did_you_mean
 
 
 def wrapper_type(plan: Plan) -> Iterator[Finding]:
-    """A ``type`` that nobody has registered."""
+    """A ``type`` that is not registered."""
     named = plan.get('model_wrapper', 'type')
     known = [*DDP, *MODULE_WRAPPERS.names()]
     if isinstance(named, str) and not (named in known or set(named) & set('.:/')):
-        usual = "Write 'DDP' or 'FSDP2', or register a class of yours in MODULE_WRAPPERS (custom_imports)."
+        usual = "Write 'DDP' or 'FSDP2', or register your class in MODULE_WRAPPERS (custom_imports)."
         hint = did_you_mean(named, known)
         yield plan.error(
             ('model_wrapper', 'type'),
-            f'there is no model wrapper {named!r}',
+            f'unknown model wrapper {named!r}',
             f'{hint.replace("did", "Did", 1)} {usual}' if hint else usual,
         )
 
@@ -36,7 +36,7 @@ def wrapper_keys(plan: Plan) -> Iterator[Finding]:
     if section.get('module_classes') is not None and section.get('min_num_params') is not None:
         yield plan.error(
             ('model_wrapper', 'min_num_params'),
-            'module_classes and min_num_params both say what is sharded',
+            'module_classes and min_num_params both select what is sharded',
             'Keep one of them.',
         )
     for key in OLD_KEYS:
@@ -58,14 +58,14 @@ def sharded(plan: Plan) -> Iterator[Finding]:
     if plan.get('channels_last'):
         yield plan.error(
             ('channels_last',),
-            'FSDP2 needs weights in the ordinary memory format',
+            'FSDP2 does not support channels_last weights',
             "Leave channels_last out, or write model_wrapper=dict(type='DDP').",
         )
     if plan.get('optimizer_config', 'detect_anomalous_params'):
         yield plan.error(
             ('optimizer_config', 'detect_anomalous_params'),
-            'FSDP2 computes with gathered copies of the weights, which cannot be told from the graph of the loss',
-            "Look for them in one process, or with model_wrapper=dict(type='DDP').",
+            'FSDP2 computes with gathered copies of the weights, so the loss cannot be traced to parameters',
+            "Detect them in one process, or with model_wrapper=dict(type='DDP').",
         )
 
 
@@ -76,7 +76,7 @@ def synced_norms(plan: Plan) -> Iterator[Finding]:
     if plan.get('sync_batchnorm') and several and device == 'cpu':
         yield plan.error(
             ('sync_batchnorm',),
-            'torch synchronises batch norms on GPUs only, and this run is on the CPU',
+            'torch synchronises batch norms only on GPUs, and this run is on the CPU',
             'Leave it out, or set sync_batchnorm=False.',
         )
 

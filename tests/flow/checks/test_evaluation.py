@@ -18,18 +18,18 @@ CASES = [
     ('error', {'workflow': [('fly', 1)]}, 'workflow', 'no method named "fly"', {'workflow': [('train', 1)]}),
     ('error', {**BLIND, 'evaluation': None, 'workflow': [('train', 1), ('val', 1)]}, 'workflow', 'no val_step',
      SIGHTED),
-    ('error', BLIND, 'evaluation', 'neither can score', SIGHTED),
+    ('error', BLIND, 'evaluation', 'nothing computes scores', SIGHTED),
     ('warning', {'evaluation.interval': 4}, 'evaluation.interval', '4 epochs, but the run has 3',
      {'evaluation.interval': 3}),
     ('warning', {'evaluation.start': 4}, 'evaluation.start', "save_best='error' keeps nothing",
      {'evaluation.start': 3}),
     ('warning', {'evaluation': {'by_epoch': False, 'interval': 16}}, 'evaluation.interval', 'but the run has 15',
      {'evaluation.interval': 15}),
-    ('warning', {**BY_ITER, 'evaluation': {'by_epoch': True}}, 'evaluation.by_epoch', 'no evaluation',
+    ('warning', {**BY_ITER, 'evaluation': {'by_epoch': True}}, 'evaluation.by_epoch', 'nothing is evaluated',
      {'evaluation.by_epoch': False}),
     ('error', {'evaluation.save_best': 'eror'}, 'evaluation.save_best', "did you mean 'error'",
      {'evaluation.save_best': 'error'}),
-    ('error', {'model.metrics': None}, 'evaluation.save_best', 'no metrics', {'evaluation.save_best': 'loss'}),
+    ('error', {'model.metrics': None}, 'evaluation.save_best', 'available: loss', {'evaluation.save_best': 'loss'}),
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def test_empty_loaders(tmp_path):
 def test_a_data_set_that_scores_needs_no_val_step(tmp_path):
     of = plan(tmp_path, {'model': {'type': 'PlanBlind'}, 'evaluation': {'interval': 1}})
     (hook,) = (hook for hook in of.hooks if hasattr(hook, 'dataloader'))
-    assert told(of, 'error', 'evaluation', 'neither can score')
+    assert told(of, 'error', 'evaluation', 'nothing computes scores')
     hook.dataloader.dataset.evaluate = lambda results, logger: {}
     assert said(of) == []
 

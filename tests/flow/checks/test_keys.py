@@ -31,8 +31,8 @@ ERRORS = [
         {'data.test': {'type': 'support.Noisy'}},
     ),
     ({'data.val': ...}, 'evaluation', "save_best='error' keeps nothing", {'evaluation': None}),
-    ({'runner.max_iters': 5}, 'runner.max_iters', 'both say', {'runner.max_epochs': ...}),
-    ({'amp': 'bf16', 'fp16': {}}, 'fp16', 'different number formats', {'amp': 'fp16'}),
+    ({'runner.max_iters': 5}, 'runner.max_iters', 'both set', {'runner.max_epochs': ...}),
+    ({'amp': 'bf16', 'fp16': {}}, 'fp16', 'different precisions', {'amp': 'fp16'}),
     (
         {'amp': 'bf16', 'optimizer_config.amp': 'fp16'},
         'optimizer_config.amp',
@@ -100,7 +100,7 @@ WARNINGS = [
     (
         {'checkpoint_config.save_optimizer': False, 'auto_resume': True},
         'checkpoint_config.save_optimizer',
-        'go on exactly',
+        'resume exactly',
         {'auto_resume': None},
     ),
     *(

@@ -33,8 +33,8 @@ EMA = {'custom_hooks': {'type': 'EMAHook', 'interval': 16}}
 
 CASES = [
     ({'runner.max_epochs': 0}, 'runner.max_epochs', 'nothing is trained', {'runner.max_epochs': 3}),
-    ({SAVE: 4}, SAVE, 'only its end is saved', {SAVE: 3}),
-    ({SAVE: 4}, SAVE, 'only its end is saved', {SAVE: -1}),
+    ({SAVE: 4}, SAVE, 'only the last state is saved', {SAVE: 3}),
+    ({SAVE: 4}, SAVE, 'only the last state is saved', {SAVE: -1}),
     ({SAVE: 4, 'checkpoint_config.save_last': False}, SAVE, 'no checkpoint is saved', {SAVE: 3}),
     ({SAVE: -1, 'checkpoint_config.save_last': False}, SAVE, 'no checkpoint is saved', {SAVE: 1}),
     ({'checkpoint_config': {'by_epoch': False, 'interval': 16}}, SAVE, '15 iterations', {SAVE: 15}),

@@ -16,7 +16,7 @@ ERRORS = [
     (
         {'model_wrapper': {'type': 'FSDP2', 'module_classes': ['Linear'], 'min_num_params': 3}},
         'model_wrapper.min_num_params',
-        'both say',
+        'both select',
         {'model_wrapper.min_num_params': ...},
     ),
     ({**FSDP2, 'channels_last': True}, 'channels_last', 'FSDP2', {'channels_last': False}),
@@ -45,7 +45,7 @@ def test_batch_norms_are_synchronised_on_gpus_only():
     changes, several = {'sync_batchnorm': True}, Options(launcher='pytorch', device='cpu')
 
     def is_refused(changes, options):
-        return told(of_config(changes, options=options), 'error', 'sync_batchnorm', 'GPUs only')
+        return told(of_config(changes, options=options), 'error', 'sync_batchnorm', 'only on GPUs')
 
     assert is_refused(changes, several)
     assert not is_refused(changes, Options(device='cpu'))
@@ -65,6 +65,6 @@ def test_mmcvs_keys_are_not_for_a_wrapper_of_the_users_own():
 )
 def test_names_that_are_known_or_may_be(named):
     changes = {'model_wrapper': {'type': named}}
-    assert not told(of_config(changes), 'error', 'model_wrapper.type', 'no model wrapper')
+    assert not told(of_config(changes), 'error', 'model_wrapper.type', 'unknown model wrapper')
     assert MODULE_WRAPPERS.get('MMDataParallel') is MMDataParallel
     assert not list(wrapper_keys(Plan()))
