@@ -434,6 +434,13 @@ def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path):
     runner.run([loader(4)], [('train', 1)])
     hook._save_ckpt(runner, 0.5)
     assert len(best_files(tmp_path)) == 1
+    files = best_files(tmp_path)
+    with torch.no_grad():
+        runner.model.head.bias.fill_(torch.nan)
+    runner._epoch += 1
+    hook._save_ckpt(runner, 0.6)  # of broken weights
+    assert (best_files(tmp_path), runner.meta['hook_msgs']['best_score']) == (files, 0.5)
+    assert [hook.best_ckpt_path] == [str(tmp_path / name) for name in files]
 
 
 @pytest.mark.parametrize('cls, name', [(EvalHook, 'single_gpu_test'), (DistEvalHook, 'multi_gpu_test')])

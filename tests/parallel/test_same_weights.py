@@ -56,6 +56,8 @@ def test_a_module_names_what_is_a_ranks_own():
     model[1].local_to_rank = 'bias'
     model._ddp_params_and_buffers_to_ignore = ['1.weight']
     assert local_tensors(model) == {*own, '1.bias', '1.weight'}
+    model[1].local_to_rank = 'bi'  # the beginning of a name names nothing
+    assert local_tensors(model) == {*own, '1.weight'}
     assert local_tensors(Tiny()) == set()
 
 

@@ -542,6 +542,7 @@ def test_what_this_torch_knows_and_the_former_one_did_not_is_no_change():
 
 @pytest.mark.parametrize('was, now, expected', [
     (0.1 * 3, 0.3, False), (math.nan, math.nan, False), (1, 1.0, False), ([1, 2], [1, 3], True), (None, 0.0, True),
+    (0.1, 0.1 + 1e-9, True), (0.0, 1e-300, True),
 ])  # fmt: skip
 def test_what_counts_as_another_value(was, now, expected):
     assert differs(was, now) == expected
