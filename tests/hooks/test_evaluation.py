@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -70,6 +71,8 @@ def test_the_data_set_is_asked_with_all_predictions(tmp_path):
         ([0.1, 0.3, 0.2], None, 0.3, 'best_acc_epoch_2.pth'),
         ([0.3, 0.1, 0.2], 'less', 0.1, 'best_acc_epoch_2.pth'),
         ([0.0, -1.0], None, 0.0, 'best_acc_epoch_1.pth'),
+        ([0.2, 0.2], None, 0.2, 'best_acc_epoch_1.pth'),
+        ([0.2, 0.2], 'less', 0.2, 'best_acc_epoch_1.pth'),
     ],
 )
 def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
@@ -427,7 +430,7 @@ def test_a_subclass_with_its_own_evaluation_and_interval(tmp_path):
     assert best_files(tmp_path) == ['best_acc_epoch_3.pth']
 
 
-def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path):
+def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path, monkeypatch):
     runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
     hook = EvalHook(DataLoader(Scored([])), save_best='acc', start=5)
     runner.register_hook(hook)
@@ -435,12 +438,14 @@ def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path):
     hook._save_ckpt(runner, 0.5)
     assert len(best_files(tmp_path)) == 1
     files = best_files(tmp_path)
-    with torch.no_grad():
-        runner.model.head.bias.fill_(torch.nan)
     runner._epoch += 1
-    hook._save_ckpt(runner, 0.6)  # of broken weights
-    assert (best_files(tmp_path), runner.meta['hook_msgs']['best_score']) == (files, 0.5)
-    assert [hook.best_ckpt_path] == [str(tmp_path / name) for name in files]
+    for broken in (True, False):
+        with torch.no_grad():
+            runner.model.head.bias.fill_(torch.nan if broken else 0.0)
+        hook._save_ckpt(runner, 0.6)  # of broken weights, or nobody can write it
+        assert (best_files(tmp_path), runner.meta['hook_msgs']['best_score']) == (files, 0.5)
+        assert [hook.best_ckpt_path] == [str(tmp_path / name) for name in files]
+        monkeypatch.setattr(Store, 'write', Mock(side_effect=NotSavedError(errno.ENOSPC, 'full')))
 
 
 @pytest.mark.parametrize('cls, name', [(EvalHook, 'single_gpu_test'), (DistEvalHook, 'multi_gpu_test')])
