@@ -102,6 +102,14 @@ def test_a_best_one_that_cannot_be_saved_leaves_the_former_one_and_its_score(tmp
     assert best_files(tmp_path) == ['best_acc_epoch_3.pth']  # as good as the one that was lost
 
 
+def test_the_best_of_the_other_direction_is_forgotten():
+    for rule, left in (('less', {'best_score': 0.5, 'best_ckpt': 'x'}), ('greater', {})):
+        hook = EvalHook(DataLoader(Scored([])), save_best='acc', rule='less')
+        hook._messages = {'best_score': 0.5, 'best_ckpt': 'x'}
+        hook.load_state_dict({'initial_flag': False, 'key_indicator': 'acc', 'rule': rule})
+        assert hook._messages == left
+
+
 def test_auto_takes_the_first_score(tmp_path):
     _, _, hook = evaluated(tmp_path, [0.5], save_best='auto')
     assert (hook.key_indicator, hook.rule, best_files(tmp_path)) == ('acc', 'greater', ['best_acc_epoch_1.pth'])
