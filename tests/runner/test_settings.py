@@ -540,6 +540,9 @@ def test_a_rate_that_is_a_tensor_stays_one():
     assert isinstance(found['lr'], torch.Tensor)
     assert (float(found['lr']), float(found['initial_lr'])) == pytest.approx((0.1, 0.2))
     assert float(saved['lr']) == pytest.approx(0.05)
+    saved = {'lr': torch.tensor(0.0), 'params': [0]}
+    found = settled_group(saved, {'lr': 0.0}, {'lr': 0.2}, {'lr': torch.tensor(0.2), 'params': []})
+    assert isinstance(found['lr'], torch.Tensor)
 
 
 def test_what_this_torch_knows_and_the_former_one_did_not_is_no_change():
