@@ -14,7 +14,7 @@ from runnerkit.optim import TORCH_OPTIMIZERS
 from runnerkit.registry import Registry
 from runnerkit.search import networks
 from runnerkit.utils import nameable as nameable_module
-from runnerkit.utils.nameable import is_nameable, nameable, names_place
+from runnerkit.utils.nameable import is_listed, is_nameable, nameable, names_place
 from runnerkit.utils.user_files import is_ours
 
 #: Where the classes come from that are ours to decide about.
@@ -139,10 +139,14 @@ def test_permission_is_not_inherited():
 
     class Listening(runnerkit.data.Stream): ...
 
-    Ours.__module__ = 'runnerkit.somewhere.new'
+    def ours(): ...
+
+    Ours.__module__ = ours.__module__ = 'runnerkit.somewhere.new'
+    assert not is_nameable(ours)
     assert is_ours(Ours.__module__)
     assert not is_nameable(Ours)
     assert is_nameable(nameable(Ours))
+    assert [is_listed(each) for each in (Ours, Theirs)] == [True, False]  # of which the arguments are looked at
     assert is_nameable(Theirs)  # the user's own, which inherits only from what may be named
     assert not is_nameable(Listening)
     assert is_nameable(nameable(Listening))
