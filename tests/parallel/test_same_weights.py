@@ -182,7 +182,8 @@ def of_ranks(rank):
             runner.run([DataLoader(data, 4, sampler=DistributedSampler(data))], [('train', 1)])
         found['python'] = weights_of(wrapped), list(told.texts)
         told.texts.clear()
-        some = Tiny()  # drawn by each rank for itself, and trained by a group of some ranks
+        some = nn.Linear(1, 1).requires_grad_(False)  # trained by a group of some ranks
+        some.weight.fill_(rank)
         some.process_group = dist.new_group([0])
         for each in (nn.Linear(1, 1 + rank), some):  # of another shape on each rank
             check_same_weights(each, logger, repairs=True)
