@@ -1,5 +1,6 @@
 """Functions by name: wherever a config takes a function, it takes the function's name, and keeps it in the work dir."""
 
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from runnerkit.config import Config
 from runnerkit.data import Compose, build_dataloader
 from runnerkit.flow.testing import test as evaluate
 from runnerkit.hooks import ClosureHook, EvalHook
-from runnerkit.registry import FUNCTIONS, Registry, find_function
+from runnerkit.registry import FUNCTIONS, Registry, build_or_bind, find_function
 
 WORDS = '''
 """Texts of unequal lengths, and functions that a config names."""
@@ -342,3 +343,17 @@ def test_from_python_too(project):
     assert ClosureHook('before_run', words.note).before_run is words.note
     assert find_function(None, 'x') is None
     assert Path(runnerkit.__file__).exists()
+
+
+def test_lists_copies_and_functions_without_a_signature():
+    assert find_function(('math.sqrt', len), 'x') == (math.sqrt, len)
+    assert find_function('math.log', 'x') is math.log  # which has no signature
+    asked = {'type': 'builtins.dict', 'a': [1]}
+    find_function(asked, 'x')()['a'].append(2)
+    assert asked == {'type': 'builtins.dict', 'a': [1]}
+    registry = Registry('thing')
+    registry.register_module('power', module=lambda base, exponent: base**exponent)
+    assert build_or_bind({'type': 'power', 'base': 2, 'exponent': 3}, registry) == 8
+    assert build_or_bind({'type': 'power', 'exponent': 3}, registry)(2) == 8
+    with pytest.raises(TypeError, match='must be a function or its name.*but got 3'):
+        find_function(3, 'x')

@@ -337,8 +337,6 @@ class CheckpointHook(StoringHook):
         # are not finite, do not count.
         to_keep = self.max_keep_ckpts - (newest != last_regular and is_finite)
         for number in range(last_regular, 0, -step):
-            if number == newest and not is_finite:
-                continue
             missed = number in self._missed
             if to_keep > 0:
                 to_keep -= not missed and self._counts(runner, number)

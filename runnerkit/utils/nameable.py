@@ -116,11 +116,5 @@ def names_place(key: Any, value: Any) -> bool:
         return True
     if not isinstance(value, str) or _DEVICE.fullmatch(value):
         return False
-    return bool(value and (_PLACES.search(str(key)) or _PLACE.search(value) or _is_file(value)))
-
-
-def _is_file(name: str) -> bool:
-    try:
-        return os.path.lexists(name) and not os.path.isdir(name)
-    except (OSError, ValueError):
-        return True
+    is_file = os.path.lexists(value) and not os.path.isdir(value)
+    return bool(value and (_PLACES.search(str(key)) or _PLACE.search(value) or is_file))

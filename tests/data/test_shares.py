@@ -21,6 +21,7 @@ from torch.utils.data import (
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import set_epoch
 from runnerkit.data.reader import Reader
+from runnerkit.data.shares import first_items
 from runnerkit.data.together import each_sample_once
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks import Hook
@@ -334,6 +335,16 @@ def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
             other.load_state_dict(state)
             shares.append([i for batch in other.batches(0) for i in batch.tolist()])
         assert in_order(shares) == order[8:], (before, after)
+
+
+def test_what_a_long_sampler_gives_is_estimated_and_a_sampler_that_is_looked_at_does_not_move():
+    sampler = Held(lambda: np.random.default_rng(3))
+    sampler.length = 5000
+    assert [found.samples for found in first_items(sampler)] == [5000]
+    assert [found.samples for found in first_items(BatchSampler(sampler, 4, False))] == [5000]
+    expected = Held(lambda: np.random.default_rng(3))
+    expected.length = 5000
+    assert list(sampler) == list(expected)
 
 
 # --- on real ranks ---------------------------------------------------------------------------------------------------

@@ -489,6 +489,16 @@ def test_an_evaluation_that_fails_loses_no_weights(kind, hooks, options, files, 
     assert resumed.completed_iters == whole.completed_iters == 6
 
 
+@pytest.mark.parametrize(
+    ('interval', 'keep', 'files'), [(1, 2, ['epoch_2.pth', 'epoch_3.pth']), (3, 1, ['epoch_3.pth'])]
+)
+def test_what_was_saved_between_two_intervals_is_deleted_when_it_is_evaluated_again(interval, keep, files, tmp_path):
+    options = {'interval': interval, 'max_keep_ckpts': keep}
+    cut_short(tmp_path, NUMPY, **options)
+    cut_short(tmp_path, None, resume=tmp_path, **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*files, 'latest.pth']
+
+
 @pytest.mark.parametrize('failing', [FailsAfterwards(), ClosureHook('after_train_epoch', lambda runner: 1 / 0)])
 def test_so_does_what_fails_behind_it_at_the_end_of_an_epoch(failing, tmp_path):
     vars(failing).pop('priority', None)
@@ -582,17 +592,19 @@ def cut_on_ranks(rank, folder, failing):
     runner = tiny_runner(model=OnRanks(rank, failing), work_dir=folder, max_epochs=2)
     runner.register_hook(EvalHook(loader(8)), 'LOW')
     runner.register_hook(CheckpointHook(interval=1))
+    saves, save = [], runner.save_checkpoint
+    runner.save_checkpoint = lambda *args, **options: (saves.append(rank), save(*args, **options))
     try:
         runner.run([loader(16)], [('train', 1)])
     except Exception as error:
-        return f'{type(error).__name__}: {error}'
+        return f'{type(error).__name__}: {error}', saves
 
 
 @pytest.mark.parametrize('failing', [0, 1])
 def test_a_rank_that_fails_alone_keeps_no_other_one_waiting(failing, on_ranks, tmp_path):
     ends = on_ranks(__file__, 'cut_on_ranks', str(tmp_path), failing)
-    assert ends[failing] == 'ValueError: boom'
-    assert ends[1 - failing]
+    assert ends[failing][0] == 'ValueError: boom'
+    assert [saves for _, saves in ends] == [[0], []]
     found = torch.load(tmp_path / 'epoch_1.pth')
     assert (found['meta']['epoch'], 'not_evaluated' in found['meta']) == (1, True)
     assert (found['runnerkit']['world_size'], len(found['runnerkit']['ranks'])) == (2, 1)

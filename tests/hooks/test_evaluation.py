@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -70,6 +71,8 @@ def test_the_data_set_is_asked_with_all_predictions(tmp_path):
         ([0.1, 0.3, 0.2], None, 0.3, 'best_acc_epoch_2.pth'),
         ([0.3, 0.1, 0.2], 'less', 0.1, 'best_acc_epoch_2.pth'),
         ([0.0, -1.0], None, 0.0, 'best_acc_epoch_1.pth'),
+        ([0.2, 0.2], None, 0.2, 'best_acc_epoch_1.pth'),
+        ([0.2, 0.2], 'less', 0.2, 'best_acc_epoch_1.pth'),
     ],
 )
 def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
@@ -97,6 +100,14 @@ def test_a_best_one_that_cannot_be_saved_leaves_the_former_one_and_its_score(tmp
     runner._max_epochs = 3
     runner.run([loader(8)], [('train', 1)])
     assert best_files(tmp_path) == ['best_acc_epoch_3.pth']  # as good as the one that was lost
+
+
+def test_the_best_of_the_other_direction_is_forgotten():
+    for rule, left in (('less', {'best_score': 0.5, 'best_ckpt': 'x'}), ('greater', {})):
+        hook = EvalHook(DataLoader(Scored([])), save_best='acc', rule='less')
+        hook._messages = {'best_score': 0.5, 'best_ckpt': 'x'}
+        hook.load_state_dict({'initial_flag': False, 'key_indicator': 'acc', 'rule': rule})
+        assert hook._messages == left
 
 
 def test_auto_takes_the_first_score(tmp_path):
@@ -427,13 +438,22 @@ def test_a_subclass_with_its_own_evaluation_and_interval(tmp_path):
     assert best_files(tmp_path) == ['best_acc_epoch_3.pth']
 
 
-def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path):
+def test_a_save_outside_of_an_evaluation_is_made_at_once(tmp_path, monkeypatch):
     runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
     hook = EvalHook(DataLoader(Scored([])), save_best='acc', start=5)
     runner.register_hook(hook)
     runner.run([loader(4)], [('train', 1)])
     hook._save_ckpt(runner, 0.5)
     assert len(best_files(tmp_path)) == 1
+    files = best_files(tmp_path)
+    runner._epoch += 1
+    for broken in (True, False):
+        with torch.no_grad():
+            runner.model.head.bias.fill_(torch.nan if broken else 0.0)
+        hook._save_ckpt(runner, 0.6)  # of broken weights, or nobody can write it
+        assert (best_files(tmp_path), runner.meta['hook_msgs']['best_score']) == (files, 0.5)
+        assert [hook.best_ckpt_path] == [str(tmp_path / name) for name in files]
+        monkeypatch.setattr(Store, 'write', Mock(side_effect=NotSavedError(errno.ENOSPC, 'full')))
 
 
 @pytest.mark.parametrize('cls, name', [(EvalHook, 'single_gpu_test'), (DistEvalHook, 'multi_gpu_test')])

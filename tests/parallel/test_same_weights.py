@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import Noisy, Tiny, tiny_runner
+from torch import distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -14,7 +15,7 @@ from runnerkit.config import Config
 from runnerkit.flow import Flow, Options, StartupBase
 from runnerkit.hooks import HOOKS, Hook
 from runnerkit.parallel import MODULE_WRAPPERS, MMDistributedDataParallel, unwrap
-from runnerkit.parallel.same_weights import checksum, local_tensors
+from runnerkit.parallel.same_weights import check_same_weights, checksum, local_tensors
 from runnerkit.parallel.steps import Steps
 
 PAGE = Path(__file__).parents[2] / 'docs' / 'flow.md'
@@ -56,6 +57,8 @@ def test_a_module_names_what_is_a_ranks_own():
     model[1].local_to_rank = 'bias'
     model._ddp_params_and_buffers_to_ignore = ['1.weight']
     assert local_tensors(model) == {*own, '1.bias', '1.weight'}
+    model[1].local_to_rank = 'bi'  # the beginning of a name names nothing
+    assert local_tensors(model) == {*own, '1.weight'}
     assert local_tensors(Tiny()) == set()
 
 
@@ -178,6 +181,13 @@ def of_ranks(rank):
             data = Noisy(16)
             runner.run([DataLoader(data, 4, sampler=DistributedSampler(data))], [('train', 1)])
         found['python'] = weights_of(wrapped), list(told.texts)
+        told.texts.clear()
+        some = nn.Linear(1, 1).requires_grad_(False)  # trained by a group of some ranks
+        some.weight.fill_(rank)
+        some.process_group = dist.new_group([0])
+        for each in (nn.Linear(1, 1 + rank), some):  # of another shape on each rank
+            check_same_weights(each, logger, repairs=True)
+        found['no others'] = {}, list(told.texts)
     return found
 
 
@@ -203,7 +213,7 @@ def test_ranks_that_begin_with_other_weights_take_those_of_rank_0_or_it_is_warne
         assert second[name][1] == []
         return ''.join(first[name][1])
 
-    assert (differing('quiet'), told('quiet')) == ([], '')
+    assert (differing('quiet'), told('quiet'), told('no others')) == ([], '', '')
     for name, tensor, number in (
         ('weights', 'head.weight', 2),
         ('buffers', 'body.1.running_mean', 1),

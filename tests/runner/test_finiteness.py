@@ -182,7 +182,7 @@ class Masked(Tiny):
         super().__init__()
         self.register_buffer('mask', torch.tensor([0.0, -INF]))
         self.register_buffer('low', torch.tensor(INF))
-        self.table = nn.Parameter(torch.tensor([INF]), requires_grad=False)
+        self.table = nn.Parameter(torch.tensor([0.0, INF]), requires_grad=False)
 
 
 def test_infinities_that_were_there_at_the_start_do_not_count(tmp_path):
@@ -198,6 +198,13 @@ def test_infinities_that_were_there_at_the_start_do_not_count(tmp_path):
     again.resume(str(tmp_path / 'epoch_2.pth'))
     again.run([loader(4)], [('train', 1)])
     assert again.non_finite() == {}
+
+
+def test_weights_that_were_broken_at_the_start_do(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    weight(NAN)(runner)
+    runner.run([loader(4)], [('train', 1)])
+    assert runner.outcome.kind == 'diverged'
 
 
 def test_a_broken_statistic_that_was_finite_at_the_start_counts_after_a_resume_too(tmp_path):
@@ -245,6 +252,7 @@ def test_without_a_finite_checkpoint_there_is_a_way_out_as_well(tmp_path, caplog
     runner.register_hook(CheckpointHook(interval=1))
     runner.run([loader(4)], [('train', 1)])
     assert 'There is no finite checkpoint: start over' in caplog.text
+    assert 'runner.resume(' not in caplog.text
     assert os.readlink(tmp_path / 'latest.pth') == 'epoch_1.pth'  # there is no other
 
 
@@ -285,6 +293,26 @@ def test_several_optimizers_are_all_looked_at(tmp_path):
     assert runner.non_finite() == {}
     runner.optimizer['body'].state[runner.model.body[0].weight]['exp_avg_sq'][0] = INF
     assert runner.non_finite() == {'optimizer': 'exp_avg_sq of body.0.weight (4 of 32 values)'}
+
+
+class Scale(Tiny):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
+def test_states_of_single_numbers_count_and_counters_do_not():
+    runner = tiny_runner(model=Scale(), max_epochs=1, optimizer=lambda model: torch.optim.Adam(model.parameters()))
+    runner.register_hook(OptimizerHook())
+    runner.run([loader(4)], [('train', 1)])
+    states = runner.optimizer.state
+    states[runner.model.head.weight]['step'].fill_(INF)
+    assert runner.non_finite() == {}
+    states[runner.model.scale]['exp_avg'].fill_(NAN)
+    assert runner.non_finite() == {'optimizer': 'exp_avg of scale (1 of 1 values)'}
 
 
 def ranks_with_one_broken(rank, folder):
@@ -347,6 +375,7 @@ def test_a_run_that_goes_on_from_a_broken_checkpoint_keeps_the_finite_one_of_the
     assert os.readlink(tmp_path / 'latest.pth') == 'epoch_3.pth'
     assert runner.last_finite == str(tmp_path / 'epoch_3.pth')
     assert f'Continue from the newest finite checkpoint, {tmp_path}/epoch_3.pth' in caplog.text
+    assert f"runner.resume('{tmp_path}/epoch_3.pth')" in caplog.text  # there is no config for a command
 
 
 class Fails(Hook):
@@ -426,7 +455,8 @@ def sharded_ranks(rank, folder, async_save):
         if epochs == 6:
             runner.resume(f'{folder}/epoch_4.pth')
         runner.run([loader(4)], [('train', 1)])
-        found.append((runner.outcome.kind, runner.non_finite(), names(folder), os.readlink(folder / 'latest.pth')))
+        latest, exempt = os.readlink(folder / 'latest.pth'), runner._finiteness.facts({})['not_finite_at_start']
+        found.append((runner.outcome.kind, runner.non_finite(), names(folder), latest, exempt))
     return found
 
 
@@ -434,9 +464,10 @@ def sharded_ranks(rank, folder, async_save):
 def test_a_sharded_run_whose_second_part_breaks(on_ranks, tmp_path, async_save):
     first, second = on_ranks(__file__, 'sharded_ranks', tmp_path, async_save)
     assert first == second
-    for (kind, found, files, latest), last in zip(first, (4, 6), strict=True):
+    for (kind, found, files, latest, exempt), last in zip(first, (4, 6), strict=True):
         assert kind == 'diverged'
         assert 'body.0.weight' in found['weights']
         assert 'mask' not in found['weights']
+        assert exempt == ['low', 'mask', 'table']  # the infinity of the table is in the second rank's part
         assert files == ['best_acc_epoch_2.pth', 'epoch_2.pth', f'epoch_{last}.pth', 'latest.pth']
         assert latest == 'epoch_2.pth'

@@ -24,7 +24,17 @@ from runnerkit.hooks import (
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.optim import build_optimizer
-from runnerkit.runner.settings import changed, differs, hook_settings, plain_settings, settled_group
+from runnerkit.runner.settings import (
+    changed,
+    differs,
+    hook_settings,
+    plain_settings,
+    rescheduled,
+    sets_own_rates,
+    settled_group,
+    why_not_settled,
+    why_other_parameters,
+)
 
 SGD = {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
 ADAM = {'type': 'Adam', 'lr': 0.01}
@@ -299,8 +309,8 @@ EFFECTIVE = {
         ['EvalHook#0: interval'],
     ),
     'rule': (
-        {'evaluation': BEST}, {'evaluation': {**BEST, 'rule': 'greater'}}, attribute('EvalHook', 'rule', 'greater'),
-        ['EvalHook#0: rule', 'forgotten'],
+        {'evaluation': BEST}, {'evaluation': {**BEST, 'rule': 'greater'}},
+        lambda runner: 'resumed' in runner.meta['hook_msgs']['best_ckpt'], ['EvalHook#0: rule', 'forgotten'],
     ),
     'max_iters': ({}, {'limits': {'max_iters': 5}}, lambda runner: runner.iter == 5, ['length', '8 it', '5 it']),
     'less than is done': (
@@ -530,6 +540,9 @@ def test_a_rate_that_is_a_tensor_stays_one():
     assert isinstance(found['lr'], torch.Tensor)
     assert (float(found['lr']), float(found['initial_lr'])) == pytest.approx((0.1, 0.2))
     assert float(saved['lr']) == pytest.approx(0.05)
+    saved = {'lr': torch.tensor(0.0), 'params': [0]}
+    found = settled_group(saved, {'lr': 0.0}, {'lr': 0.2}, {'lr': torch.tensor(0.2), 'params': []})
+    assert isinstance(found['lr'], torch.Tensor)
 
 
 def test_what_this_torch_knows_and_the_former_one_did_not_is_no_change():
@@ -542,6 +555,7 @@ def test_what_this_torch_knows_and_the_former_one_did_not_is_no_change():
 
 @pytest.mark.parametrize('was, now, expected', [
     (0.1 * 3, 0.3, False), (math.nan, math.nan, False), (1, 1.0, False), ([1, 2], [1, 3], True), (None, 0.0, True),
+    (0.1, 0.1 + 1e-9, True), (0.0, 1e-300, True),
 ])  # fmt: skip
 def test_what_counts_as_another_value(was, now, expected):
     assert differs(was, now) == expected
@@ -563,3 +577,30 @@ def test_settings_of_hooks_are_found_by_the_names_of_their_arguments():
     }.items() <= found.items()
     assert hook_settings(TextLoggerHook(interval=7))['interval'] == 7
     assert hook_settings(build_lr_hook({**CYCLE, 'max_lr': [1.0]}))['max_lr'] == [1.0]
+    assert 'out_dir' not in hook_settings(CheckpointHook(out_dir='elsewhere'))
+
+
+def test_what_an_optimizer_needs_from_its_start():
+    optimizer, state = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), {'state': {0: {'of_the_user': 1}}}
+    off, on = {'centered': False}, {'centered': True}
+    assert 'centered was False and is True' in why_not_settled(optimizer, state, off, on)
+    assert why_not_settled(optimizer, state, on, off) is None
+    assert why_not_settled(optimizer, {'state': {}}, off, on) is None  # before the first step
+
+
+def test_schedules_of_other_optimizers_do_not_count():
+    cycle = {'lr': [['OneCycleLR', 'b']], 'momentum': []}
+    assert [sets_own_rates(name, cycle) for name in ('a', 'b')] == [False, True]
+    none = {'lr': [], 'momentum': []}
+    assert rescheduled('a', none, cycle) == {}
+    assert rescheduled('b', none, cycle) == {'lr': ('none', 'OneCycleLR')}
+
+
+def test_the_same_parameters_in_other_groups():
+    def groups(*names):
+        return {'': [{'parameters': each.split()} for each in names]}
+
+    assert why_other_parameters(groups('a', 'b'), groups('a', 'b')) is None
+    assert why_other_parameters(groups('a', 'b'), groups('a', 'c')) is None  # another model: told elsewhere
+    assert why_other_parameters(groups('a', 'b'), groups('a b')) == 'its parameters were in 2 groups and are in 1'
+    assert 'in another order' in why_other_parameters(groups('a', 'b'), groups('b', 'a'))

@@ -14,7 +14,7 @@ from runnerkit.optim import TORCH_OPTIMIZERS
 from runnerkit.registry import Registry
 from runnerkit.search import networks
 from runnerkit.utils import nameable as nameable_module
-from runnerkit.utils.nameable import is_nameable, nameable, names_place
+from runnerkit.utils.nameable import is_listed, is_nameable, nameable, names_place
 from runnerkit.utils.user_files import is_ours
 
 #: Where the classes come from that are ours to decide about.
@@ -124,6 +124,14 @@ def test_libraries_that_download_are_not_on_the_list(module):
     assert not is_nameable(made)
 
 
+def test_the_name_of_a_row_is_not_enough():
+    class Linear(nn.Module): ...
+
+    Linear.__module__ = 'torch.nn.modules.linear'
+    assert is_nameable(nn.Linear)
+    assert not is_nameable(Linear)
+
+
 def test_permission_is_not_inherited():
     class Ours(runnerkit.nn.Supervised): ...
 
@@ -131,19 +139,27 @@ def test_permission_is_not_inherited():
 
     class Listening(runnerkit.data.Stream): ...
 
-    Ours.__module__ = 'runnerkit.somewhere.new'
+    def ours(): ...
+
+    Ours.__module__ = ours.__module__ = 'runnerkit.somewhere.new'
+    assert not is_nameable(ours)
     assert is_ours(Ours.__module__)
     assert not is_nameable(Ours)
     assert is_nameable(nameable(Ours))
+    assert [is_listed(each) for each in (Ours, Theirs)] == [True, False]  # of which the arguments are looked at
     assert is_nameable(Theirs)  # the user's own, which inherits only from what may be named
     assert not is_nameable(Listening)
     assert is_nameable(nameable(Listening))
+
+    class Both(runnerkit.nn.Supervised, runnerkit.data.Stream): ...
+
+    assert not is_nameable(Both)
 
 
 PLACES = [
     '/etc/passwd', 'a/b', '../a', '..', '.', '~', '~root', '$HOME', '%TEMP%', 'http://x', 's3:x', r'\\host\share',
     r'C:\x', 'x.json', 'os.system', 'x.py:Name', 'host.org', '127.0.0.1', 'localhost', 'localhost:1', '::1', b'x',
-    '-', 'a\0b', '.hidden', 'x.7z', 'a$HOME', ' ~',
+    '-', 'a\0b', '.hidden', 'x.7z', 'a$HOME', ' ~', 'cpu/x', 'cuda:0.org',
 ]  # fmt: skip
 
 
@@ -178,3 +194,5 @@ def test_words_are_no_places(value, tmp_path, monkeypatch):
     if value == 'relu':
         (tmp_path / value).touch()
         assert names_place('word', value)
+        (tmp_path / 'link').symlink_to('nowhere')
+        assert names_place('word', 'link')
