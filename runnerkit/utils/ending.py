@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -25,8 +25,8 @@ _MARGIN = 2
 #: faulthandler's timer is not made for several threads.
 _timer = threading.Lock()
 
-#: How many seconds the exit of the interpreter may take; None: for ever.
-_exit_limit: Callable[[], float] | None = None
+#: When an exit of the interpreter that has begun before must be over, on the monotonic clock; None: never.
+_exit_by: float | None = None
 
 #: The thread that waits for the end of the main thread.
 _waiter: threading.Thread | None = None
@@ -59,10 +59,9 @@ def ending_after(seconds: float, exit_within: float) -> Iterator[None]:
     """
     over = threading.Event()
     threading.Thread(target=_end_unless, args=(over, seconds), name='runnerkit-end', daemon=True).start()
-    limit_exit(lambda: exit_within)
     try:
-        yield
-        limit_exit(None)
+        with exit_limited(exit_within):
+            yield
     finally:
         over.set()
 
@@ -80,16 +79,28 @@ def end_now(why: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def limit_exit(limit: Callable[[], float] | None) -> None:
-    """End this process as `end_after` does if the exit of the interpreter takes too long.
+@contextmanager
+def exit_limited(seconds: float) -> Iterator[None]:
+    """After an error in what is inside, `limit_exit`; without one, take an earlier limit back."""
+    try:
+        yield
+    except BaseException:
+        limit_exit(seconds)
+        raise
+    limit_exit(None)
 
-    That includes threads which Python waits for, what is registered with atexit, and the destructors of C++.
+
+def limit_exit(seconds: float | None) -> None:
+    """End this process as `end_after` does if it is in the exit of the interpreter so many seconds from now.
+
+    The exit includes threads that Python waits for, functions registered with atexit, and the destructors of C++. An
+    exit that begins later has no limit: the program has caught the error and gone on.
 
     Args:
-        limit: how many seconds it may take, asked when the exit begins; None: for ever. It replaces an earlier one.
+        seconds: None: take an earlier limit back.
     """
-    global _exit_limit, _waiter
-    if limit is not None and _exit_limit is None:
+    global _exit_by, _waiter
+    if seconds is not None and _exit_by is None:
         # Python waits for its threads before it calls what is registered with atexit; but then the main thread counts
         # as ended.
         if _waiter is None or not _waiter.is_alive():  # as in a forked process
@@ -97,7 +108,7 @@ def limit_exit(limit: Callable[[], float] | None) -> None:
             _waiter.start()
         atexit.unregister(_begin_exit)
         atexit.register(_begin_exit)
-    _exit_limit = limit
+    _exit_by = None if seconds is None else time.monotonic() + seconds
 
 
 def _await_exit() -> None:
@@ -106,11 +117,10 @@ def _await_exit() -> None:
 
 
 def _begin_exit() -> None:
-    global _exit_limit
-    limit, _exit_limit = _exit_limit, None
-    if limit is None:
+    global _exit_by
+    until, _exit_by = _exit_by, None
+    if until is None or (seconds := until - time.monotonic()) <= 0:
         return
-    seconds = limit()
     end_after(seconds)
     # The interpreter ends faulthandler's timer before the last destructors of C++ run.
     if hasattr(signal, 'alarm') and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
