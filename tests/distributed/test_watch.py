@@ -1,5 +1,7 @@
 """Ranks that raise, die or hang, in real processes that no launcher ends: the others end, and name the one."""
 
+import contextlib
+import ctypes
 import importlib
 import json
 import logging
@@ -208,6 +210,26 @@ def test_a_collective_that_nobody_has_failed_in_tells_where_all_ranks_stood(tmp_
     assert 'rank 1: waits for no other rank; it stands at' in found
     assert 'threading.Event().wait(300)' in found
     assert 'rank 1 is ended where it stands, since rank 0 (on ' in forks[1].said()
+
+
+def catches_and_goes_on(folder):
+    watch_module._ANSWER = 0.1
+    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/meet', rank=0, world_size=1)
+    for fails in (True, False):
+        watch = Watch(logging.getLogger('goes on'), end_within=1.5)
+        with contextlib.suppress(ZeroDivisionError), contextlib.closing(SimpleNamespace(close=watch.finish)), watch:
+            if fails:
+                raise ZeroDivisionError
+        watch._learn(watch_module._note(1, 'what a thread has read before'))
+    torch.distributed.destroy_process_group()
+    time.sleep(1.7)
+    threading.Timer(1.7, os._exit, [6]).start()  # the exit waits for it
+    ctypes.pythonapi.Py_Exit(5)
+
+
+def test_a_program_that_catches_the_error_and_goes_on_is_not_ended(tmp_path):
+    fork = Fork(catches_and_goes_on, tmp_path, folder=tmp_path)
+    assert fork.code() == 6, fork.said()
 
 
 def test_where_a_rank_stands():
