@@ -40,6 +40,9 @@ import faulthandler, os, signal, sys, threading, time
 import torch
 from torch.utils.data import Dataset
 from runnerkit.hooks import Hook
+from runnerkit.utils.ending import Grace
+
+Grace.__init__.__defaults__ = (0.5,)
 
 
 class Points(Dataset):
@@ -75,7 +78,10 @@ class Fault(Hook):
             os.abort()
         if 'exits' in fault:
             sys.exit(7)
-        if 'hangs' in fault:
+        if 'twice' in fault:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+        if 'hangs' in fault or 'twice' in fault:
             threading.Event().wait(60)
 
     def after_run(self, runner):
@@ -140,6 +146,7 @@ def test_a_rank_that_raises(tmp_path, where):
     [
         ('killed', -9, 'has died without an error'),
         ('aborts', -6, '-6: it was aborted, by gloo if the ranks called different collectives'),
+        ('SIGTERM twice', 143, 'has died without an error'),
         ('exits', 7, 'SystemExit: 7'),
     ],
 )
@@ -147,10 +154,10 @@ def test_a_rank_that_raises(tmp_path, where):
 def test_a_rank_that_goes(tmp_path, fault, code, told):
     ended = Ended(tmp_path, fault)
     assert ended.codes == [1, code]
-    assert f'error: rank 1 ({"process" if code < 0 else "on "}' in ended.said[0]
+    assert f'error: rank 1 ({"on " if code == 7 else "process"}' in ended.said[0]
     assert told in ended.said[0]
     assert told in ended.log
-    assert ('Rank 0 was then at\n' in ended.log) == (code < 0)
+    assert ('Rank 0 was then at\n' in ended.log) == (code != 7)
 
 
 @pytest.mark.distributed
