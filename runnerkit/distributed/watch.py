@@ -98,8 +98,8 @@ class Watch:
             pause may be as long as it likes, such as in an evaluation. Called from a thread.
         failure: the error with which the run has failed, although the main thread may still do something about it;
             else None. Called from a thread.
-        end_within: seconds within which all ranks end after one has failed, at least 4. They include the exit of the
-            interpreter, unless a later run of this process is watched.
+        end_within: seconds within which all ranks end after one has failed, at least 4. They include an exit of the
+            interpreter that begins within them.
         hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long in the first iteration, which
             may compile; None: for ever. Only a run in which a rank waits for another one is ended. After ``end_within``
             seconds the log names who stands where. For so long a rank's process may also be stopped wherever it is, and
