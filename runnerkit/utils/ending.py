@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import ctypes
 import faulthandler
 import math
 import os
@@ -123,8 +124,31 @@ def _begin_exit() -> None:
         return
     end_after(seconds)
     # The interpreter ends faulthandler's timer before the last destructors of C++ run.
-    if hasattr(signal, 'alarm') and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
-        signal.alarm(math.ceil(seconds) + _MARGIN)
+    if hasattr(signal, 'SIGHUP'):
+        _exit_by_the_system(math.ceil(seconds) + _MARGIN)
+
+
+class _Event(ctypes.Structure):
+    """C's ``struct sigevent`` on Linux: a timer sends this process a signal."""
+
+    _fields_ = (('value', ctypes.c_void_p), ('signal', ctypes.c_int), ('rest', ctypes.c_char * 52))
+
+
+def _exit_by_the_system(seconds: int) -> None:
+    """Let the system end this process with exit code 1: SIGHUP is signal 1, which ``_exit`` gets as the exit code.
+
+    SIGALRM would end it with -14, and so does where there is no such timer (macOS).
+    """
+    libc = ctypes.CDLL(None)
+    event, timer, spec = _Event(signal=signal.SIGHUP), ctypes.c_void_p(), (ctypes.c_long * 4)(0, 0, seconds, 0)
+    if (
+        sys.platform == 'linux'
+        and libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) == 0
+    ):
+        libc.signal(signal.SIGHUP, ctypes.cast(getattr(libc, '_exit'), ctypes.c_void_p))  # noqa: B009
+        libc.timer_settime(timer, 0, spec, None)
+    elif signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+        signal.alarm(seconds)
 
 
 def stderr() -> Any:

@@ -1,6 +1,5 @@
 """Ranks that are frozen or stuck at each place of a run: all processes of the run end, and say why."""
 
-import os
 import signal
 import time
 
