@@ -8,7 +8,7 @@ import pytest
 from forks import CleanFork, launch
 from support import free_port
 
-STOPPED = 'error: rank {} has given no sign of life for'
+STOPPED = 'rank {} has given no sign of life for'
 TIMED_OUT = 'Timed out waiting'
 
 #: By where the process of which rank stops, or what is stuck: the exit codes, and what the one that is left says.
