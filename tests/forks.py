@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 
-import ranks
 import torch
 
 from runnerkit.utils.logging import close_logger
@@ -61,7 +60,7 @@ class CleanFork(Fork):
 
     def __init__(self, function, *args, folder, **options):
         self._prepare(folder)
-        context = ranks.mp.get_context('forkserver')
+        context = torch.multiprocessing.get_context('forkserver')
         self._process = context.Process(target=_do, args=(function, args, options, folder))
         self._process.start()
         self.pid = self._process.pid

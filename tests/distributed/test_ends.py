@@ -5,7 +5,7 @@ import time
 
 import frozen
 import pytest
-from forks import CleanFork, launch
+from forks import CleanFork
 from support import free_port
 
 STOPPED = 'rank {} has given no sign of life for'
@@ -46,18 +46,18 @@ def begun(folder, fault):
     return forks
 
 
-def under_launcher(folder, fault):
+def under_launcher(launch, folder, fault):
     launch(frozen.train, None, folder, fault)
 
 
 @pytest.fixture(scope='module')
-def ended(tmp_path_factory):
+def ended(launch, tmp_path_factory):
     """The exit codes of the processes and what they have said, by fault. All runs wait at the same time."""
     root = tmp_path_factory.mktemp('ends')
     runs = {fault: begun(root / fault.replace(' ', '_'), fault) for fault in FAULTS}
     for fault in LAUNCHED:
         folder = prepared(root / f'launched_{fault}'.replace(' ', '_'), '')
-        runs['launched', fault] = [CleanFork(under_launcher, folder, fault, folder=folder)]
+        runs['launched', fault] = [CleanFork(under_launcher, launch, folder, fault, folder=folder)]
     codes, deadline = {}, time.monotonic() + 300
     while waits := [(name, fork) for name, forks in runs.items() for fork in forks if fork not in codes]:
         for name, fork in waits:
