@@ -36,33 +36,15 @@ class Fork:
     """
 
     def __init__(self, function, *args, folder, stderr=None, has_own_group=False, **options):
+        self._prepare(folder)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _do(function, args, options, folder, stderr, has_own_group)
+
+    def _prepare(self, folder):
         self.folder = folder
         for name in ('stdout', 'stderr'):
             (folder / name).write_text('')
-        self.pid = os.fork()
-        if self.pid == 0:
-            code = 1
-            try:
-                if has_own_group:
-                    os.setsid()
-                self._redirect(stderr)
-                code = function(*args, **options) or 0
-            except SystemExit as end:
-                code = end.code or 0
-            except KeyboardInterrupt:
-                code = 130
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-
-    def _redirect(self, stderr):
-        os.dup2(os.open(self.folder / 'stderr', os.O_WRONLY) if stderr is None else stderr, 2)
-        os.dup2(os.open(self.folder / 'stdout', os.O_WRONLY), 1)
-        sys.stdout, sys.stderr = (io.TextIOWrapper(open(fd, 'wb', 0), write_through=True) for fd in (1, 2))  # noqa: SIM115
-        like_a_new_process()
 
     def send(self, number):
         """Send it a signal."""
@@ -160,6 +142,54 @@ def _run_program(words, env):
     atexit._run_exitfuncs()
     sys.stdout.flush()
     os._exit(code or 0)
+
+
+class CleanFork(Fork):
+    """A fork of the process that `ranks` forks from, which has no threads.
+
+    For what leaves through the exit of the interpreter. In a fork of a test process, destructors of C++ there may wait
+    for threads that an earlier test has begun (torch's profiler, say, or a session of onnxruntime), and that the fork
+    does not have: it is aborted ("No such process", -6), or waits for ever.
+    """
+
+    def __init__(self, function, *args, folder, **options):
+        self._prepare(folder)
+        context = torch.multiprocessing.get_context('forkserver')
+        self._process = context.Process(target=_do, args=(function, args, options, folder))
+        self._process.start()
+        self.pid = self._process.pid
+
+    def has_ended(self):
+        """Whether it has."""
+        return self._process.exitcode is not None
+
+    def code(self):
+        """As `Fork.code`."""
+        self._process.join()
+        return self._process.exitcode
+
+
+def _do(function, args, options, folder, stderr=None, has_own_group=False):
+    """What the fork does."""
+    code = 1
+    try:
+        if has_own_group:
+            os.setsid()
+        os.dup2(os.open(folder / 'stderr', os.O_WRONLY) if stderr is None else stderr, 2)
+        os.dup2(os.open(folder / 'stdout', os.O_WRONLY), 1)
+        sys.stdout, sys.stderr = (io.TextIOWrapper(open(fd, 'wb', 0), write_through=True) for fd in (1, 2))  # noqa: SIM115
+        like_a_new_process()
+        code = function(*args, **options) or 0
+    except SystemExit as end:
+        code = end.code or 0
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def like_a_new_process():

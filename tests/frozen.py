@@ -109,18 +109,20 @@ def begin_to_be_stuck(fault, rank):
         sys.modules['teardown'] = Teardown()
 
 
-def train(rank, folder, fault):
+def train(rank, folder, fault, port=None):
     """Train, and leave as a Python program does.
 
     Args:
         rank: None if a launcher has set it.
         folder: has the config.
         fault: see `Fault` and `begin_to_be_stuck`.
+        port: where the ranks meet, if they do not in a file.
     """
     torch.set_num_threads(1)
     atexit._clear()  # what the process has registered from which this one was forked
     if rank is not None:
-        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2', MASTER_ADDR='127.0.0.1')
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE='2')
+        os.environ.update(MASTER_ADDR='127.0.0.1', MASTER_PORT=port)
     os.environ['FAULT'] = fault.removesuffix(', far')
     if fault.endswith(', far'):
         watch._machine = lambda: os.environ['RANK']

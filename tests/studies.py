@@ -2,8 +2,8 @@
 
 import importlib.util
 import os
-import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -60,15 +60,56 @@ def outcome(report):
     ]
 
 
-def in_process(path, name, *args, kill_after=None):
-    """Call a function of a test file in a process of its own; with ``kill_after``, kill it after so many seconds."""
-    process = torch.multiprocessing.get_context('forkserver').Process(target=_call, args=(path, name, args))
-    process.start()
-    process.join(600 if kill_after is None else kill_after)
+def in_process(path, name, *args):
+    """Call a function of a test file in a process of its own, and wait for its end: its exit code."""
+    process = _begun(path, name, args)
+    process.join(600)
     if process.is_alive():
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.join()
     return process.exitcode
+
+
+def kills_on_the_way(path, name, folder, whole, seconds, rng, times):
+    """Call a function with ``folder``, and kill its process at random moments, until it ends by itself.
+
+    A moment is known by the number of files in ``folder``, not by seconds, which mean little on a busy machine; what
+    comes between two files, by a part of the seconds that an undisturbed call takes for one.
+
+    Args:
+        path: of the test file.
+        name: of the function.
+        folder: what the function gets, and writes to.
+        whole: the folder of an undisturbed call.
+        seconds: that the undisturbed call has taken.
+        rng: draws the moments.
+        times: how many processes at most are begun.
+
+    Returns:
+        How many were killed.
+    """
+    for kills in range(times):
+        process, most = _begun(path, name, (str(folder),)), number_of_files(whole)
+        enough, pause = number_of_files(folder) + int(rng.uniform(0, 0.4) * most), rng.uniform(0, seconds / most)
+        while process.is_alive() and number_of_files(folder) < enough:
+            time.sleep(0.002)
+        process.join(pause)
+        process.kill()
+        process.join()
+        if process.exitcode == 0:
+            return kills
+    return times
+
+
+def number_of_files(folder):
+    """In ``folder`` and below."""
+    return sum(len(names) for _, _, names in os.walk(folder))
+
+
+def _begun(path, name, args):
+    process = torch.multiprocessing.get_context('forkserver').Process(target=_call, args=(path, name, args))
+    process.start()
+    return process
 
 
 def _call(path, name, args):

@@ -31,7 +31,7 @@ from torch.distributed import distributed_c10d
 
 from runnerkit.distributed.collectives import all_gather_objects
 from runnerkit.distributed.info import get_dist_info, ranks_in_words
-from runnerkit.utils.ending import END_WITHIN, end_after, end_not, limit_exit, stderr
+from runnerkit.utils.ending import END_WITHIN, end_after, end_not, exit_limited, limit_exit, stderr
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
 from runnerkit.utils.processes import is_alive, start_of, state_of
 
@@ -98,8 +98,8 @@ class Watch:
             pause may be as long as it likes, such as in an evaluation. Called from a thread.
         failure: the error with which the run has failed, although the main thread may still do something about it;
             else None. Called from a thread.
-        end_within: seconds within which all ranks end after one has failed, at least 4. They include the exit of the
-            interpreter, unless a later run of this process is watched.
+        end_within: seconds within which all ranks end after one has failed, at least 4. They include an exit of the
+            interpreter that begins within them.
         hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long in the first iteration, which
             may compile; None: for ever. Only a run in which a rank waits for another one is ended. After ``end_within``
             seconds the log names who stands where. For so long a rank's process may also be stopped wherever it is, and
@@ -144,9 +144,8 @@ class Watch:
         if not faulthandler.is_enabled() and stderr() is sys.stderr:
             faulthandler.enable()  # so that a crash in C++ leaves a stack as well
         self._main = threading.get_ident()
-        limit_exit(lambda: self._end_within)
-        members = all_gather_objects((_machine(), os.getpid(), time.time(), start_of(os.getpid())))
-        limit_exit(None)
+        with exit_limited(self._end_within):
+            members = all_gather_objects((_machine(), os.getpid(), time.time(), start_of(os.getpid())))
         machine = members[self._rank][0]
         self._neighbours = {
             rank: pid for rank, (place, pid, *_) in enumerate(members) if place == machine and rank != self._rank
@@ -184,11 +183,11 @@ class Watch:
         self._over.set()
         if self._former_handler is not None:
             signal.signal(signal.SIGTERM, self._former_handler)
-        if self._deadline is not None:
-            end_not()  # the process may go on; its exit has a limit of its own
         for thread in (self._thread, self._guard):
             if thread.is_alive():
                 thread.join(timeout=4 * _BEAT)
+        if self._deadline is not None:  # only now: a thread may have set it meanwhile
+            end_not()  # the process may go on; its exit has a limit of its own
 
     def _leave(self, error: BaseException) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -300,16 +299,14 @@ class Watch:
 
     def _set_limit(self, seconds: float) -> None:
         """Let this process leave in order for so many seconds, and be gone soon after that, whatever it is stuck in."""
+        if self._over.is_set():
+            return
         now = time.monotonic()
         self._deadline = min(now + seconds, self._deadline or math.inf)
         if not self._limit:
             self._limit = now + max(self._end_within, seconds + _ANSWER)
             end_after(self._limit - now)
-            limit_exit(self._seconds_left)
-
-    def _seconds_left(self) -> float:
-        left = self._limit - time.monotonic()
-        return left if left > 0 else self._end_within  # the failure has been dealt with; this is another end
+            limit_exit(self._limit - now)
 
     def _end_silent(self, patience_until: float) -> None:
         """Wait for the ranks of this machine to hear of the failure, and kill those that do not in time."""

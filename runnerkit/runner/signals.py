@@ -51,7 +51,8 @@ class StopSignals:
 
     A handler only notes the signal. The runner counts its boundaries, the ends of training iterations and the places
     between two units, in ``boundaries``; where ``pending`` is set it asks there with `due` whether the run ends. A
-    second SIGINT raises KeyboardInterrupt where the program is.
+    second SIGINT raises KeyboardInterrupt where the program is. A SIGTERM after another signal gives the process
+    `END_WITHIN` seconds to leave, wherever it is stuck.
 
     Signals that are ignored stay ignored, as in a job that a shell has put into the background. A run inside another
     run (in a hook, say) passes its signal on when it is over, so that the outer one ends as well.
@@ -72,8 +73,7 @@ class StopSignals:
         self._outer: StopSignals | None = None
         self._interrupted_at: float | None = None
         self._echo = ECHO if dist.is_torchelastic_launched() else 0.0
-        self._grace: Grace | None = None  # once the run leaves
-        self._has_failed = False
+        self._grace, self._has_failed = Grace(), False
         self._agreement = None if world_size == 1 else Agreement(self, rank, world_size)
 
     def __enter__(self) -> StopSignals:
@@ -94,8 +94,7 @@ class StopSignals:
     def __exit__(self, *exc_info: object) -> None:
         for number, former in self._former.items():
             signal.signal(number, former)
-        if self._grace is not None:
-            self._grace.is_over = True
+        self._grace.is_over = True
         if self._outer is not None and self.received is not None:
             self._outer._note(self.received)
         if self._agreement is not None:
@@ -135,9 +134,8 @@ class StopSignals:
         return passed + 1 if self._requested is None else self._requested[1]
 
     def leave(self, has_failed: bool) -> None:
-        """The loop is over: from now on SIGTERM, if the run has failed or another one has come before, gives the
-        process `END_WITHIN` seconds for what is left, such as a save that may hang."""
-        self._has_failed, self._grace = has_failed, Grace()
+        """The loop is over. If the run has failed, one SIGTERM limits what is left, such as a save that may hang."""
+        self._has_failed = has_failed
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
@@ -156,7 +154,7 @@ class StopSignals:
                         os.write(2, _NOTICE)
             elif now - self._interrupted_at >= self._echo:
                 raise KeyboardInterrupt
-        if self._grace is not None and number == signal.SIGTERM and (self._has_failed or self.received is not None):
+        if number == signal.SIGTERM and (self._has_failed or self.received is not None):
             self._grace(number)
         self._note(signal.Signals(number))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import ctypes
 import faulthandler
 import math
 import os
@@ -11,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
@@ -25,8 +26,8 @@ _MARGIN = 2
 #: faulthandler's timer is not made for several threads.
 _timer = threading.Lock()
 
-#: How many seconds the exit of the interpreter may take; None: for ever.
-_exit_limit: Callable[[], float] | None = None
+#: When an exit of the interpreter that has begun before must be over, on the monotonic clock; None: never.
+_exit_by: float | None = None
 
 #: The thread that waits for the end of the main thread.
 _waiter: threading.Thread | None = None
@@ -59,10 +60,9 @@ def ending_after(seconds: float, exit_within: float) -> Iterator[None]:
     """
     over = threading.Event()
     threading.Thread(target=_end_unless, args=(over, seconds), name='runnerkit-end', daemon=True).start()
-    limit_exit(lambda: exit_within)
     try:
-        yield
-        limit_exit(None)
+        with exit_limited(exit_within):
+            yield
     finally:
         over.set()
 
@@ -80,16 +80,28 @@ def end_now(why: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def limit_exit(limit: Callable[[], float] | None) -> None:
-    """End this process as `end_after` does if the exit of the interpreter takes too long.
+@contextmanager
+def exit_limited(seconds: float) -> Iterator[None]:
+    """After an error in what is inside, `limit_exit`; without one, take an earlier limit back."""
+    try:
+        yield
+    except BaseException:
+        limit_exit(seconds)
+        raise
+    limit_exit(None)
 
-    That includes threads which Python waits for, what is registered with atexit, and the destructors of C++.
+
+def limit_exit(seconds: float | None) -> None:
+    """End this process as `end_after` does if it is in the exit of the interpreter so many seconds from now.
+
+    The exit includes threads that Python waits for, functions registered with atexit, and the destructors of C++. An
+    exit that begins later has no limit: the program has caught the error and gone on.
 
     Args:
-        limit: how many seconds it may take, asked when the exit begins; None: for ever. It replaces an earlier one.
+        seconds: None: take an earlier limit back.
     """
-    global _exit_limit, _waiter
-    if limit is not None and _exit_limit is None:
+    global _exit_by, _waiter
+    if seconds is not None and _exit_by is None:
         # Python waits for its threads before it calls what is registered with atexit; but then the main thread counts
         # as ended.
         if _waiter is None or not _waiter.is_alive():  # as in a forked process
@@ -97,7 +109,7 @@ def limit_exit(limit: Callable[[], float] | None) -> None:
             _waiter.start()
         atexit.unregister(_begin_exit)
         atexit.register(_begin_exit)
-    _exit_limit = limit
+    _exit_by = None if seconds is None else time.monotonic() + seconds
 
 
 def _await_exit() -> None:
@@ -106,15 +118,37 @@ def _await_exit() -> None:
 
 
 def _begin_exit() -> None:
-    global _exit_limit
-    limit, _exit_limit = _exit_limit, None
-    if limit is None:
+    global _exit_by
+    until, _exit_by = _exit_by, None
+    if until is None or (seconds := until - time.monotonic()) <= 0:
         return
-    seconds = limit()
     end_after(seconds)
     # The interpreter ends faulthandler's timer before the last destructors of C++ run.
-    if hasattr(signal, 'alarm') and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
-        signal.alarm(math.ceil(seconds) + _MARGIN)
+    if hasattr(signal, 'SIGHUP'):
+        _exit_by_the_system(math.ceil(seconds) + _MARGIN)
+
+
+class _Event(ctypes.Structure):
+    """C's ``struct sigevent`` on Linux: a timer sends this process a signal."""
+
+    _fields_ = (('value', ctypes.c_void_p), ('signal', ctypes.c_int), ('rest', ctypes.c_char * 52))
+
+
+def _exit_by_the_system(seconds: int) -> None:
+    """Let the system end this process with exit code 1: SIGHUP is signal 1, which ``_exit`` gets as the exit code.
+
+    SIGALRM would end it with -14, and so does where there is no such timer (macOS).
+    """
+    libc = ctypes.CDLL(None)
+    event, timer, spec = _Event(signal=signal.SIGHUP), ctypes.c_void_p(), (ctypes.c_long * 4)(0, 0, seconds, 0)
+    if (
+        sys.platform == 'linux'
+        and libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) == 0
+    ):
+        libc.signal(signal.SIGHUP, ctypes.cast(getattr(libc, '_exit'), ctypes.c_void_p))  # noqa: B009
+        libc.timer_settime(timer, 0, spec, None)
+    elif signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:
+        signal.alarm(seconds)
 
 
 def stderr() -> Any:

@@ -1,5 +1,7 @@
 """Ranks that raise, die or hang, in real processes that no launcher ends: the others end, and name the one."""
 
+import contextlib
+import ctypes
 import importlib
 import json
 import logging
@@ -38,6 +40,9 @@ import faulthandler, os, signal, sys, threading, time
 import torch
 from torch.utils.data import Dataset
 from runnerkit.hooks import Hook
+from runnerkit.utils.ending import Grace
+
+Grace.__init__.__defaults__ = (0.5,)
 
 
 class Points(Dataset):
@@ -73,7 +78,10 @@ class Fault(Hook):
             os.abort()
         if 'exits' in fault:
             sys.exit(7)
-        if 'hangs' in fault:
+        if 'twice' in fault:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+        if 'hangs' in fault or 'twice' in fault:
             threading.Event().wait(60)
 
     def after_run(self, runner):
@@ -138,6 +146,7 @@ def test_a_rank_that_raises(tmp_path, where):
     [
         ('killed', -9, 'has died without an error'),
         ('aborts', -6, '-6: it was aborted, by gloo if the ranks called different collectives'),
+        ('SIGTERM twice', 143, 'has died without an error'),
         ('exits', 7, 'SystemExit: 7'),
     ],
 )
@@ -145,10 +154,10 @@ def test_a_rank_that_raises(tmp_path, where):
 def test_a_rank_that_goes(tmp_path, fault, code, told):
     ended = Ended(tmp_path, fault)
     assert ended.codes == [1, code]
-    assert f'error: rank 1 ({"process" if code < 0 else "on "}' in ended.said[0]
+    assert f'error: rank 1 ({"on " if code == 7 else "process"}' in ended.said[0]
     assert told in ended.said[0]
     assert told in ended.log
-    assert ('Rank 0 was then at\n' in ended.log) == (code < 0)
+    assert ('Rank 0 was then at\n' in ended.log) == (code != 7)
 
 
 @pytest.mark.distributed
@@ -208,6 +217,26 @@ def test_a_collective_that_nobody_has_failed_in_tells_where_all_ranks_stood(tmp_
     assert 'rank 1: waits for no other rank; it stands at' in found
     assert 'threading.Event().wait(300)' in found
     assert 'rank 1 is ended where it stands, since rank 0 (on ' in forks[1].said()
+
+
+def catches_and_goes_on(folder):
+    watch_module._ANSWER = 0.1
+    torch.distributed.init_process_group('gloo', init_method=f'file://{folder}/meet', rank=0, world_size=1)
+    for fails in (True, False):
+        watch = Watch(logging.getLogger('goes on'), end_within=1.5)
+        with contextlib.suppress(ZeroDivisionError), contextlib.closing(SimpleNamespace(close=watch.finish)), watch:
+            if fails:
+                raise ZeroDivisionError
+        watch._learn(watch_module._note(1, 'what a thread has read before'))
+    torch.distributed.destroy_process_group()
+    time.sleep(1.7)
+    threading.Timer(1.7, os._exit, [6]).start()  # the exit waits for it
+    ctypes.pythonapi.Py_Exit(5)
+
+
+def test_a_program_that_catches_the_error_and_goes_on_is_not_ended(tmp_path):
+    fork = Fork(catches_and_goes_on, tmp_path, folder=tmp_path)
+    assert fork.code() == 6, fork.said()
 
 
 def test_where_a_rank_stands():

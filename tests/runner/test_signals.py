@@ -288,6 +288,41 @@ def test_sigterm_ends_a_run_that_is_stuck_when_it_is_over(tmp_path, stopped, arg
     assert ('in after_run' in fork.said()) == (code == 143)
 
 
+class Deadlocked(Hook):
+    """Gets a signal so many times within an iteration that takes so many seconds."""
+
+    def __init__(self, number, times, seconds):
+        self.number, self.times, self.seconds = number, times, seconds
+
+    def after_train_iter(self, runner):
+        for _ in range(self.times):
+            os.kill(os.getpid(), self.number)
+        threading.Event().wait(self.seconds)
+
+
+def deadlock(work_dir, *args):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
+    Grace.__init__.__defaults__ = (0.3,)
+    runner = build(work_dir, 'epoch', epochs=1, seconds=0)
+    runner.register_hook(Deadlocked(*args))
+    runner.run([loader()], [('train', 1)])
+    time.sleep(0.5)
+    return 7
+
+
+@pytest.mark.parametrize(
+    'args, code',
+    [
+        ((signal.SIGTERM, 2, 300), 143),
+        ((signal.SIGTERM, 1, 0.6), 7),  # an iteration may take as long as it likes
+    ],
+)
+def test_a_second_sigterm_ends_an_iteration_that_is_stuck(tmp_path, args, code):
+    fork = Fork(deadlock, tmp_path, *args, folder=tmp_path)
+    assert fork.code() == code
+    assert ('in after_train_iter' in fork.said()) == (code == 143)
+
+
 def test_without_a_checkpoint_hook_it_says_that_nothing_is_saved(tmp_path, former, caplog):
     for hook, says in ((None, True), (CheckpointHook(save_last=False), True), (CheckpointHook(), False)):
         caplog.clear()

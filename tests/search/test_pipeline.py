@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pipelines import sections, small_pipeline  # noqa: E402
-from studies import in_process, outcome  # noqa: E402
+from studies import kills_on_the_way, outcome  # noqa: E402
 
 from runnerkit.search.pipe_step import PipeStep  # noqa: E402
 from runnerkit.search.pipeline import Pipeline  # noqa: E402
@@ -148,11 +148,7 @@ def run_pipeline(folder):
 
 
 def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
-    rng, kills = random.Random(1), 0
-    for _ in range(5):
-        if in_process(__file__, 'run_pipeline', str(tmp_path), kill_after=rng.uniform(0.1, 0.5) * whole[2]) == 0:
-            break
-        kills += 1
+    kills = kills_on_the_way(__file__, 'run_pipeline', tmp_path, *whole[::2], random.Random(1), times=5)
     assert kills >= 2
     assert measured(small_pipeline(tmp_path).run()) == measured(whole[1])
 

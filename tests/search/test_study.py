@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from odd_trials import MODEL
-from studies import AtOnce, config_file, in_process, outcome, small_study
+from studies import AtOnce, config_file, kills_on_the_way, outcome, small_study
 
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
@@ -74,13 +74,7 @@ def run_study(folder):
 
 @pytest.mark.thorough  # the test below; test_pipeline.py kills at any moment, too
 def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
-    rng = random.Random(0)
-    kills = 0
-    for _ in range(12):
-        code = in_process(__file__, 'run_study', str(tmp_path), kill_after=rng.uniform(0.1, 0.5) * whole[2])
-        if code == 0:
-            break
-        kills += 1
+    kills = kills_on_the_way(__file__, 'run_study', tmp_path, *whole[::2], random.Random(0), times=12)
     assert kills >= 2
     report = small_study(tmp_path).run()
     assert outcome(report) == outcome(whole[1])

@@ -1,9 +1,9 @@
 """Processes that are stuck, and end all the same."""
 
+import contextlib
 import ctypes
 import faulthandler
 import os
-import signal
 import sys
 import threading
 
@@ -14,6 +14,9 @@ from runnerkit.utils import ending
 from runnerkit.utils.ending import end_after, end_not, ending_after, limit_exit, stderr
 
 LIMIT = 0.3
+
+#: Of an exit: it has to begin within that time, also on a slow machine.
+EXIT_LIMIT = 1.0
 
 
 def stuck_in_cpp():
@@ -28,7 +31,7 @@ def stays():
 
 def fails_and_stays():
     try:
-        with ending_after(300, exit_within=LIMIT):
+        with ending_after(300, exit_within=EXIT_LIMIT):
             raise ZeroDivisionError
     except ZeroDivisionError:
         leaves_with_a_thread()
@@ -45,7 +48,7 @@ def leaves_with_a_thread():
 
 
 def leaves_too_late():
-    limit_exit(lambda: LIMIT)
+    limit_exit(EXIT_LIMIT)
     leaves_with_a_thread()
 
 
@@ -55,7 +58,7 @@ def is_stuck_in_a_destructor():
             stuck_in_cpp()
 
     sys.modules['stuck'] = Stuck()
-    limit_exit(lambda: LIMIT)
+    limit_exit(EXIT_LIMIT)
     ctypes.pythonapi.Py_Exit(5)
 
 
@@ -63,22 +66,20 @@ def is_stuck_in_a_destructor():
 def test_it_ends_with_its_stacks(function, tmp_path):
     fork = Fork(function, folder=tmp_path)
     assert fork.code() == 1
-    told = f'more than {LIMIT} s' if function is is_late else f'Timeout (0:00:00.{int(10 * LIMIT)}'
-    assert told in fork.said()
+    assert (f'more than {LIMIT} s' if function is is_late else 'Timeout (0:00:0') in fork.said()
     assert function.__name__ in fork.said()
 
 
 def is_stuck_after_the_interpreter():
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     ending._MARGIN, ending.end_after = 0, lambda seconds: None  # Python's own part of the exit may take longer
-    limit_exit(lambda: LIMIT)
+    limit_exit(EXIT_LIMIT)
     libc = ctypes.CDLL(None)
     getattr(libc, '__cxa_atexit')(libc.pause, None, None)  # as destructors of C++ are called
     ctypes.pythonapi.Py_Exit(5)
 
 
 def test_it_ends_although_python_is_gone(tmp_path):
-    assert Fork(is_stuck_after_the_interpreter, folder=tmp_path).code() == -signal.SIGALRM
+    assert Fork(is_stuck_after_the_interpreter, folder=tmp_path).code() == 1
 
 
 def goes_on():
@@ -86,7 +87,7 @@ def goes_on():
         pass
     end_after(LIMIT)
     end_not()
-    limit_exit(lambda: LIMIT)
+    limit_exit(LIMIT)
     limit_exit(None)
     threading.Timer(3 * LIMIT, os._exit, [6]).start()  # the exit waits for it
     ctypes.pythonapi.Py_Exit(5)
@@ -96,11 +97,24 @@ def test_a_limit_can_be_taken_back(tmp_path):
     assert Fork(goes_on, folder=tmp_path).code() == 6
 
 
+def catches_and_goes_on():
+    with contextlib.suppress(ZeroDivisionError), ending_after(300, exit_within=LIMIT):
+        raise ZeroDivisionError
+    threading.Event().wait(2 * LIMIT)
+    threading.Timer(3 * LIMIT, os._exit, [6]).start()  # the exit waits for it
+    ctypes.pythonapi.Py_Exit(5)
+
+
+def test_a_process_that_goes_on_after_an_error_has_no_limit(tmp_path):
+    fork = Fork(catches_and_goes_on, folder=tmp_path)
+    assert fork.code() == 6, fork.said()
+
+
 def limits_often():
     faulthandler.dump_traceback_later(2 * LIMIT)  # the user's
     for _ in range(5):
-        with ending_after(300, exit_within=300):
-            pass
+        with contextlib.suppress(ZeroDivisionError), ending_after(300, exit_within=300):
+            raise ZeroDivisionError
     print(sum(thread.name == 'runnerkit-exit' for thread in threading.enumerate()))
     threading.Event().wait(4 * LIMIT)
 
