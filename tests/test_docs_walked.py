@@ -90,12 +90,9 @@ def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
 
 @pytest.fixture
 def walk(type_line):
-    """Type a page in a folder of its own; returns the names that its Python blocks have left.
+    """Type a page in a folder of its own; returns the names that its Python blocks have left."""
 
-    With ``values=False``, the values that comments show are not compared.
-    """
-
-    def run(page, values=True):
+    def run(page):
         names, said = {'__name__': '__main__'}, ''
         for _, language, indented in BLOCK.findall(read(page)):
             code = dedent(indented)
@@ -113,7 +110,7 @@ def walk(type_line):
                 with redirect_stdout(printed):
                     exec(compile(code, page, 'exec'), names)
                 said += printed.getvalue()
-                for expression, shown in values_shown(code) if values else ():
+                for expression, shown in values_shown(code):
                     value = eval(expression, names)
                     assert equals(value, shown), f'{page}: {expression} is not {shown}, but {value!r}'
         return names
@@ -122,7 +119,7 @@ def walk(type_line):
 
 
 def write_table(rows=60, columns=13, classes=3):
-    """A table as the README describes one, and rows without classes."""
+    """A table whose last column is the class, and rows without classes."""
     random = np.random.default_rng(0)
     labels = np.arange(rows) % classes
     table = np.column_stack([random.normal(labels[:, None], 0.3, (rows, columns)), labels])
@@ -144,18 +141,11 @@ def test_printed_lines_are_compared():
 
 
 def test_the_readme(walk, tmp_path, monkeypatch):
-    write_table()
     demo = 'runnerkit train configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options runner.max_epochs=1'
     called(demo.split(), monkeypatch)
-    (tmp_path / 'tools').rename(tmp_path / 'our_tools')
-    (tmp_path / 'tools').mkdir()
-    (tmp_path / 'tools' / 'train.py').write_text('import mmcv.runner\nprint("trained by", mmcv.runner.__name__)\n')
-    (tmp_path / 'my_config.py').write_text('lr = 0.1\n')
-    names = walk('README.md', values=False)  # the table is the reader's own, and so are the scores
+    names = walk('README.md')
     assert (tmp_path / 'digits.csv').read_text().count('\n') == 1001
-    assert names['result'].scores['accuracy'] > 0.5
-    assert [int(label) for label in names['classes']] == [0, 1, 2, 0, 1, 2]
-    assert (tmp_path / 'classes.csv').read_text().startswith('input,prediction\n')
+    assert len(names['labels']) == 500
 
 
 def test_configs(walk, tmp_path):

@@ -5,7 +5,6 @@ import re
 import pytest
 import torch
 from test_docs_blocks import MNIST, text_of
-from test_docs_walked import write_table
 
 from runnerkit.cli import main
 from runnerkit.cli.foreign import COMMANDS, FLAGS, SECTIONS
@@ -63,16 +62,15 @@ def sections(settings):
     return {setting.partition('=')[0].partition('.')[0] for setting in settings}
 
 
-@pytest.mark.parametrize('config', ['config.py', f'{MNIST}/lenet.py'])
+@pytest.mark.parametrize('config', ['my_config.py', f'{MNIST}/lenet.py'])
 def test_the_settings_that_hints_advise_train_the_config_of_the_readme_and_the_demo(
     config, tmp_path, monkeypatch, capsys
 ):
     """Each hint has an alternative with which a dry run ends well; those for different sections share a dry run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch, 'compile', lambda module, **options: module)  # its backend takes seconds
-    write_table()
-    for name in ('config.py', 'my_data.py'):
-        (tmp_path / name).write_text(text_of('README.md', f'# {name}'))
+    (tmp_path / 'configs').symlink_to(MNIST.parent)
+    (tmp_path / 'my_config.py').write_text(text_of('README.md', '# my_config.py'))
 
     def dry_run(settings):
         code = main.main(['train', config, '--dry-run', '--device', 'cpu', '--cfg-options', *settings])
@@ -106,7 +104,7 @@ def test_the_settings_that_hints_advise_train_the_config_of_the_readme_and_the_d
 def test_a_setting_without_its_flag(word, settings, capsys):
     with pytest.raises(SystemExit):
         main.main(['train', 'cfg.py', word])
-    assert capsys.readouterr().err.rstrip().endswith(f'follow --cfg-options: --cfg-options {settings}')
+    assert capsys.readouterr().err.rstrip().endswith(f'to set a key of the config: --cfg-options {settings}')
 
 
 def test_commands_stand_for_ours():
