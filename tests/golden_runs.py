@@ -16,10 +16,10 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import ranks
 import torch
 from torch import nn
 from torch.utils.data import Dataset
@@ -737,27 +737,23 @@ def on_two_ranks(rank, folder, name):
     return [*first, '--- resumed', *second]
 
 
-@golden
-def two_ranks_with_ddp(folder):
-    return on_both(folder, 'ddp')
+#: The trainings on two ranks, and what wraps their model.
+ON_RANKS = {'two_ranks_with_ddp': 'ddp', 'two_ranks_with_fsdp2': 'fsdp2'}
 
 
-@golden
-def two_ranks_with_fsdp2(folder):
-    return on_both(folder, 'fsdp2')
-
-
-def on_both(folder, wrapper):
+def on_both(name, folder, on_ranks):
     """What rank 0 has seen, and rank 1, and the files that they have written together."""
-    seen_by = ranks.on_ranks(__file__, 'on_two_ranks', str(folder), wrapper)
+    seen_by = on_ranks(__file__, 'on_two_ranks', str(folder), ON_RANKS[name])
     return [f'{rank} {line}' for rank, lines in enumerate(seen_by) for line in lines] + ended(folder)
 
 
 def main():
     """Write the golden traces anew."""
-    for name in sys.argv[1:] or RUNS:
+    on_ranks = import_module('ranks').on_ranks  # of which tests have a fixture
+    runs = RUNS | {name: partial(on_both, name, on_ranks=on_ranks) for name in ON_RANKS}
+    for name in sys.argv[1:] or runs:
         with tempfile.TemporaryDirectory() as folder:
-            lines = RUNS[name](folder)
+            lines = runs[name](folder)
         (FOLDER / f'{name}.txt').write_text('\n'.join(lines) + '\n', encoding='utf-8')
         print(f'{name}: {len(lines)} lines')
 

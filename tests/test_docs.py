@@ -136,17 +136,6 @@ def test_every_page_is_once_in_the_list_of_pages():
 # --- code ------------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_sent_to_a_registry_for_this_package():
-    """It is on none: whoever registered its name there would own the machines of those who install it."""
-    sources = [path for folder in ('runnerkit', 'tools', 'configs') for path in (ROOT / folder).rglob('*.py')]
-    texts = {
-        path: path.read_text(encoding='utf-8')
-        for path in [*sources, *(ROOT / page for page in PAGES if page != 'CHANGELOG.md')]
-    }
-    assert len(texts) > 300
-    assert [path for path, text in texts.items() if re.search(r'pip install [-\w ]*[\'"]?runnerkit\b', text)] == []
-
-
 def test_each_folder_of_the_package_has_a_row():
     folders = {f'`runnerkit/{path.parent.name}/`' for path in (ROOT / 'runnerkit').glob('*/__init__.py')}
     assert len(folders) > 10

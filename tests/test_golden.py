@@ -6,14 +6,23 @@ says which lines have changed, and why.
 
 import golden_runs
 import pytest
+from golden_runs import FOLDER, ON_RANKS, RUNS
 
 
-@pytest.mark.parametrize('name', golden_runs.RUNS)
+def lines_of(name):
+    return (FOLDER / f'{name}.txt').read_text(encoding='utf-8').splitlines()
+
+
+@pytest.mark.parametrize('name', RUNS)
 def test_the_trace_is_that_of_the_file(name, tmp_path):
-    found = golden_runs.RUNS[name](tmp_path)
-    assert found == (golden_runs.FOLDER / f'{name}.txt').read_text(encoding='utf-8').splitlines()
+    assert RUNS[name](tmp_path) == lines_of(name)
+
+
+@pytest.mark.parametrize('name', ON_RANKS)
+def test_the_trace_of_two_ranks_is_that_of_the_file(name, on_ranks, tmp_path):
+    assert golden_runs.on_both(name, tmp_path, on_ranks) == lines_of(name)
 
 
 def test_every_file_has_its_training():
-    assert {path.stem for path in golden_runs.FOLDER.iterdir()} == set(golden_runs.RUNS)
-    assert len(golden_runs.RUNS) >= 40
+    assert {path.stem for path in FOLDER.iterdir()} == {*RUNS, *ON_RANKS}
+    assert len(RUNS) >= 40

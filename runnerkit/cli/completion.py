@@ -21,7 +21,7 @@ def parser(prog: str = 'runnerkit completion') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
-        description='Print a completion script. To install it: runnerkit completion bash > '
+        description='Print a completion script. Save it with: runnerkit completion bash > '
         '~/.local/share/bash-completion/completions/runnerkit; runnerkit completion zsh > FOLDER/_runnerkit '
         '(a FOLDER in your $fpath); runnerkit completion fish > ~/.config/fish/completions/runnerkit.fish. '
         'For this shell only: source <(runnerkit completion bash).',

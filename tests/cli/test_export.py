@@ -101,7 +101,7 @@ def test_wrong_usage(trained, said):
             2,
             "--out x.onx: a model is exported as .safetensors, .pt2, .onnx; did you mean '.onnx'",
         ),
-        ([run, '--out', 'nowhere/x.pt2'], 2, 'no folder nowhere'),
+        ([run, '--out', 'nowhere/x.pt2'], 2, 'no such folder: nowhere'),
         ([run], 2, '--out'),
         ([run, '--out', 'x.pt2', '--shape', '1,x'], 2, "such as 1,28,28 (without the batch), but got '1,x'"),
         ([run, '--out', 'x.pt2', '--tolerance', 'big'], 2, "a tolerance is a number of at least 0, but got 'big'"),

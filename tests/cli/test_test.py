@@ -48,7 +48,7 @@ def test_a_work_dir_that_was_moved_and_has_no_test_split(project, train, capsys)
     (project / 'run').rename(project / 'moved')
     moved, out = str(project / 'moved'), project / 'scores.json'
     assert main([moved]) == 1
-    refused = "data has no 'test' section; it has train, val (--split val evaluates on that one)"
+    refused = "data has no 'test' section; it has train, val (use --split val)"
     assert refused in capsys.readouterr().err
     assert main([moved, '--split', 'val', '--out', str(out)]) == 0
     printed = dict(line.split(': ') for line in capsys.readouterr().out.splitlines())

@@ -105,7 +105,7 @@ def test_what_is_refused_changes_nothing(project, train):
         (1, 'belongs to the earlier run', ['--resume-from', last, '--if-used', 'aside']),
         (1, "did you mean 'epoch_1.pth'", ['--resume-from', project / 'run' / 'epoch_2.pth']),
         (1, 'is a file', ['--cfg-options', f'checkpoint_config.out_dir={project}/cfg.py']),
-        (0, 'One iteration of mode', ['--dry-run']),
+        (0, 'The run would start', ['--dry-run']),
         (1, 'is not in the', ['--cfg-options', 'optimizer.type=SDG']),
     ):
         got, said, _ = train(*flags)

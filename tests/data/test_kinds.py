@@ -206,7 +206,7 @@ def test_persistent_workers_live_from_the_first_pass_on():
 @pytest.mark.parametrize(
     'dataset, workers, texts',
     [
-        (KeepsNumbers(Buffer(16)), 0, ['shuffle buffer of 16 samples is not part of its state']),
+        (KeepsNumbers(Buffer(16)), 0, ['shuffle buffer of 16 samples is not saved']),
         (KeepsNumbers([Buffer(1)], KeepsNumbers(Buffer(9)), Buffer(3)), 0, ['shuffle buffer of 9 samples']),
         (KeepsNumbers(Buffer(16)), 1, ['shuffle buffer of 16 samples', 'may fail with an IndexError']),
         (KeepsNumbers(Buffer(1)), 1, ['may fail with an IndexError']),

@@ -84,7 +84,7 @@ def test_a_port_that_is_taken():
         port = other.getsockname()[1]
         (error,) = met(port, (0, 2), within=5)
     assert isinstance(error, OSError)
-    assert f'the port {port} of this machine is taken' in str(error)
+    assert f'the port {port} of this machine is in use' in str(error)
     assert 'PORT=29501 for tools/dist_train.sh' in str(error)
 
 

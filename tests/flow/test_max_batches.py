@@ -176,7 +176,7 @@ def test_a_limit_is_a_whole_number(value, tmp_path):
 
 
 def test_a_data_set_that_scores_all_of_its_samples_is_not_limited(tmp_path):
-    with pytest.raises(PreflightError, match=r'(?s)val_dataloader.max_batches.*Scored.evaluate scores the predictions'):
+    with pytest.raises(PreflightError, match=r'(?s)val_dataloader.max_batches.*Scored.evaluate needs the predictions'):
         run(limited(val={'type': Scored}), tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_changed_arguments_of_data_and_model_are_in_the_table(tmp_path, caplog):
     model = {'model': {'_delete_': True, 'type': Dropping, 'p': 0.5}}
     train(tmp_path, stop_after=1, **model)
     train(tmp_path, resume=True, model={**model['model'], 'p': 0.1})
-    table = caplog.text.partition('this has changed:\n')[2].splitlines()
+    table = caplog.text.partition('Changed since the checkpoint was saved:\n')[2].splitlines()
     assert table[1].split() == ['model.p', '0.5', '0.1', 'it', 'takes', 'effect', 'now']
 
 

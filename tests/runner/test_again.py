@@ -79,7 +79,7 @@ def test_with_loaders_built_anew_the_open_epoch_goes_on_with_its_next_batch(buil
     runner.run([build(20) if build is loader else build()], [('train', 1)])
     runner.run([build(20) if build is loader else build()], [('train', 1)])
     assert (runner.iter, runner.epoch) == (10, 2)
-    assert ('goes on after 3 batches' in caplog.text) == (build is shuffled)
+    assert ('continues after 3 batches' in caplog.text) == (build is shuffled)
 
 
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])

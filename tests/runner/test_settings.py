@@ -583,7 +583,7 @@ def test_settings_of_hooks_are_found_by_the_names_of_their_arguments():
 def test_what_an_optimizer_needs_from_its_start():
     optimizer, state = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1), {'state': {0: {'of_the_user': 1}}}
     off, on = {'centered': False}, {'centered': True}
-    assert 'centered was False and is True' in why_not_settled(optimizer, state, off, on)
+    assert 'centered changed from False to True' in why_not_settled(optimizer, state, off, on)
     assert why_not_settled(optimizer, state, on, off) is None
     assert why_not_settled(optimizer, {'state': {}}, off, on) is None  # before the first step
 
@@ -602,5 +602,5 @@ def test_the_same_parameters_in_other_groups():
 
     assert why_other_parameters(groups('a', 'b'), groups('a', 'b')) is None
     assert why_other_parameters(groups('a', 'b'), groups('a', 'c')) is None  # another model: told elsewhere
-    assert why_other_parameters(groups('a', 'b'), groups('a b')) == 'its parameters were in 2 groups and are in 1'
+    assert why_other_parameters(groups('a', 'b'), groups('a b')) == 'its parameters are in 1 groups, but were in 2'
     assert 'in another order' in why_other_parameters(groups('a', 'b'), groups('b', 'a'))

@@ -239,7 +239,7 @@ def test_a_trial_that_is_stopped_ends_the_pipeline(tmp_path):
         (lambda cfg: cfg.update(pipeline=['nsa']), KeyError, "no section 'nsa'.*did you mean 'nas'"),
         (lambda cfg: cfg.update(pipeline=['../nas']), ValueError, 'separators'),
         (lambda cfg: cfg.update(pipeline=['general'], general={}), ValueError, 'the name of another section'),
-        (lambda cfg: cfg.update(general_={}), KeyError, "nobody reads 'general_'; did you mean 'general'"),
+        (lambda cfg: cfg.update(general_={}), KeyError, "unknown key 'general_'; did you mean 'general'"),
         (lambda cfg: cfg['nas'].pop('pipe_step'), TypeError, "the step 'nas' needs pipe_step"),
         (lambda cfg: cfg['nas'].update(pipe_step=dict(type='SearchStep')), KeyError, "did you mean 'SearchPipeStep'"),
         (lambda cfg: cfg['nas'].update(pipe_step=dict(type='torch.nn.ReLU')), TypeError, 'a subclass of PipeStep'),

@@ -70,7 +70,7 @@ def test_ctrl_c_stops_it_and_the_same_command_goes_on(start):
     process.send_signal(signal.SIGINT)
     said = process.communicate()[0]
     assert process.returncode == 128 + signal.SIGINT, said
-    assert said.rstrip().endswith('stopped by SIGINT; the same command goes on')
+    assert said.rstrip().endswith('stopped by SIGINT; to continue, run the same command')
     done = {path.name for path in work.glob('nas/trials/0000/*/epoch_*.pth')}
     # Twice: it does not wait for the trials, and leaves none behind.
     process, _ = start(*long)
