@@ -166,7 +166,7 @@ def test_testing_gives_the_scores_of_all(tmp_path, capsys):
         ({'data.val': {'_delete_': True, 'typ': 'support.Noisy'}}, "its 'typ' is 'support.Noisy'"),
         (
             {'custom_hooks': [{'type': 'EarlyStoppingHook', 'monitor': 'error'}]},
-            'no data set has the score 'error'\n.*Write clean/error, noisy/error',
+            "no data set has the score 'error'\n.*Write clean/error, noisy/error",
         ),
     ],
 )
