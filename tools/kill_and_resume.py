@@ -39,6 +39,7 @@ LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
 
 
 def main() -> int:
+    """Run the commands; the exit code says whether the weights are equal."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('config', help='of a training with at least three epochs')
     parser.add_argument('--svg', help='write the recording to this file')
@@ -84,6 +85,7 @@ def command(shown: str, arguments: list[str], kill_at: str | None = None) -> Ite
 
 
 def lines_of(terminal: int) -> Iterator[str]:
+    """The lines that are written to the other end of a pseudo-terminal."""
     rest = b''
     while True:
         try:
@@ -99,6 +101,7 @@ def lines_of(terminal: int) -> Iterator[str]:
 
 
 def said(text: str, colour: str) -> Line:
+    """A line, printed."""
     print(text, flush=True)
     return time.monotonic(), text, colour
 
