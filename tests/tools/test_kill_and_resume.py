@@ -32,7 +32,7 @@ def test_the_recording_is_what_the_config_of_the_readme_shows(tmp_path):
 
     # The kill may come before or after the line's record in the other log, which the resumed run then moves away.
     shown, new = (
-        [form(line) for line in lines_of(path.read_text(encoding='utf-8')) if 'superseded' not in line]
+        [form(line) for line in lines_of(path.read_text(encoding='utf-8')) if 'beyond' not in line]
         for path in (ROOT / 'docs/images/kill_and_resume.svg', tmp_path / 'new.svg')
     )
     assert len(shown) == len(new)
