@@ -39,6 +39,7 @@ LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
 
 
 def main() -> int:
+    """Show the kills and the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('config', help='of a training with at least three epochs')
     parser.add_argument('--svg', help='write the recording to this file')
@@ -84,6 +85,7 @@ def command(shown: str, arguments: list[str], kill_at: str | None = None) -> Ite
 
 
 def lines_of(terminal: int) -> Iterator[str]:
+    """What is written to a terminal, line by line."""
     rest = b''
     while True:
         try:
@@ -99,6 +101,7 @@ def lines_of(terminal: int) -> Iterator[str]:
 
 
 def said(text: str, colour: str) -> Line:
+    """Print a line; returns it with its moment."""
     print(text, flush=True)
     return time.monotonic(), text, colour
 
