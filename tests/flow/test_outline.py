@@ -1,6 +1,7 @@
 """What a run says about itself in one line, and about each evaluation and best checkpoint."""
 
 import re
+import sys
 
 import pytest
 import torch
@@ -23,7 +24,9 @@ def told(text):
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
+def run(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, 'mmcv', raising=False)  # of a test before: then the lines are MMCV's
+
     def run(**changes):
         kind = changes.pop('logger', 'TextLoggerHook')
         hook = {'type': kind, 'by_epoch': changes.pop('logs_by_epoch', True)}
