@@ -413,7 +413,7 @@ class EvalHook(StoringHook):
             text = f'Now best checkpoint is saved as {name}. Best {key} is {score:0.4f} at {done} {unit}.'
         else:
             text = f'New best {key} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
-        if runner.evaluates_on and not alone and any(isinstance(hook, TextLoggerHook) for hook in runner.hooks):
+        if runner.evaluates_on and not alone and any(_shows_remarks(hook) for hook in runner.hooks):
             runner.log_buffer.remarks[:] = [text]  # below the line with the scores, which comes later
         else:
             runner.logger.info('%s', text)
@@ -499,6 +499,11 @@ class _OwnPoints(Hook):
         for point in VAL_POINTS:
             if overrides(hook, point):
                 setattr(self, point, getattr(hook, point))
+
+
+def _shows_remarks(hook: Hook) -> bool:
+    """Whether ``hook`` writes the log buffer's remarks; a class with a ``log`` of its own may not."""
+    return getattr(type(hook), 'log', None) is TextLoggerHook.log
 
 
 def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:

@@ -458,20 +458,21 @@ def own_messages(messages: Mapping[str, Any], checkpoint: str, places: Iterable[
     """The ``messages`` of hooks in ``checkpoint``, without paths of other checkpoints that lead elsewhere.
 
     The file may name any path or URL. One stays if it lies in the folder of ``checkpoint`` or in one of ``places``,
-    where this run saves; if not, the file of that name beside ``checkpoint`` takes its place, if there is one.
+    where this run saves; if not, a local file of that name in one of them takes its place, if there is one.
     """
     path = local_path(checkpoint)
     folder = path.rpartition('/')[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
-    found = dict(messages)
+    found, folders = dict(messages), (folder, *places)
     for key in ('best_ckpt', 'last_ckpt'):
         named = found.pop(key, None)
         if not isinstance(named, str):
             continue
-        beside = os.path.join(folder, os.path.basename(named))
-        if any(lies_in(named, each) for each in (folder, *places)):
+        moved = [os.path.join(each, os.path.basename(named)) for each in folders]
+        there = [path for path in moved if any(lies_in(path, each) for each in folders) and os.path.exists(path)]
+        if any(lies_in(named, each) for each in folders):
             found[key] = named
-        elif lies_in(beside, folder) and os.path.exists(beside):
-            found[key] = beside
+        elif there:
+            found[key] = there[0]
     return found
 
 

@@ -94,7 +94,7 @@ def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
     return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
 
 
-#: What follows from a changed setting of an optimizer, if it is more than that takes effect.
+#: What follows from a changed setting of an optimizer, if it is more than that it takes effect.
 _OPTIMIZER_FOLLOWS = {'lr': 'the learning rate and its schedule are rescaled'}
 
 #: The same of hooks' settings.

@@ -194,10 +194,19 @@ class Pipeline:
         if isinstance(step, StudyStep):
             settle_paths(records, step.work_dir, step.name, step.config_file, step.overrides)
         for record in records:
-            if not isinstance(step, StudyStep) and not is_below(record, self.work_dir):
-                record.weights_file = None  # the file may be anybody's
+            if not isinstance(step, StudyStep):
+                self._settle(record)
             self.report.update(record)
         return True
+
+    def _settle(self, record: Record) -> None:
+        """Let ``record`` name only what this pipeline has trained: its file may be anybody's, or of another place."""
+        source = next((each for each in self.report.all_records if each.uid == record.source), None)
+        found = source and source.weights_file  # settled before, below an `out_dir` as well
+        if source and found and os.path.basename(found) == os.path.basename(record.weights_file or ''):
+            record.work_dir, record.weights_file = source.work_dir, found
+        elif not is_below(record, self.work_dir):
+            record.weights_file = None
 
     def _keep(self, step: PipeStep, mark: str) -> None:
         records = [record.as_dict() for record in self.report.of(step.name)]

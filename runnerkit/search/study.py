@@ -342,7 +342,9 @@ class Study:
         if self._is_rehearsed or self._is_ending:
             return False
         if not self._held:
-            job = replace(self._job(record), overrides=dict(self.overrides), parent=None, rehearsal=True)
+            # It saves nothing, and must not claim a folder below an `out_dir`.
+            overrides = {**self.overrides, **dict.fromkeys(places_of(self.config, self.overrides))}
+            job = replace(self._job(record), overrides=overrides, parent=None, rehearsal=True)
             job = replace(job, work_dir=str(self.folder(record.number) / _REHEARSAL))
             self.executor.start(job, lambda step, scores: False)
         self._held.append((record, result))
@@ -457,6 +459,13 @@ def work_dir_of(study: Path, name: str, number: int) -> str:
     return str(folder_of(study, number) / f'{name}_{number:04d}')  # its name must be its own below an `out_dir`
 
 
+def places_of(config: str | os.PathLike[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Each ``out_dir`` below which trials save, by its dotted key."""
+    found = out_dirs(Config.fromfile(config, import_custom_modules=False))
+    places = {f'{section.replace("[", ".").rstrip("]")}.out_dir': place for section, place, _ in found}
+    return places | {key: value for key, value in overrides.items() if key.endswith('.out_dir')}
+
+
 def settle_paths(
     records: Iterable[Record], study: Path, name: str, config: str | os.PathLike[str], overrides: Mapping[str, Any]
 ) -> None:
@@ -469,8 +478,7 @@ def settle_paths(
         config: of the trials; below its ``out_dir`` they may save, too.
         overrides: its changes for all trials.
     """
-    places = [out_dir for _, out_dir, _ in out_dirs(Config.fromfile(config, import_custom_modules=False))]
-    places += [value for key, value in overrides.items() if key.endswith('.out_dir') and value is not None]
+    places = [place for place in places_of(config, overrides).values() if place is not None]
     for record in records:
         record.work_dir, named = work_dir_of(study, name, record.number), record.weights_file or ''
         below = [join(local_path(each), Path(record.work_dir).name) for each in places]

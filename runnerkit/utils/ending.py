@@ -137,12 +137,13 @@ class _Event(ctypes.Structure):
 def _exit_by_the_system(seconds: int) -> None:
     """Let the system end this process with exit code 1: SIGHUP is signal 1, which ``_exit`` gets as the exit code.
 
-    SIGALRM would end it with -14, and so does where there is no such timer (macOS).
+    SIGALRM would end it with -14, and so does where there is no such timer (macOS; glibc before 2.34 has it elsewhere).
     """
     libc = ctypes.CDLL(None)
     event, timer, spec = _Event(signal=signal.SIGHUP), ctypes.c_void_p(), (ctypes.c_long * 4)(0, 0, seconds, 0)
     if (
         sys.platform == 'linux'
+        and hasattr(libc, 'timer_create')
         and libc.timer_create(time.CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) == 0
     ):
         libc.signal(signal.SIGHUP, ctypes.cast(getattr(libc, '_exit'), ctypes.c_void_p))  # noqa: B009

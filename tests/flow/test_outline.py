@@ -1,6 +1,7 @@
 """What a run says about itself in one line, and about each evaluation and best checkpoint."""
 
 import re
+import sys
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from runnerkit.config import Config
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.outline import data_of, length_in_words, model_of
-from runnerkit.hooks import EvalHook
+from runnerkit.hooks import EvalHook, TextLoggerHook
 
 #: Lines about evaluations and checkpoints.
 TOLD = re.compile(r'(?:Epoch|Iter)(?: \[.*evaluated|\(val\)).*|(?:New best|Now best|Saving).*')
@@ -23,9 +24,12 @@ def told(text):
 
 
 @pytest.fixture
-def run(tmp_path, capsys):
+def run(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, 'mmcv', raising=False)  # of a test before: then the lines are MMCV's
+
     def run(**changes):
-        hook = {'type': 'TextLoggerHook', 'by_epoch': changes.pop('logs_by_epoch', True)}
+        kind = changes.pop('logger', 'TextLoggerHook')
+        hook = {'type': kind, 'by_epoch': changes.pop('logs_by_epoch', True)}
         quiet = {
             'log_config': {'interval': 99, 'hooks': [hook]},
             'runner': {'type': 'EpochBasedRunner', 'max_epochs': 1},
@@ -45,6 +49,16 @@ def test_an_evaluation_and_a_new_best_are_a_line_each(run):
         'New best error … (epoch 1), saved best_error_epoch_1.pth',
     ]
     assert logged == [*said, 'Saving checkpoint at 1 epochs']
+
+
+class OwnLog(TextLoggerHook):
+    def log(self, runner):
+        """Nothing: the lines are written elsewhere."""
+
+
+def test_a_new_best_is_told_where_a_logger_writes_lines_of_its_own(run):
+    said, _ = run(evaluation={'save_best': 'error'}, logger=OwnLog)
+    assert said == ['New best error … (epoch 1), saved best_error_epoch_1.pth']
 
 
 def test_an_evaluation_inside_an_epoch_names_the_iteration(run):

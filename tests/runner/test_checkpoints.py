@@ -755,3 +755,13 @@ def test_what_lies_beside_takes_the_place_of_a_path_elsewhere(tmp_path):
     (tmp_path / 'last.pth').touch()
     assert own_messages(messages, str(tmp_path / 'epoch_1.pth'), []) == {'last_ckpt': str(tmp_path / 'last.pth')}
     assert own_messages(messages, 's3://bucket/run/epoch_1.pth', []) == messages
+
+
+def test_a_best_checkpoint_below_an_out_dir_moves_along(tmp_path):
+    """As with evaluation=dict(out_dir='best') in a project whose folder has moved."""
+    place, best = tmp_path / 'best' / 'run', {'best_ckpt': '/before/best/run/best_acc_epoch_1.pth'}
+    place.mkdir(parents=True)
+    assert own_messages(best, str(tmp_path / 'epoch_1.pth'), ['s3://bucket/run', str(place)]) == {}
+    (place / 'best_acc_epoch_1.pth').touch()
+    found = own_messages(best, str(tmp_path / 'epoch_1.pth'), ['s3://bucket/run', str(place)])
+    assert found == {'best_ckpt': str(place / 'best_acc_epoch_1.pth')}

@@ -417,8 +417,10 @@ def test_an_error_of_the_config_ends_the_study_before_a_trial_counts(changes, me
 
 
 def test_an_error_of_a_drawn_value_is_that_of_its_trial(tmp_path):
-    report = rehearsed(tmp_path, {'data.train.folder': ['nowhere', 'there']}).run()
+    saves = {'checkpoint_config': {'interval': 1, 'out_dir': str(tmp_path / 'kept')}}
+    report = rehearsed(tmp_path, {'data.train.folder': ['nowhere', 'there']}, **saves).run()
     assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
+    assert [each.name for each in (tmp_path / 'kept').iterdir()] == ['search_0001']
     assert not list((tmp_path / 'study').glob('trials/*/rehearsal'))
 
 

@@ -200,7 +200,7 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
 #: Hooks of which a run needs one at most, and what a second one does.
 SINGLES: tuple[tuple[type[Any], str], ...] = (
     (EMAHook, 'each computes its own average, and evaluation uses only one of them'),
-    (IterTimerHook, 'times are logged twice, and the second ones are too short'),
+    (IterTimerHook, 'each measures the times, and they are logged twice'),
     (TextLoggerHook, 'each line is written twice'),
 )
 
