@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -26,7 +27,8 @@ STOPPING: tuple[signal.Signals, ...] = tuple(
     getattr(signal, name) for name in ('SIGTERM', 'SIGINT', 'SIGUSR1') if hasattr(signal, name)
 )
 
-#: Torch's launcher forwards Ctrl-C to processes that the terminal has told already: within these seconds it is one.
+#: Torch's launcher forwards signals that the terminal or a scheduler has sent to all processes already: within these
+#: seconds, two are one.
 ECHO = 3.0
 
 _NOTICE = b'\nSIGINT: the run ends after the running iteration and is saved; once more to leave at once\n'
@@ -72,6 +74,7 @@ class StopSignals:
         self._former: dict[signal.Signals, Any] = {}
         self._outer: StopSignals | None = None
         self._interrupted_at: float | None = None
+        self._received_at = -math.inf
         self._echo = ECHO if dist.is_torchelastic_launched() else 0.0
         self._grace, self._has_failed = Grace(), False
         self._agreement = None if world_size == 1 else Agreement(self, rank, world_size)
@@ -154,7 +157,8 @@ class StopSignals:
                         os.write(2, _NOTICE)
             elif now - self._interrupted_at >= self._echo:
                 raise KeyboardInterrupt
-        if number == signal.SIGTERM and (self._has_failed or self.received is not None):
+        is_repeated = self.received is not None and time.monotonic() - self._received_at >= self._echo
+        if number == signal.SIGTERM and (self._has_failed or is_repeated):
             self._grace(number)
         self._note(signal.Signals(number))
 
@@ -162,7 +166,7 @@ class StopSignals:
         if number == signal.SIGINT and self._interrupted_at is None:  # in a run inside this one
             self._interrupted_at = time.monotonic()
         if self.received is None:
-            self.received = number
+            self.received, self._received_at = number, time.monotonic()
             if self._agreement is None:
                 self.pending = True
 
