@@ -474,7 +474,8 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
             found = registry.get(named)
         except Exception as error:
             if isinstance(error, FileNotFoundError):
-                error.args = (f'{error}{_near_files(named, cfg)}',)
+                near = _near_files(named, cfg)
+                error.args = (f'{error}{"" if near in str(error) else near}',)
             _raise_annotated(error, named, {}, cfg)
         if found is None:
             raise _placed(KeyError(_unknown_type(named, registry, cfg)), cfg)

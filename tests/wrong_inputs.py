@@ -280,8 +280,7 @@ CONFIGS = (
     ),
     Wrong(
         "model = dict(model=[dict(type='Linear', in_features=5, out_features=1)])",
-        '(4x4 and 5x1) … model.0 (Linear), input (4, 4) float32: '
-        'got 4 features, expects 5: set in_features=4 … good.py:5',
+        '(4x4 and 5x1) … model.0 (Linear), input (4, 4) float32: got 4 features, expects 5: set in_features=4',
         1,
     ),
     Wrong(
@@ -1508,7 +1507,7 @@ RUNS = (
     Wrong('optimizer_config = None', 'THE WEIGHTS HAVE NOT CHANGED in 5 iterations … <nowhere>', 0),
     Wrong(
         "evaluation = None\nmodel = dict(model=[dict(type='Linear', in_features=4, out_features=2)])",
-        'the loss broadcasts them to (4, 2) … good.py:5',
+        'the loss broadcasts them to (4, 2) … wrong.py:3',
         0,
     ),
 )

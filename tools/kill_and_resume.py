@@ -33,7 +33,7 @@ print('equal, bit for bit:', all(torch.equal(a[key], b[key]) for key in a | b))"
 Line = tuple[float, str, str]
 
 PLAIN, COMMAND, KILLED = '#d0d0d0', '#7fd88f', '#ff7b72'
-COLUMNS, ROWS, LINE_HEIGHT = 112, 22, 18  # of the recording's terminal; the height in pixels
+COLUMNS, ROWS, LINE_HEIGHT = 112, 27, 18  # of the recording's terminal; the height in pixels
 TITLE = 'A training is killed, resumed, and ends with the weights of one that was left alone'
 LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
 
@@ -54,20 +54,25 @@ def scene(config: str) -> Iterator[Line]:
     """The lines of all commands, printed as they come."""
     for name in ('killed', 'undisturbed'):
         shutil.rmtree(f'work_dirs/{name}', ignore_errors=True)
+    undisturbed = ['train', config, '--work-dir', 'work_dirs/undisturbed']
+    yield from command(f'runnerkit {shlex.join(undisturbed)} 2> /dev/null', RUNNERKIT + undisturbed, log=os.devnull)
     killed = ['train', config, '--work-dir', 'work_dirs/killed']
     yield from command(f'runnerkit {shlex.join(killed)}', RUNNERKIT + killed, kill_at='Epoch [3][')
     yield from command(f'runnerkit {shlex.join(killed)} --auto-resume', [*RUNNERKIT, *killed, '--auto-resume'])
-    undisturbed = ['train', config, '--work-dir', 'work_dirs/undisturbed']
-    yield from command(f'runnerkit {shlex.join(undisturbed)}', RUNNERKIT + undisturbed)
     yield from command(f'python -c "{COMPARE}"', [sys.executable, '-c', COMPARE])
 
 
-def command(shown: str, arguments: list[str], kill_at: str | None = None) -> Iterator[Line]:
-    """What a terminal shows of a command, which is killed at the first line that contains ``kill_at``."""
+def command(shown: str, arguments: list[str], log: str = '', kill_at: str | None = None) -> Iterator[Line]:
+    """What a terminal shows of a command, which is killed at the first line that contains ``kill_at``.
+
+    With ``log``, its stderr goes to that file.
+    """
     for line in f'$ {shown}'.splitlines():
         yield said(line, COMMAND)
     process, terminal = pty.fork()
     if process == 0:
+        if log:
+            os.dup2(os.open(log, os.O_WRONLY), 2)
         os.execve(arguments[0], arguments, os.environ | {'TERM': 'dumb'})  # without a bar that moves
     for line in lines_of(terminal):
         yield said(line, PLAIN)
@@ -114,8 +119,9 @@ def recording(lines: list[Line]) -> str:
     duration = seconds[-1] + LAST_PAUSE
     offsets = [LINE_HEIGHT * (ROWS - number) for number in range(1, len(lines) + 1)]  # the newest line is the lowest
     width, height = 8 * COLUMNS, LINE_HEIGHT * (ROWS + 1)
+    here = f'{os.getcwd()}/'
     texts = [
-        f'<text y="{LINE_HEIGHT * number}" fill="{colour}">{escape(text[:COLUMNS])}</text>'
+        f'<text y="{LINE_HEIGHT * number}" fill="{colour}">{escape(text.replace(here, "")[:COLUMNS])}</text>'
         for number, (_, text, colour) in enumerate(lines, start=1)
     ]
     return '\n'.join(

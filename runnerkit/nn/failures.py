@@ -117,7 +117,8 @@ def _unfit(error: Exception, layer: nn.Module, given: list[Any]) -> str:
     for setting, dim in _CHANNELS.items():
         wanted = getattr(layer, setting, None)
         if isinstance(wanted, int) and -x.dim() <= dim < x.dim() and x.shape[dim] != wanted:
-            return f'got {x.shape[dim]} {_UNITS[setting]}, expects {wanted}: set {setting}={x.shape[dim]}'
+            advice = f'set {setting}={x.shape[dim]}' if layer.training else 'give data of the shape that was trained on'
+            return f'got {x.shape[dim]} {_UNITS[setting]}, expects {wanted}: {advice}'
     if weight is not None and x.dtype != weight.dtype and 'type' in str(error) and not isinstance(layer, nn.Embedding):
         return f'its weights are {str(weight.dtype).removeprefix("torch.")}: convert the input to that type'
     if not isinstance(layer, nn.Embedding):

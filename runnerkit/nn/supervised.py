@@ -79,7 +79,8 @@ class Supervised(BaseModule):
             )
         self.metrics = _build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
-        origin = next(filter(None, (getattr(part, '_origin_', None) for part in (model, loss))), None)
+        parts = [*(model if isinstance(model, list | tuple) else [model]), loss]
+        origin = next(filter(None, (getattr(part, '_origin_', None) for part in parts)), None)
         self._where = f' (its config: {origin})' if origin else ''
         self._is_first_batch = True
 
