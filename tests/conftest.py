@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import sys
 from pathlib import Path
 
 import forks
@@ -83,6 +84,16 @@ def warm(monkeypatch):
     """Python programs that the test starts are forks of this process, see `forks.WarmPopen`."""
     importlib.import_module('torch._dynamo')  # or each of them would import it when it makes an optimizer
     monkeypatch.setattr('subprocess.Popen', forks.WarmPopen)
+
+
+@pytest.fixture(autouse=True)
+def mmcv_is_forgotten():
+    """Runs log MMCV's lines in a process that has imported our stand-in for ``mmcv``: that ends with the test."""
+    before = 'mmcv' in sys.modules
+    yield
+    if not before and getattr(sys.modules.get('mmcv'), 'IS_RUNNERKIT', False):
+        for name in [name for name in sys.modules if name.partition('.')[0] == 'mmcv']:
+            del sys.modules[name]
 
 
 @pytest.fixture(scope='session', autouse=True)
