@@ -207,19 +207,22 @@ def test_the_python_api(walk):
 
 
 #: Rows of the README's table of examples that take seconds: (config, metric, score).
+EVALUATED = ('recommendation', 'speech')  # by the training itself
 EXAMPLES = re.findall(r'\(configs/(\S+?)\) \| test (\w+) ([\d.]+) \| \d+ s \|', read('README.md'))
 
 
 @pytest.mark.thorough  # tests/configs trains each of them for a part of its length
 @pytest.mark.parametrize('config, metric, score', EXAMPLES)
 def test_the_scores_of_the_examples(config, metric, score, tmp_path, capsys, monkeypatch):
-    called(['runnerkit', 'train', str(ROOT / 'configs' / config), '--work-dir', str(tmp_path)], monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    options = [] if config.startswith('recommendation') else ['--work-dir', 'run']  # it has two work dirs
+    called(['runnerkit', 'train', str(ROOT / 'configs' / config), *options], monkeypatch)
     said = capsys.readouterr()
-    if f'test {metric}' not in said.err:  # of PaddleRec's shape, it has evaluated the checkpoints, too
-        called(['runnerkit', 'test', str(tmp_path)], monkeypatch)
+    if not config.startswith(EVALUATED):
+        called(['runnerkit', 'test', str(tmp_path / 'run')], monkeypatch)
         said = capsys.readouterr()
     found = re.findall(rf'(?i){metric}\W+(0\.\d+)', said.err + said.out)
-    assert float(found[-1]) == pytest.approx(float(score), abs=0.006)
+    assert float(found[-1]) == pytest.approx(float(score), abs=0.01)
 
 
 def test_the_readmes_have_the_same_blocks():
