@@ -128,8 +128,8 @@ def sgd(module, lr=0.25):
 class Trace(Hook):
     """Writes down each point; registered first, so that it is called before whatever the others do there."""
 
-    def __init__(self, tag=''):
-        self.lines, self.tag = [], tag
+    def __init__(self):
+        self.lines = []
 
     def state(self, runner):
         optimizers = runner.optimizer if isinstance(runner.optimizer, dict) else {'': runner.optimizer}
@@ -144,7 +144,7 @@ def _listener(point):
         if point == 'after_train_iter' and runner.optimizer is not None:
             rates = f' lr={runner.current_lr()}'
         shown = self.state(runner) if point.startswith('after_') else ''
-        self.lines.append(f'{self.tag}{point} {counts} {shown}{rates}'.rstrip())
+        self.lines.append(f'{point} {counts} {shown}{rates}'.rstrip())
 
     return listen
 
@@ -226,9 +226,9 @@ class Log(logging.Handler):
 
 
 @contextmanager
-def seen(runner, tag=''):
+def seen(runner):
     """A trace that ``runner`` writes while the block runs, its log included."""
-    trace = Trace(tag)
+    trace = Trace()
     runner.register_hook(trace, 'HIGHEST')
     handler = Log(trace.lines, runner.work_dir)
     runner.logger.addHandler(handler)
@@ -329,10 +329,10 @@ def limit(kind):
     return {'max_epochs': 3} if kind != 'iter' else {'max_iters': 12}
 
 
-def run(kind, folder, *hooks, loaders=None, workflow=(('train', 1),), tag='', before=None, **options):
+def run(kind, folder, *hooks, loaders=None, workflow=(('train', 1),), before=None, **options):
     """Train to the end, or to what a hook does; what was seen of it."""
     runner = make(kind, folder, *hooks, **{**limit(kind), **options})
-    with seen(runner, tag) as trace:
+    with seen(runner) as trace:
         if before is not None:
             before(runner)
         try:
@@ -563,16 +563,13 @@ def iter_max_epochs(folder):
 
 @golden
 def epoch_batch_processor(folder):
-    def process(model, data, train_mode, **kwargs):
-        return model.train_step(data, None) if train_mode else model.val_step(data)
-
     class Plain(nn.Module):
         def __init__(self):
             super().__init__()
             self.inner = Exact()
 
     def step(model, data, train_mode, **kwargs):
-        return process(model.inner, data, train_mode)
+        return model.inner.train_step(data, None) if train_mode else model.inner.val_step(data)
 
     return whole('epoch', folder, model=Plain(), batch_processor=step, workflow=TRAIN_VAL)
 

@@ -376,19 +376,24 @@ def tracked_files():
     return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 
-def test_no_file_knows_this_machine():
-    """Neither where something lies on the machine it was written on, nor where packages were fetched from."""
-    places = [re.escape('/' + name + '/') for name in ('home', 'root', 'work', 'opt')]
-    hosts = ['pypi' + '[.]org', 'python' + 'hosted', 'download[.]' + 'pytorch', 'index' + '-url']
-    forbidden = re.compile(r'(?<![\w.])(?:' + '|'.join(places) + ')|' + '|'.join(hosts))
+def in_tracked_files(pattern):
+    """What matches ``pattern`` in the texts of the repository, with the name of the file."""
     found = []
     for path in tracked_files():
         try:
             text = path.read_text(encoding='utf-8')
         except UnicodeDecodeError:
             continue
-        found += [f'{path.relative_to(ROOT)}: {match[0]}' for match in forbidden.finditer(text)]
-    assert found == []
+        found += [f'{path.relative_to(ROOT)}: {match[0]}' for match in pattern.finditer(text)]
+    return found
+
+
+def test_no_file_knows_this_machine():
+    """Neither where something lies on the machine it was written on, nor where packages were fetched from."""
+    places = [re.escape('/' + name + '/') for name in ('home', 'root', 'work', 'opt')]
+    hosts = ['pypi' + '[.]org', 'python' + 'hosted', 'download[.]' + 'pytorch', 'index' + '-url']
+    forbidden = re.compile(r'(?<![\w.])(?:' + '|'.join(places) + ')|' + '|'.join(hosts))
+    assert in_tracked_files(forbidden) == []
 
 
 def test_tests_mirror_the_package():
