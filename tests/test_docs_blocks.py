@@ -43,7 +43,7 @@ from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors
-from runnerkit.runner.conditions import changes, hook_changes, loader_changes, table
+from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.search.networks import FAMILIES
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.utils.imports import import_object

@@ -25,7 +25,7 @@ from runnerkit.hooks.priority import get_priority
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
-from runnerkit.runner.registration import PRIORITIES
+from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.utils.imports import import_modules_from_strings
 from runnerkit.utils.user_files import is_ours
 

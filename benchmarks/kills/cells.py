@@ -275,7 +275,7 @@ def train(cell, runner):
         'optimizers': digest({name: each.state_dict() for name, each in named.items()}),
         'random states': digest([random.getstate(), np.random.get_state(), torch.get_rng_state()]),
         'hooks': digest([hook.state_dict() for hook in runner.hooks if isinstance(hook, Remembers)]),
-        'scaler': digest([update.state_dict() for update in runner._updates.values()]),
+        'scaler': digest([update.state_dict() for update in runner.updater.updates.values()]),
         'best score': str(runner.meta.get('hook_msgs', {}).get('best_score')),
         'counters': (runner.epoch, runner.iter),
         'log': log_of(runner.work_dir),

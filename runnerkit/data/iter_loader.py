@@ -31,7 +31,7 @@ class IterLoader(Reader):
     def __next__(self) -> Any:
         batches = self._iterator
         if batches is None:
-            batches = self.batches(self._epoch)
+            batches = self.batches(self.epoch)
         if not self.given:
             self._may_differ = may_differ(self._dataloader)
             if not self._left_out:
@@ -41,7 +41,7 @@ class IterLoader(Reader):
             if is_unbounded(self._dataloader):
                 raise WaitEnded('the stream has ended')
             check_pass(self._dataloader, self.position)
-            batches = self.begin(self._epoch + 1)
+            batches = self.begin(self.epoch + 1)
             self._first = self._states()
             batch = self._next_of(batches)
             if batch is _END:
@@ -69,7 +69,7 @@ class IterLoader(Reader):
         """Begin the first pass now, or enter the one that was open: what that draws from random generators comes
         before the first step, as in MMCV."""
         if self._iterator is None:
-            self.batches(self._epoch)
+            self.batches(self.epoch)
 
 
 #: Tells what was made before what.

@@ -63,7 +63,7 @@ class Reader:
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
         self._pending: ReaderState | None = None  # the state of an open pass that is not entered yet
-        self._epoch = 0
+        self.epoch = 0  # the running pass
         self.given = 0  # batches given out since the open pass was entered, where the reader counts them
         self._left_out = 0  # batches before that
         self._from = 0  # the sample of the order with which the open pass was entered
@@ -74,11 +74,6 @@ class Reader:
         self._is_probed = False
         #: What was found not to be exact, or is not known to be, since the last `load_state_dict`.
         self.found: list[str] = []
-
-    @property
-    def epoch(self) -> int:
-        """The running pass, from 0."""
-        return self._epoch
 
     @property
     def dataloader(self) -> Any:
@@ -110,14 +105,14 @@ class Reader:
         """
         if self._pending is not None:
             return self._enter(self._pending)
-        if self._iterator is None or self._epoch != epoch:
+        if self._iterator is None or self.epoch != epoch:
             return self.begin(epoch)
         return self._iterator
 
     def begin(self, epoch: int) -> Iterator[Any]:
         """The batches of a new pass."""
         self.close()
-        self._epoch = epoch
+        self.epoch = epoch
         self._began = self._states()
         set_epoch(self._dataloader, epoch)
         order = order_of(self._dataloader)
@@ -200,7 +195,7 @@ class Reader:
         checksums = self._checksums if last_batch is None else batch_checksums(last_batch)
         return ReaderState(
             about=about(self._dataloader),
-            epoch=self._epoch,
+            epoch=self.epoch,
             begun=self.is_open,
             batches=batches + self._left_out,
             samples=self.samples(batches) if self.is_open else 0,
@@ -233,7 +228,7 @@ class Reader:
         """
         self.close()
         self.found = []
-        self._epoch = state.epoch
+        self.epoch = state.epoch
         loader = self._dataloader
         self._keep_order(state.about)
         missing = self.held.restore(state.held)
@@ -300,12 +295,12 @@ class Reader:
     def _enter(self, state: ReaderState) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
         loader, batches = self._dataloader, state.batches
-        self._pending, self._epoch, self._began, self._first = None, state.epoch, state.began, state.first
+        self._pending, self.epoch, self._began, self._first = None, state.epoch, state.began, state.first
         self._left_out = batches
         order = order_of(loader)
         if self._began is not None:
             self._go_back(self._began)
-        set_epoch(loader, self._epoch)
+        set_epoch(loader, self.epoch)
         if not batches and not state.samples and not is_unbounded(loader):
             self._iterator = iter(loader)
         elif state.loader is not None and has_state(loader):
@@ -365,7 +360,7 @@ class Reader:
                 self._tell(in_workers(loader))
         elif is_seeded_map(loader):
             back = batches_to_reread(loader, batches)
-            rest = loader.enter(self._epoch, batches - back)
+            rest = loader.enter(self.epoch, batches - back)
             self._go_on_at_first()
             self._read_last(rest, back, checksums)  # also lets the samplers draw now what is left out
             watch.start()

@@ -17,7 +17,7 @@ from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
-from runnerkit.runner.hook_table import HookTable
+from runnerkit.hooks.hook_table import HookTable
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
 

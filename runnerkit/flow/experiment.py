@@ -18,10 +18,11 @@ from runnerkit.flow.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
-from runnerkit.runner.checkpoints import EXACTNESS
 from runnerkit.runner.checks import check_optimizer
+from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.exceptions import add_note
+from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.suggest import suggestion
 
@@ -96,6 +97,7 @@ class Experiment(ExperimentSetup):
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
         super().__init__(config, args, **kwargs)
         self.batch_processor = self._step
+        self.snapshots.parts.append(_Attributes(self))
         self._read: list[tuple[Reader, Any]] = []  # what the running iteration has read
         self._last: dict[int, Any] = {}  # the last batch of each loader, which a resumed run compares
         self._told: set[str] = set()
@@ -103,8 +105,8 @@ class Experiment(ExperimentSetup):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._has_own_train = cls.train is not Experiment.train
-        if cls._has_own_train and len(inspect.signature(cls.train).parameters) == 1:
+        cls.has_own_train = cls.train is not Experiment.train
+        if cls.has_own_train and len(inspect.signature(cls.train).parameters) == 1:
             raise TypeError(
                 f'{cls.__name__}.train takes no loader: in an Experiment, train(self, data_loader) is one iteration of '
                 'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
@@ -217,11 +219,11 @@ class Experiment(ExperimentSetup):
         Raises:
             RuntimeError: no run has begun, and no loader is given.
         """
-        if self._own_loop is not None and not self._own_loop(True):
+        if self.lifecycle.skips(trains=True):
             return
-        if data_loader is None and not self._readers.entries:
+        if data_loader is None and not self.readers.entries:
             raise RuntimeError('train() is one iteration of a run: call run(), or write your loop in manual_loop()')
-        data_loader = self._readers.entries[0] if data_loader is None else data_loader
+        data_loader = self.readers.entries[0] if data_loader is None else data_loader
         self._in_batch = True
         try:
             if mode != 'train':
@@ -229,11 +231,14 @@ class Experiment(ExperimentSetup):
                 return
             if not self.model.training:
                 self.model.train()
-            if data_loader not in self._readers.entries:
-                self._admit(data_loader)
+            if data_loader not in self.readers.entries:
+                self.readers.of(data_loader)
             self.mode, self.data_loader, self._epoch = mode, data_loader, data_loader.epoch
             self._read.clear()
-            self._train_iter(kwargs)
+            with self.hooks.around['around_iter']:
+                self.call_hook('before_train_iter')
+                self.run_iter(None, train_mode=True, **kwargs)
+                self.call_hook('after_train_iter')
             self._read.clear()
             self.data_batch = None
             self._inner_iter += 1
@@ -349,14 +354,14 @@ class Experiment(ExperimentSetup):
                 f'there is no train loader {name!r}{suggestion(name, loaders)}; '
                 + (f'there are {", ".join(loaders)}' if '' not in loaders else 'train_loader is a single one')
             )
-        if not self._readers.entries:
-            self._open_readers([next(iter(loaders.values()))])
-        return self._readers.find(loaders[name], -1)
+        if not self.readers.entries:
+            self.open_readers([next(iter(loaders.values()))])
+        return self.readers.find(loaders[name], -1)
 
-    def _open_readers(self, data_loaders: list[Any]) -> None:
+    def open_readers(self, data_loaders: list[Any]) -> None:
         """Have a reader for each workflow entry, and for each further loader of ``train_loader``."""
         rest = [each for each in self.train_loaders.values() if not any(each is entry for entry in data_loaders)]
-        super()._open_readers([*data_loaders, *(each for each in rest if not isinstance(each, NoBatches))])
+        super().open_readers([*data_loaders, *(each for each in rest if not isinstance(each, NoBatches))])
 
     def evaluate(self, loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in every runner, with the model's ``val_step``."""
@@ -369,7 +374,7 @@ class Experiment(ExperimentSetup):
                 '%s iterates over train_loader by itself: what it reads so is not part of checkpoints, and a resumed '
                 'run reads other batches there. Read with self.read_batch()',
                 type(self).__name__,
-                extra=EXACTNESS,
+                extra=NOT_EXACT,
             )
 
     # --- saving ------------------------------------------------------------------------------------------------------
@@ -393,8 +398,13 @@ class Experiment(ExperimentSetup):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
 
-    def _rank_state(self) -> dict[str, Any]:
-        if self._has_begun and self._progress.iters == self._iter:
+    def state_of_run(self) -> dict[str, Any]:
+        """What checkpoints hold of an experiment on each rank.
+
+        Raises:
+            RuntimeError: an iteration is running, in whose middle no run could continue.
+        """
+        if self._has_begun and not self.progress.iter_is_done:
             raise RuntimeError(
                 'save is called inside train_batch, in the middle of an iteration: a run could not go on from there. '
                 'Save in valid, in after_train_iter of a hook, or by training.save_interval'
@@ -404,7 +414,7 @@ class Experiment(ExperimentSetup):
             self.logger.info(
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
                 'validation',
-                extra=EXACTNESS,
+                extra=NOT_EXACT,
             )
         if not self._told & {'by hand', 'nothing read'} and self._has_read_nothing():
             self._told.add('nothing read')
@@ -412,11 +422,10 @@ class Experiment(ExperimentSetup):
                 '%s has not called read_batch: if it iterates over train_loader by itself, its place there is not part '
                 'of checkpoints, and a resumed run reads other batches',
                 type(self).__name__,
-                extra=EXACTNESS,
+                extra=NOT_EXACT,
             )
         return {
-            **super()._rank_state(),
-            'loaders': [self._name_of(reader) for reader in self._readers.entries],
+            'loaders': [self.name_of_loader(reader) for reader in self.readers.entries],
             'experiment': {**self._state_of_attributes(), 'own': self.state_dict()},
         }
 
@@ -430,12 +439,12 @@ class Experiment(ExperimentSetup):
                 'self.%s has changed since the run began, and checkpoints do not hold it (it is an array, or too '
                 'long): keep it as a tensor, or return it in state_dict and take it back in load_state_dict',
                 name,
-                extra=EXACTNESS,
+                extra=NOT_EXACT,
             )
         return own.state_dict(attributes, self._saved_otherwise())
 
     def _has_read_nothing(self) -> bool:
-        readers = [reader for reader in self._readers.entries if isinstance(reader, IterLoader)]
+        readers = [reader for reader in self.readers.entries if isinstance(reader, IterLoader)]
         return (
             bool(self._iter)
             and self._train_loader is not None
@@ -453,55 +462,72 @@ class Experiment(ExperimentSetup):
         modules = self.model.modules() if self.model is not None else ()
         return {id(each) for each in (*named_optimizers(self.optimizer).values(), *modules)}
 
-    def _restore(self) -> None:
-        super()._restore()
-        if self._resumed is None:
-            return
-        saved = self._own_rank().get('experiment', {'attributes': {}, 'own': {}})
+    def restore_run(self, own: Mapping[str, Any]) -> None:
+        """Take back what `state_of_run` gave; ``own`` is the state of this rank."""
+        saved = own.get('experiment', {'attributes': {}, 'own': {}})
         objects = dict(stateful(self._own_attributes(), self._saved_otherwise()))
         for place, state in saved['attributes'].items():
             if place in objects:
                 load_state(objects[place], state)
             else:
                 self.logger.warning(
-                    'the checkpoint holds a state of %s, which is not there now', place, extra=EXACTNESS
+                    'the checkpoint holds a state of %s, which is not there now', place, extra=NOT_EXACT
                 )
         for place in objects.keys() - saved['attributes'].keys():
             if state_of(objects[place]):  # a loss, for example, has none
-                self.logger.warning('the checkpoint holds no state of %s, which begins anew', place, extra=EXACTNESS)
+                self.logger.warning('the checkpoint holds no state of %s, which begins anew', place, extra=NOT_EXACT)
         for name, value in saved.get('values', {}).items():
             if not self._is_base(name) and not hasattr(type(self), name):
                 setattr(self, name, put_back(vars(self).get(name), value))
         self.load_state_dict(saved['own'])
 
-    def _own_rank(self) -> dict[str, Any]:
-        """As in every runner; loaders are known by name."""
-        own = super()._own_rank()
-        saved = own.get('loaders')
-        if saved is None or '' in saved:
-            return own
-        by_name = dict(zip(saved, own['readers'], strict=True))
-        return {**own, 'readers': [by_name.get(self._name_of(reader)) for reader in self._readers.entries]}
-
-    def _name_of(self, reader: Reader) -> str:
+    def name_of_loader(self, reader: Reader) -> str:
+        """What ``train_loader`` calls the loader of ``reader``; empty if it is the only one, or another one."""
         return next((name for name, each in self.train_loaders.items() if each is reader.dataloader), '')
 
-    def _state_of(self, reader: Any) -> ReaderState:
-        if reader is self.data_loader and self.mode not in (None, 'train'):
-            return super()._state_of(reader)
-        return reader.state(None, self._last.get(id(reader)))
+    def last_batch(self, reader: Reader) -> Any:
+        """The batch that was read from ``reader`` last."""
+        return self._last.get(id(reader))
 
-    def _give_back_batch(self) -> None:
+    def give_back_batches(self) -> None:
         """After an error: what the cut iteration has read comes first if this runner runs again."""
-        if self.mode != 'train' or self._progress.iters != self._iter:
-            return
         for reader, batch in reversed(self._read):
             reader.give_back(batch)
         self._read.clear()
         self.data_batch = None
 
 
-Experiment._has_own_train = False  # its train counts as the base's does
+class ExperimentReaders(Readers):
+    """The readers of an experiment, whose loaders have names, and whose batches are read one by one."""
+
+    def state_of(self, reader: Any) -> ReaderState:
+        """Where a reader is: behind what was read."""
+        runner = self._runner
+        if reader is runner.data_loader and runner.mode not in (None, 'train'):
+            return super().state_of(reader)
+        found: ReaderState = reader.state(None, runner.last_batch(reader))
+        return found
+
+    def saved_in(self, own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
+        """The readers, each with its part of a rank's saved state; loaders are known by name."""
+        saved = own.get('loaders')
+        if saved is None or '' in saved:
+            return super().saved_in(own)
+        by_name = dict(zip(saved, own['readers'], strict=True))
+        names = [self._runner.name_of_loader(reader) for reader in self.entries]
+        return paired(self.entries, [by_name.get(name) for name in names], own)
+
+    def give_back_batch(self) -> None:
+        """After an error: what the cut iteration has read comes first if this runner runs again."""
+        if self._runner.mode == 'train' and not self._runner.progress.iter_is_done:
+            self._runner.give_back_batches()
+
+
+class _Attributes:
+    """What checkpoints hold of an experiment, as a part of them."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.state_dict, self.load_state_dict = experiment.state_of_run, experiment.restore_run
 
 
 class _ReadByHand:

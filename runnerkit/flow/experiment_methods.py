@@ -87,7 +87,7 @@ def as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
                 found.update(scores)
         finally:
             self.log_buffer, self._is_validating = log, False
-        if self._own_loop is not None and scores:  # else the hook that has called it hands them to the loggers
+        if self.lifecycle.own_loop is not None and scores:  # else the hook that has called it hands them to the loggers
             log.output.update(scores)
             log.ready = True
             for hook in self.hooks:

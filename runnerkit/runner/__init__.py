@@ -16,6 +16,7 @@ from runnerkit.data.iter_loader import IterLoader
 from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
 from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks
+from runnerkit.hooks.hook_table import HookTable
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
 from runnerkit.nn.amp import auto_fp16, force_fp32, wrap_fp16_model
@@ -29,7 +30,6 @@ from runnerkit.optim import (
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner, Runner
-from runnerkit.runner.hook_table import HookTable
 from runnerkit.runner.iter_based_runner import IterBasedRunner
 from runnerkit.utils.env import get_host_info, get_time_str
 from runnerkit.utils.imports import obj_from_dict

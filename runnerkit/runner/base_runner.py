@@ -1,28 +1,100 @@
-"""What both runners share of the loop: the step, the points, and counting. The loops themselves and the parts that a
-runner is built of are in files of their own."""
+"""MMCV's surface of a run: each line hands on to the part of the engine that answers."""
 
 from __future__ import annotations
 
+import logging
+import os
+import time
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any
+from operator import attrgetter
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from runnerkit.data.kinds import WAY_OUT, length_of, named, set_epoch
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
+from runnerkit.distributed import get_dist_info
+from runnerkit.hooks.finiteness import Finiteness
+from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.hook_table import HookTable
+from runnerkit.hooks.nesting import Nest, OuterRunEnding
+from runnerkit.hooks.registration import Registration
 from runnerkit.hooks.step_record import StepRecord, record_of
-from runnerkit.parallel import to_device
+from runnerkit.hooks.weight_watch import WeightWatch
+from runnerkit.log_buffer import LogBuffer
+from runnerkit.optim.named import learning_rates, momenta
+from runnerkit.parallel import to_device, unwrap
 from runnerkit.parallel.steps import check_samples, required_output
-from runnerkit.runner.checkpoints import EXACTNESS
-from runnerkit.runner.evaluating import Evaluating
-from runnerkit.runner.nesting import CutShort
-from runnerkit.runner.registration import Registration
-from runnerkit.runner.workflow import Workflow, trains
+from runnerkit.runner.changes import Changes
+from runnerkit.runner.checks import absolute_work_dir, check_optimizer, check_settings, check_step
+from runnerkit.runner.evaluator import Evaluator
+from runnerkit.runner.lifecycle import Lifecycle
+from runnerkit.runner.plan import Plan
+from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
+from runnerkit.runner.snapshots import Snapshots
+from runnerkit.runner.stop import Stop
+from runnerkit.runner.updater import Updater
+from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.logging import get_logger
+from runnerkit.utils.paths import mkdir_or_exist
+
+P = ParamSpec('P')
+R = TypeVar('R')
+
+#: The attributes that are parts of the engine.
+PARTS: dict[str, type] = {
+    'hooks': HookTable,
+    'progress': Progress,
+    'plan': Plan,
+    'stop': Stop,
+    'nest': Nest,
+    'changes': Changes,
+    'updater': Updater,
+    'evaluator': Evaluator,
+    'readers': Readers,
+    'snapshots': Snapshots,
+    'lifecycle': Lifecycle,
+    'weight_watch': WeightWatch,
+    'finiteness': Finiteness,
+}
 
 
-class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
-    """A training run: a model, its optimizer, hooks, and counters of how far it is.
+def _of(path: str, doc: str) -> Any:
+    """A read-only property without a Python call: hooks read these several times in each iteration."""
+    return property(attrgetter(path), doc=doc)
+
+
+def handed_on(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of the runner that hands on to one of a part, with its signature and docstring."""
+
+    @wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(getattr(self, part), *args, **kwargs)
+
+    return call
+
+
+def _of_mmcv(path: str, flag: str | None = None) -> Any:
+    """A property that loops of MMCV's shape write: an attribute of a part. What it names then is not done (``flag``)."""
+    part, name = path.split('.')
+
+    def write(self: BaseRunner, value: Any) -> None:
+        setattr(getattr(self, part), name, value)
+        if flag is not None:
+            setattr(getattr(self, part), flag, False)
+
+    return property(attrgetter(path), write)
+
+
+class BaseRunner(Registration, metaclass=ABCMeta):
+    """A training run: a model, its optimizer, hooks, and the parts of the engine.
 
     Args:
         model: a module with ``train_step`` (and ``val_step`` where there is validation), or any if
@@ -35,6 +107,110 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         max_iters: how many iterations to train; give it or ``max_epochs``.
         max_epochs: how many epochs to train.
     """
+
+    #: Whether a run's unit is the epoch; hooks fill their own ``by_epoch`` from it.
+    by_epoch = True
+    #: Whether evaluations leave the random states of the training as they were. True in a run by config. Those that
+    #: MMCV has (`EvalHook` and the workflow's ``'val'`` entries) move them, as there, if the loader or the model draws.
+    keeps_random_states = False
+    #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
+    #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
+    config_wins = False
+    #: The split that evaluations are on. A run by config sets it, and logs in runnerkit's own words; None: in MMCV's.
+    evaluates_on: str | None = None
+    #: With ``auto_scale_lr``: the samples of each rank's batch, and ``base_batch_size``. The learning rates were
+    #: multiplied by the former and by the number of ranks, and divided by the latter.
+    lr_scaled_for: tuple[int, int] | None = None
+    #: Where batches are moved before a step gets them; None: the model's wrapper does it, or the batches are there.
+    batch_device: torch.device | None = None
+    #: Whether ranks that begin with different weights take those of rank 0. A run by config does so; otherwise, as in
+    #: MMCV, they stay different, with a warning.
+    repairs_weights = False
+    #: Whether a subclass of the iteration runner has written its own ``train``.
+    has_own_train = False
+
+    #: Whether there is a step; subclasses that are given their model later ask when they run.
+    _check_step = staticmethod(check_step)
+    _readers_type: type[Readers] = Readers
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch_processor: Callable[..., dict[str, Any]] | None = None,
+        optimizer: Optimizer | dict[str, Optimizer] | None = None,
+        work_dir: str | os.PathLike[str] | None = None,
+        logger: logging.Logger | None = None,
+        meta: dict[str, Any] | None = None,
+        max_iters: int | None = None,
+        max_epochs: int | None = None,
+    ) -> None:
+        self._check_step(model, batch_processor)
+        check_optimizer(optimizer)
+        check_settings(logger, meta, work_dir, max_epochs, max_iters)
+        self.model: Any = model  # a module whose steps are found by name
+        self.batch_processor = batch_processor
+        self.optimizer = optimizer
+        self.logger = get_logger('runnerkit') if logger is None else logger
+        self.meta: dict[str, Any] = dict(meta or {})
+        self.work_dir = None if work_dir is None else absolute_work_dir(work_dir)
+        if self.work_dir is not None:
+            mkdir_or_exist(self.work_dir)
+        self._model_name = type(unwrap(model)).__name__
+        self._rank, self._world_size = get_dist_info()
+        self.timestamp = time.strftime('%Y%m%d_%H%M%S', time.localtime())
+        self.mode: str | None = None
+        self.data_loader: Any = None
+        self.data_batch: Any = None
+        self.outputs: dict[str, Any] = {}
+        #: The iteration, or the evaluation's mode, whose step has returned `outputs`; None where that is over.
+        self.outputs_of: int | str | None = None
+        self.log_buffer = self.train_log = LogBuffer()
+        #: The latest value of each score by name, the same on every rank.
+        self.scores: dict[str, Score] = {}
+        #: What the user should not miss of the running or last run, by subject: its last lines say it once more.
+        self.notices: dict[str, str] = {}
+        self._make_parts(max_epochs, max_iters)
+
+    def _make_parts(self, max_epochs: int | None, max_iters: int | None) -> None:
+        """The parts of the engine, in the order in which they are called at a point."""
+        self.hooks = hooks = HookTable(runner=self)
+        hooks.calls_parts = type(self).call_hook is BaseRunner.call_hook
+        self.progress = Progress(self.by_epoch)
+        self.plan = Plan(self, max_epochs, max_iters)
+        self.stop = Stop(self)
+        self.nest = Nest(self)
+        self.changes = Changes(self)
+        self.updater = Updater(self)
+        self.evaluator = Evaluator(self)
+        self.readers = self._readers_type(self)
+        self.snapshots = Snapshots(self)
+        self.lifecycle = Lifecycle(self)
+        self.weight_watch = WeightWatch()
+        self.finiteness = Finiteness()
+        for part in (self.progress, self.plan, self.readers, self.lifecycle, self.changes):
+            hooks.add_part(part)
+        hooks.listen('before_run', self.updater.before_run)
+        hooks.listen('before_run', self.evaluator.before_run)
+        hooks.listen('before_run', self.lifecycle.begin, is_last=True)
+        hooks.listen('after_train_iter', self.stop.after_train_iter, is_last=True)
+        hooks.listen('after_run', self.snapshots.after_run)
+        if self.has_own_train:
+            hooks.listen('after_train_iter', self.readers.count_own_iteration)
+        for part in (self.evaluator, self.snapshots, self.updater):  # a hook may have saved in after_run
+            hooks.listen('after_run', part.after_run, is_last=True)
+
+    def register_part(self, name: str, part: Any, is_last: bool = False) -> None:
+        """Let the run call the methods of ``part`` that are named like points, before all hooks or behind them, and
+        save and restore it if it has ``state_dict`` and ``load_state_dict``.
+
+        Args:
+            name: what checkpoints call it; unique.
+            part: any object.
+            is_last: whether it is called behind all hooks.
+        """
+        self.hooks.add_part(part, is_last)
+        if hasattr(part, 'state_dict'):
+            self.snapshots.add(name, part)
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -60,6 +236,27 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         create_symlink: bool = True,
     ) -> str:
         """Write everything that resuming needs to a file in ``out_dir``; returns its path."""
+
+    @contextmanager
+    def running(self, data_loaders: list[Any], workflow: Workflow) -> Iterator[Plan]:
+        """The span of a run over ``data_loaders``: whatever happens, ``after_run`` is called with the outcome set."""
+        self._check_parts()
+        self.plan.prepare(data_loaders, workflow)
+        self.open_readers(data_loaders)
+        with self.lifecycle.running(workflow):
+            yield self.plan
+
+    def _check_parts(self) -> None:
+        for name, part in PARTS.items():
+            if not isinstance(getattr(self, name), part) or hasattr(type(self), name):
+                raise WrongType(
+                    f'{type(self).__name__}.{name} is a part of the engine, but is {getattr(self, name)!r}: give your '
+                    'attribute or method another name'
+                )
+
+    def open_readers(self, data_loaders: list[Any]) -> None:
+        """Have a reader for each workflow entry."""
+        self.readers.open(data_loaders, Reader)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
@@ -89,19 +286,24 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
                 check_samples(samples, self._model_name)
             self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
-        self._stepped = self._iter if train_mode else self.mode
-        if self._hook_table.calls['after_forward'] and not self._is_repeating:
+        self.outputs_of = self.progress.iter if train_mode else self.mode
+        if self.hooks.calls['after_forward'] and not self.evaluator.is_repeating:
             self.call_hook('after_forward')
 
-    def _train_iter(self, kwargs: dict[str, Any], enters: bool = True) -> None:
-        """Train on the batch at hand: what both runners repeat."""
-        if enters and self._hook_table.calls['around_iter']:
-            with self._rings('around_iter'):
-                self._train_iter(kwargs, enters=False)
-            return
-        self.call_hook('before_train_iter')
-        self.run_iter(self.data_batch, train_mode=True, **kwargs)
-        self.call_hook('after_train_iter')
+    def call_hook(self, fn_name: str) -> None:
+        """Call the method ``fn_name`` of every part and hook that does something there, in order. Any name may be a
+        point."""
+        try:
+            for call in self.hooks.calls[fn_name]:
+                call(self)
+        except OuterRunEnding:
+            pass  # the rest of the point is made up for when the run is resumed
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Call the parts around a ``call_hook`` of a subclass's own (mmgen's), which knows the hooks only."""
+        super().__init_subclass__(**kwargs)
+        if 'call_hook' in vars(cls):
+            cls.call_hook = _with_parts(vars(cls)['call_hook'])  # type: ignore[method-assign]
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
         """``outputs[key]`` of the running iteration.
@@ -117,170 +319,139 @@ class BaseRunner(Registration, Evaluating, metaclass=ABCMeta):
         Raises:
             RuntimeError: the running iteration has made no step yet, or none is running.
         """
-        # The second one: a subclass's own loop, which has not called run_iter.
-        is_trained = self._found is None and self._iter in (self._stepped, self._progress.iters - 1)
-        if not is_trained and (self._stepped is None or self._stepped != self.mode):
+        of, progress, mode = self.outputs_of, self.progress, self.mode
+        # The second case: a subclass's own loop, which has not called run_iter.
+        is_trained = self.evaluator.scores is None and (of == progress.iter or progress.iter_is_done)
+        if not is_trained and (of is None or of != mode):
             raise RuntimeError(
                 'there is no step to read: runner.step_record() is the step of the running iteration, and can be read '
                 'from after_forward to after_train_iter, and in after_val_iter. Elsewhere, runner.outputs is what the '
                 'last step returned'
             )
-        return record_of(self.outputs, self._model_name, self._epoch, self._iter, str(self.mode))
+        return record_of(self.outputs, self._model_name, progress.epoch, progress.iter, str(mode))
 
-    def _units(self, workflow: Workflow) -> Iterator[tuple[int, str]]:
-        """One unit after another, from where the run is: the index of its workflow entry, and its mode."""
-        progress, self._round_began = self._progress, None
-        training = [trains(mode, self) for mode, _ in workflow]
-        while self._stop_reason is None:
-            goes_on = False
-            if progress.entry >= len(workflow):
-                # A workflow that has not moved on would never end: one without any training runs once.
-                if self._is_finished() or self._round_began == (self._epoch, self._iter):
-                    return
-                progress.entry = progress.units = 0
-                goes_on = True
-            if (progress.entry, progress.units) == (0, 0):
-                self._round_began = (self._epoch, self._iter)
-            mode, n = workflow[progress.entry]
-            if progress.units >= n or (training[progress.entry] and not goes_on and self._is_finished()):
-                progress.entry, progress.units = progress.entry + 1, 0
-                continue
-            # The validation iterations of an entry are one evaluation, which is not cut.
-            if self._signals is not None and (self.by_epoch or progress.units == 0 or training[progress.entry]):
-                self._signals.boundaries += 1
-                if self._signals.pending:
-                    self._stop_if_signalled(self._signals)
-                if self._stop_reason is not None:
-                    return
-            self._unit = progress.units
-            yield progress.entry, mode
+    # --- what is read ------------------------------------------------------------------------------------------------
 
-    def _is_finished(self) -> bool:
-        if self._stops_by_iters:
-            return self._iter >= (self._max_iters or 0)
-        return self._max_epochs is not None and self._epoch >= self._max_epochs
+    model_name = _of('_model_name', 'The class name of the model inside any wrappers.')
+    rank = _of('_rank', "This process's number among ``world_size``, from 0.")
+    world_size = _of('_world_size', 'How many processes train together.')
+    epoch = _of('progress.epoch', 'The running epoch, from 0.')
+    iter = _of('progress.iter', 'The running training iteration, from 0, over all epochs.')
+    inner_iter = _of(
+        'progress.inner_iter',
+        'The running iteration within its epoch (in the iteration runner: within its workflow entry), from 0.',
+    )
+    completed_iters = _of(
+        'progress.iters',
+        'How many training iterations are done; from ``after_train_iter`` on that includes the running one.',
+    )
+    completed_epochs = _of(
+        'progress.epochs', 'How many training epochs are done; in ``after_train_epoch`` that includes the running one.'
+    )
+    max_epochs = _of('plan.max_epochs', 'After how many epochs the run ends; None where that is not known (yet).')
+    max_iters = _of(
+        'plan.max_iters', 'After how many training iterations the run ends; None where that is not known (yet).'
+    )
+    outcome = _of('stop.outcome', 'How the run ended; None before it has.')
+    stop_signal = _of('stop.signal', 'The signal that asked the last run to stop, also if it came too late.')
+    is_ending = _of('stop.is_ending', 'Whether the run has been asked to end: it does at the next boundary.')
+    heartbeat = _of('stop.heartbeat', 'What changes whenever the run moves; see `Stop.heartbeat`.')
+    parent = _of('nest.parent', 'The run around this one; None if there is none.')
+    position = _of('nest.position', 'How many iterations are done; then those of the open nested run, and so on.')
+    update_calls = _of('updater.calls', 'How often `update` was called, by whomever.')
+    losses_by_optimizer = _of('updater.losses_by_optimizer', 'How many losses each of several optimizers was given.')
+    last_finite = _of(
+        'finiteness.last', 'On rank 0: the newest checkpoint, of this run or the resumed one, with finite values.'
+    )
+    _epoch = _of_mmcv('progress.epoch', 'epoch_is_done')
+    _iter = _of_mmcv('progress.iter', 'iter_is_done')
+    _inner_iter = _of_mmcv('progress.inner_iter')
+    _max_epochs = _of_mmcv('plan.max_epochs')
+    _max_iters = _of_mmcv('plan.max_iters')
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let runners count that have a ``call_hook`` of their own (mmgen's has)."""
-        super().__init_subclass__(**kwargs)
-        if 'call_hook' in vars(cls):
-            cls.call_hook = _counting(vars(cls)['call_hook'])  # type: ignore[assignment, method-assign]
+    @property
+    def _hooks(self) -> HookTable:
+        return self.hooks
 
-    def call_hook(self, fn_name: str) -> None:
-        """Call the method ``fn_name`` of every hook that does something there, in order. Any name may be a point.
+    @_hooks.setter
+    def _hooks(self, hooks: Iterable[Hook]) -> None:
+        self.hooks[:] = hooks
 
-        The runner counts what is done by the points that pass here, so that runners with loops of their own (MMCV's
-        shape) count, save and resume as well.
+    @property
+    def loaders(self) -> list[Any]:
+        """The loaders of the workflow's entries, in their order; empty before the first run."""
+        return [reader.dataloader for reader in self.readers.entries]
+
+    @property
+    def unfinished(self) -> frozenset[str]:
+        """The names of nested runs that the resumed checkpoint was saved in, and that have not continued yet."""
+        return frozenset(self.nest.unfinished)
+
+    def current_lr(self) -> list[float] | dict[str, list[float]]:
+        """The learning rate of every parameter group; by optimizer name where there are several."""
+        return learning_rates(self.optimizer)
+
+    def current_momentum(self) -> list[float] | dict[str, list[float]]:
+        """The momentum (or first beta) of every parameter group, 0 where there is none; by name for several
+        optimizers."""
+        return momenta(self.optimizer)
+
+    # --- what is done: methods of the parts, with their signatures ---------------------------------------------------
+
+    update = _of('updater.update', Updater.update.__doc__ or '')
+    configure_update = _of('updater.configure', Updater.configure.__doc__ or '')
+    evaluate = handed_on('evaluator', Evaluator.evaluate)
+    around_val = handed_on('evaluator', Evaluator.around_val)
+    entered = handed_on('evaluator', Evaluator.entered)
+    save = handed_on('snapshots', Snapshots.save)
+    resume = handed_on('snapshots', Snapshots.resume)
+    roll_back = handed_on('snapshots', Snapshots.roll_back)
+    restore_hooks = handed_on('snapshots', Snapshots.restore_hooks)
+    nested = handed_on('nest', Nest.nested)
+    around_own_loop = handed_on('lifecycle', Lifecycle.around_own_loop)
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = 'cpu',
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] = [(r'^module.', '')],  # noqa: B006 (never changed)
+    ) -> Any:
+        """Load a checkpoint's weights, and nothing else of it; see `runnerkit.checkpoint.load_checkpoint`."""
+        return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys=revise_keys)
+
+    def non_finite(self, alone: bool = False) -> dict[str, str]:
+        """What of weights, optimizer states and training losses since the last checkpoint is NaN or infinite, in words
+        by kind (``weights``, ``optimizer``, ``loss``); empty if all is finite.
+
+        It waits for the device. All ranks call it and get the same answer, unless one asks ``alone`` for itself.
         """
-        if fn_name in _COUNTED:
-            self._count(fn_name)
-        elif fn_name == 'before_train_iter' and self._saver.in_flight is not None:
-            self._saver.poll()
-        if fn_name in _OF_THE_RUN:
-            _OF_THE_RUN[fn_name](self)
-            return
-        try:
-            for call in self._hook_table.calls[fn_name]:
-                call(self)
-        except CutShort:
-            pass  # the run ends; the rest of the point is made up for when it is resumed
-        if fn_name == 'after_train_iter' and self._signals is not None:
-            if self.parent is not None:  # which meanwhile waits for this run
-                self.parent._while_waiting()
-            self._signals.boundaries += 1
-            if self._signals.pending:
-                self._stop_if_signalled(self._signals)
+        return self.finiteness.look(self, alone)
 
-    def _count(self, point: str) -> None:
-        """Note what ``point`` means for what is done; it may be said more than once."""
-        progress = self._progress
-        if point == 'after_train_iter':
-            progress.iters = self._iter + 1
-            if progress.iters == self._weight_watch.due:
-                self._weight_watch.look(self, self._iter)
-            if self.by_epoch:
-                if self._is_inside:  # a loop of a subclass's own
-                    self._begin_inside()
-                progress.batches = progress.iters - self._epoch_start
-            else:
-                progress.units, progress.epochs = self._inner_iter + 1, self._epoch
-                if self._has_own_train and isinstance(self.data_loader, Reader):
-                    self.data_loader.trained = self.data_loader.given
-        elif point == 'before_run':
-            self._is_restored = False
-            self._note_settings(self._hook_table)
-        elif point == 'before_train_epoch':
-            # After the hooks of the epoch before, since these may update the weights, too.
-            self._weight_watch.look(self, progress.iters)
-            self._begin_epoch()
-        elif point == 'after_train_epoch':
-            if self._epoch_is_whole():
-                progress.epochs, progress.units = self._epoch + 1, self._unit + 1
-                progress.epoch_is_open, progress.batches = False, 0
-                self._reader_of(self.data_loader).close()
-        elif point == 'after_val_epoch':
-            progress.units = self._unit + 1
-        elif not self.by_epoch:  # after_val_iter
-            progress.units = self._inner_iter + 1
+    def finish_saving(self) -> None:
+        """Wait for the checkpoint that is being written in the background, if there is one, and report its end.
 
-    def _begin_epoch(self) -> None:
-        """An epoch begins, or goes on after what is done of it."""
-        progress, reader = self._progress, self._reader_of(self.data_loader)
-        if not progress.epoch_is_open:
-            progress.epoch_is_open, progress.batches, progress.iters = True, 0, self._iter
-        elif progress.batches and not (reader.is_open or reader.is_to_enter):
-            self._is_inside = True
-            self._enter_by_count(reader)
-        self._epoch_start = self._iter - progress.batches
-        set_epoch(self.data_loader, self._epoch)
-        if self._is_inside:
-            reader.prime()
+        Raises:
+            Exception: what went wrong with it, unless its ``on_error`` takes that.
+        """
+        self.snapshots.saver.finish()
 
-    def _begin_inside(self) -> None:
-        """A loop of a subclass's own has begun in the epoch that was open, past the reader."""
-        self._is_inside = False
-        reader = self._reader_of(self.data_loader)
-        if not reader.is_primed:
-            self._epoch_start = self._iter
-            self.logger.warning(
-                '%s: the open epoch starts over, because %s.train has its own loop; %s, also there',
-                named(reader.dataloader),
-                type(self).__name__,
-                WAY_OUT,
-                extra=EXACTNESS,
-            )
-        reader.close()
-
-    def _epoch_is_whole(self) -> bool:
-        """Whether the open epoch has ended, rather than been cut short by the run's ``max_iters``."""
-        if not self._stops_by_iters or self._progress.iters < (self._max_iters or 0):
-            return True
-        return self._progress.batches == length_of(self.data_loader)
+    def last_checkpoint(self) -> str | None:
+        """The newest intact checkpoint that this run, or the one that it goes on from, has saved; None if there is
+        none. Every rank calls it; one that is being written is waited for."""
+        return self.snapshots.saver.last()
 
 
-#: The points at which the hooks do not simply follow one another.
-_OF_THE_RUN: dict[str, Callable[[BaseRunner], None]] = {
-    'before_run': BaseRunner._enter_hooks,
-    'after_run': BaseRunner._leave_hooks,
-}
-
-#: The points that mean something for what is done.
-_COUNTED = frozenset(
-    ['before_run', 'before_train_epoch', 'after_train_iter', 'after_train_epoch', 'after_val_iter', 'after_val_epoch']
-)
-
-
-def _counting(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
-    """A subclass's own ``call_hook``, in which the runner counts as it does in its own."""
+def _with_parts(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
+    """A subclass's own ``call_hook``, with the calls of the parts before and behind it."""
 
     @wraps(call_hook)
-    def counted(self: BaseRunner, fn_name: str) -> None:
-        if fn_name in _COUNTED:
-            self._count(fn_name)
-        with suppress(CutShort):
+    def called(self: BaseRunner, fn_name: str) -> None:
+        for call in [*self.hooks.first.get(fn_name, ())]:
+            call(self)
+        with suppress(OuterRunEnding):
             call_hook(self, fn_name)
-        if fn_name == 'before_run':
-            self._has_own_dispatch = not self._is_restored
-            self._begin_run()
+        for call in [*self.hooks.last.get(fn_name, ())]:
+            call(self)
 
-    return counted
+    return called

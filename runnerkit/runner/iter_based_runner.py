@@ -7,31 +7,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.data.iter_loader import IterLoader
-from runnerkit.data.kinds import is_cheap_to_enter, is_unbounded
-from runnerkit.data.named import name_of_scores
-from runnerkit.data.reader_state import ReaderState
-from runnerkit.distributed import reduce_named_sums
-from runnerkit.evaluation import Scores
-from runnerkit.log_buffer import LogBuffer
+from runnerkit.hooks.registration import HookConfig
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
-from runnerkit.runner.registration import HookConfig
-from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.workflow import (
-    Workflow,
-    agree_on_lengths,
-    check_workflow,
-    first_training_loader,
-    iters_in,
-    trains,
-    unit_of,
-)
-from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.report import scope as report_scope
+from runnerkit.runner.plan import Plan
+from runnerkit.runner.snapshots import RollBackRequest
+from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.waiting import WaitEnded
 
 
@@ -45,8 +28,6 @@ class IterBasedRunner(BaseRunner):
     """
 
     by_epoch = False
-    _val_log: LogBuffer | None = None
-    _val_scores: Scores
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached; over streams, it may be None.
@@ -64,113 +45,77 @@ class IterBasedRunner(BaseRunner):
                 stacklevel=2,
             )
             self._max_iters = max_iters
-        self._prepare_run(data_loaders, workflow)
-        unit = {mode: unit_of(self, mode) for mode, _ in workflow}
-        with self._running(workflow):
-            for i, mode in self._units(workflow):
+        progress, readers = self.progress, self.readers
+        with self.running(data_loaders, workflow) as plan:
+            for entry, unit in plan:  # from where the run is, until it is done or asked to stop
+                if unit != self.validate_entry:
+                    progress.inner_iter = progress.unit
                 try:
-                    if mode == 'val':
-                        self._validate_entry(self._readers.entries[i], workflow[i][1], kwargs)
-                    else:
-                        self._inner_iter = self._unit
-                        unit[mode](self._readers.entries[i], **kwargs)
-                        self._progress.units = self._unit + 1
-                except GoBack as asked:
-                    self._return_to(asked)
+                    unit(readers.entries[entry], **kwargs)
+                except RollBackRequest as asked:
+                    self.snapshots.return_to(asked)
                 except WaitEnded as ended:  # the next boundary stops the run, or another iteration waits again
+                    progress.leave_unit()
                     if ended.reason is not None:
                         self.stop(ended.reason)
 
-    def _prepare_run(self, data_loaders: list[Any], workflow: Workflow) -> None:
-        """Check the workflow, and know the run's length and its readers."""
-        check_workflow(data_loaders, workflow, self)
-        agree_on_lengths(data_loaders, workflow, self)
-        if self._max_iters is None:
-            loader = first_training_loader(data_loaders, workflow, self)
-            self._max_iters = iters_in(self._max_epochs, data_loaders[0] if loader is None else loader)
-        endless = self._max_iters is None and bool(data_loaders) and all(map(is_unbounded, data_loaders))
-        if self._max_iters is None and not endless:
-            raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
-        self._stops_by_iters = not endless  # a stream ends the run itself
-        self._open_readers(data_loaders)
-
     @contextmanager
-    def _running(self, workflow: Workflow) -> Iterator[None]:
+    def running(self, data_loaders: list[Any], workflow: Workflow) -> Iterator[Plan]:
         """As in every runner; the whole run is one epoch for the hooks' generic points."""
-        with super()._running(workflow), self._rings('around_epoch'):
+        with super().running(data_loaders, workflow) as plan, self.hooks.around['around_epoch']:
             self.model.train()
             self.call_hook('before_epoch')
-            self._start_readers()
-            yield
-            if self._stop_reason is None:
+            self.readers.start()
+            yield plan
+            if self.stop.reason is None:
                 self.call_hook('after_epoch')
 
-    def _open_readers(self, data_loaders: list[Any]) -> None:
+    def open_readers(self, data_loaders: list[Any]) -> None:
         """Have a reader for each workflow entry."""
-        self._readers.open(data_loaders, IterLoader)
+        self.readers.open(data_loaders, IterLoader)
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""
-        if self._own_loop is not None and not self._own_loop(True):
+        if self.lifecycle.own_loop is not None and self.lifecycle.skips(trains=True):
             return
         if not self.model.training:  # a walk over all modules: only where somebody has switched it off
             self.model.train()
-        if data_loader not in self._readers.entries:
-            self._admit(data_loader)
-        self.mode, self.data_loader = mode, data_loader
+        if data_loader not in self.readers.entries:
+            self.readers.of(data_loader)
+        self.mode, self.data_loader, progress = mode, data_loader, self.progress
         self.data_batch = next(data_loader)
-        self._epoch = data_loader._epoch
-        self._train_iter(kwargs)
-        if self._stop_reason is not None:
+        progress.epoch = data_loader.epoch
+        with self.hooks.around['around_iter']:
+            self.call_hook('before_train_iter')
+            self.run_iter(self.data_batch, train_mode=True, **kwargs)
+            self.call_hook('after_train_iter')
+        if self.stop.reason is not None:
             data_loader.remember(self.data_batch)
         self.data_batch = None
-        self._inner_iter += 1
-        self._iter += 1
+        progress.iter, progress.inner_iter, progress.iter_is_done = progress.iter + 1, progress.inner_iter + 1, False
 
-    def _validate_entry(self, data_loader: IterLoader, n: int, kwargs: dict[str, Any]) -> None:
-        """The ``n`` batches of a validation entry are one evaluation: its rings are entered once."""
+    def validate_entry(self, data_loader: IterLoader, **kwargs: Any) -> None:
+        """Validate the batches of an entry: they are one evaluation, whose rings are entered once."""
+        progress = self.progress
+        n = self.plan.workflow[progress.entry][1]
         with self.around_val():
-            for self._unit in range(self._unit, n):
-                self._inner_iter = self._unit
+            while progress.unit < n:
+                progress.begin_unit()
+                progress.inner_iter = progress.unit
                 self.val(data_loader, **kwargs)
-                self._progress.units = self._unit + 1
-        self._inner_iter = self._unit + 1
+                progress.end_unit()
+        progress.inner_iter = n
 
-    @torch.no_grad()
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
         """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
-        if self._own_loop is not None and not self._own_loop(False):
+        if self.lifecycle.skips(trains=False):
             return
-        entry, k = self._progress.entry, self._inner_iter
-        if k == 0 or self._val_log is None:
-            self._val_log, self._val_scores = LogBuffer(), Scores(self.model)
-        self.log_buffer = self._val_log
-        try:
-            with self.around_val() as found, report_scope(self.log_buffer):
-                if data_loader not in self._readers.entries:
-                    self._admit(data_loader)
-                self.mode, self.data_loader, self.data_batch = 'val', data_loader, next(data_loader)
-                with self._rings('around_iter'):
-                    self.call_hook('before_val_iter')
-                    self.run_iter(self.data_batch, train_mode=False, **kwargs)
-                    self._val_scores.update(self.outputs)
-                    if not self._workflow or k + 1 == self._workflow[entry][1]:
-                        self.log_buffer.update(self._val_scores.compute())
-                        if name := name_of_scores(data_loader):
-                            self.log_buffer.add_prefix(f'{name}/')
-                        self.log_buffer.average(reduce=reduce_named_sums)
-                        found.update(self.log_buffer.output)
-                    self.call_hook('after_val_iter')
-                self._stepped = None
-        finally:
-            self.log_buffer = self._train_log
-        self._inner_iter += 1
-
-    def _admit(self, loader: IterLoader) -> None:
-        """Take in a loader that a loop of the user's own brings: go where it was when it was saved."""
-        self._readers.entries.append(loader)
-        self._load_admitted(loader)
-        self._start_readers()
+        if data_loader not in self.readers.entries:
+            self.readers.of(data_loader)
+        progress, workflow = self.progress, self.plan.workflow
+        k = progress.inner_iter
+        self.evaluator.validate_batch(data_loader, k, workflow[progress.entry][1] if workflow else k + 1, **kwargs)
+        progress.inner_iter += 1
 
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order
         self,
@@ -183,7 +128,7 @@ class IterBasedRunner(BaseRunner):
     ) -> str:
         """As `EpochBasedRunner.save_checkpoint`; in ``filename_tmpl``, ``{}`` and ``{iter}`` are the completed training
         iterations, ``{epoch}`` the completed passes."""
-        return self._saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self.snapshots.saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
 
     def register_training_hooks(  # type: ignore[override]  # as above
         self,
@@ -209,28 +154,4 @@ class IterBasedRunner(BaseRunner):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._has_own_train = cls.train is not IterBasedRunner.train
-
-    # --- the places in the data --------------------------------------------------------------------------------------
-
-    def _return_to(self, asked: GoBack) -> None:
-        super()._return_to(asked)
-        self._start_readers()
-
-    def _go_to_counts(self) -> None:
-        """Be where the loaders are in a run of MMCV's, if one of them alone has seen all iterations."""
-        training = [i for i, (mode, _) in enumerate(self._workflow) if trains(mode, self)]
-        if len(training) == 1 and is_cheap_to_enter(self._readers.entries[training[0]].dataloader):
-            reader = self._readers.entries[training[0]]
-            epoch, start = divmod(self._iter, len(reader))
-            reader.load(ReaderState.at(reader.dataloader, epoch, start))
-
-    def _state_of(self, reader: IterLoader) -> ReaderState:  # type: ignore[override]
-        if reader is not self.data_loader or not reader.is_open:
-            return reader.state()
-        # A batch that was fetched and is not trained on is fetched again.
-        if self._has_own_train:
-            waits = reader.given > reader.trained
-        else:
-            waits = self.data_batch is not None and self._progress.units != self._inner_iter + 1
-        return reader.state(reader.given - waits, None if waits else self.data_batch, waits)
+        cls.has_own_train = cls.train is not IterBasedRunner.train

@@ -1,50 +1,45 @@
-"""How a run is entered and left: signals, rings, ``before_run`` and ``after_run``, and why it stops."""
+"""How a run is entered and left, whatever happens in between."""
 
 from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from torch.nn.parallel import DistributedDataParallel
-
-from runnerkit.data.reader import Reader
 from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
-from runnerkit.hooks.checkpoint import CheckpointHook
-from runnerkit.hooks.hook import Hook, Outcome
-from runnerkit.optim.named import named_optimizers
+from runnerkit.hooks.hook import Outcome
 from runnerkit.parallel.same_weights import check_same_weights
-from runnerkit.runner.checkpoints import EXACTNESS
-from runnerkit.runner.hook_table import HookTable
-from runnerkit.runner.nesting import OUTER, CutShort, Nesting
-from runnerkit.runner.rollback import GoBack
-from runnerkit.runner.signals import StopSignals
-from runnerkit.runner.workflow import Workflow, trains
-from runnerkit.utils.logging import DETAIL
+from runnerkit.runner.snapshots import RollBackRequest
+from runnerkit.runner.workflow import Workflow
+from runnerkit.utils.logging import DETAIL, NOT_EXACT
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import waiting_scope
-
-_NO_RINGS: AbstractContextManager[Any] = nullcontext()
 
 
 class LoopEnded(BaseException):
     """Leaves a loop of the user's own when the run has been asked to stop; no ``except Exception`` there keeps it."""
 
 
-class Lifecycle(Nesting):
-    """The part of a runner that begins and ends a run, whatever happens in between."""
+class Lifecycle:
+    """The part of the engine that begins and ends a run.
 
-    _entered_hooks: Sequence[Hook] = ()
-    _guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
-    _is_restored = True
-    _iters_before = 0  # this run
-    _prepare_run: Callable[[Any, Workflow], None]
-    _is_finished: Callable[[], bool]
-    _averaged_before: bool | None = None  # the model's averages_each_backward before the run
-    _own_loop: Callable[[bool], bool] | None = None  # begins the run of a loop of the user's own; whether it goes on
+    Args:
+        runner: whose run.
+
+    Attributes:
+        own_loop: within a loop of the user's own: begins the run, and returns whether ``train`` (or ``val``) does
+            anything.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._has_begun = True
+        self.own_loop: Callable[[bool], bool] | None = None
+
+    # --- a loop of the user's own ------------------------------------------------------------------------------------
 
     @contextmanager
     def around_own_loop(self, data_loaders: Sequence[Any], workflow: Workflow) -> Iterator[None]:
@@ -55,267 +50,162 @@ class Lifecycle(Nesting):
         its length, ``train`` returns at once: a loop over ``range(max_epochs)`` is right in a resumed run. If the loop
         calls ``run``, or the hooks' ``before_run`` itself, nothing of this happens.
         """
+        runner = self._runner
         with ExitStack() as stack:
             has_begun = is_over = False
 
             def goes_on(trains: bool) -> bool:
                 nonlocal has_begun, is_over
                 if not has_begun:
-                    has_begun = True
-                    self._prepare_run(list(data_loaders), workflow)
-                    self._own_loop = None  # until all is ready
-                    stack.enter_context(self._running(workflow))
-                    self._own_loop = goes_on
-                if trains and self._is_finished() and not is_over:
+                    has_begun, self.own_loop = True, None  # until all is ready
+                    stack.enter_context(runner.running(list(data_loaders), workflow))
+                    self.own_loop = goes_on
+                if trains and runner.plan.is_done and not is_over:
                     is_over = True
-                    self.logger.info('The run has its length: further calls of train do nothing')
-                if self._stop_reason is not None:
+                    runner.logger.info('The run has its length: further calls of train do nothing')
+                if runner.stop.reason is not None:
                     raise LoopEnded
                 return not (trains and is_over)
 
-            self._own_loop = goes_on
+            self.own_loop = goes_on
             try:
                 yield
             except LoopEnded:
                 pass
             finally:
-                self._own_loop = None
+                self.own_loop = None
+
+    def skips(self, trains: bool) -> bool:
+        """Whether a call of ``train`` (or of ``val``) by a loop of the user's own does nothing.
+
+        Raises:
+            LoopEnded: the run has been asked to stop.
+        """
+        return self.own_loop is not None and not self.own_loop(trains)
+
+    # --- the span of a run -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self, workflow: Workflow) -> Iterator[None]:
+    def running(self, workflow: Workflow) -> Iterator[None]:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
-        self._outcome, self._stop_reason, self.stop_signal, self._stepped = None, None, None, None
-        self._own_loop = None
-        self.notices.clear()
-        self._iters_before = self._progress.iters
-        former, self._workflow = self._workflow, [(mode, n) for mode, n in workflow]
-        if former and self._workflow != former:
-            self._progress.entry = self._progress.units = 0
+        runner = self._runner
+        self.own_loop = runner.outputs_of = None
+        runner.hooks.entered = None
+        runner.notices.clear()
+        runner.plan.begin(workflow)
         with ExitStack() as stack:
-            stack.enter_context(self._as_innermost())
-            signals = stack.enter_context(StopSignals(self._rank, self._world_size))
-            stack.enter_context(report_scope(self.log_buffer))
-            stack.enter_context(waiting_scope(self._while_waiting))
-            self._signals = signals
+            stack.enter_context(runner.nest.as_innermost())
+            signals = stack.enter_context(runner.stop.listening())
+            stack.enter_context(report_scope(runner.log_buffer))
+            stack.enter_context(waiting_scope(runner.stop.while_waiting))
             error: BaseException | None = None
             try:
-                stack.enter_context(self._rings('around_run'))
-                for stream in self._readers.streams():
-                    stream.open(self.work_dir)
-                self.call_hook('before_run')
+                stack.enter_context(runner.hooks.around['around_run'])
+                for stream in runner.readers.streams():
+                    stream.open(runner.work_dir)
+                runner.call_hook('before_run')
                 yield
-                outcome = self._end()
+                outcome = self._outcome()
             except BaseException as caught:
                 error = caught
                 # A run around this one that goes back to a checkpoint leaves this one as an interrupt does.
-                kind: Any = 'interrupted' if isinstance(caught, (KeyboardInterrupt, GoBack)) else 'failed'
+                kind: Any = 'interrupted' if isinstance(caught, (KeyboardInterrupt, RollBackRequest)) else 'failed'
                 outcome = Outcome(kind, error=caught)
-                self._give_back_batch()
+                runner.readers.give_back_batch()
                 raise
             finally:
-                self._signals, self._outcome = None, outcome
-                signals.leave(has_failed=error is not None)
-                level = logging.INFO if outcome.ended_well or isinstance(error, GoBack) else logging.ERROR
-                self.logger.log(level, 'Run %s', self._outcome, extra=self._detail())
-                if error is not None and is_lost(error):
-                    self.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
-                self._tell_notices()
+                runner.stop.end(outcome)
+                self._tell_end(outcome)
                 try:
-                    self.call_hook('after_run')
+                    runner.call_hook('after_run')
                 except Exception:
                     if error is None:
                         raise
-                    self.logger.exception('after_run of a hook failed')
+                    runner.logger.exception('after_run of a hook failed')
                 finally:
-                    for stream in self._readers.streams():  # only now: the end of the run is saved and acknowledged
+                    for stream in runner.readers.streams():  # only now: the end of the run is saved and acknowledged
                         stream.close()
-                self._resumed, was_cut = None, self._was_cut()
-                self.stop_signal = self.stop_signal or signals.received
-        if self.stop_signal == signal.SIGINT and not signals.is_nested:
+                runner.snapshots.forget()
+                was_cut = runner.stop.ends_for_outer
+                runner.stop.note_signal(signals.received)
+        if runner.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
         if was_cut:
-            self._leave_outer()
+            runner.nest.check_ending()
 
-    def _end(self) -> Outcome:
+    def _outcome(self) -> Outcome:
         """How a run without an error ends; all ranks call it and get the same answer."""
-        is_trained = any(trains(mode, self) for mode, _ in self._workflow)
-        found = self._finiteness.look(self) if is_trained else {}
+        runner, reason = self._runner, self._runner.stop.reason
+        found = runner.finiteness.look(runner) if runner.plan.trains else {}
         if 'weights' in found:
-            self.last_checkpoint()  # one that is being written is waited for
-            self.notices['finite'] = self._finiteness.advice(self, found)
-            return Outcome('diverged', self._stop_reason)
-        return Outcome('completed' if self._stop_reason is None else 'stopped', self._stop_reason)
+            runner.last_checkpoint()  # one that is being written is waited for
+            runner.notices['finite'] = runner.finiteness.advice(runner, found)
+            return Outcome('diverged', reason)
+        return Outcome('completed' if reason is None else 'stopped', reason)
 
-    def _enter_hooks(self) -> None:
-        """Call ``before_run`` of every hook, also of those that are registered meanwhile; restore what was resumed."""
-        self._choose_averaging()
-        entered: list[Hook] = []
-        self._entered_hooks, self._guests, self._own_loop = entered, [], None
-        while True:
-            waiting = [hook for hook in self._hook_table if not any(hook is done for done in entered)]
-            if not waiting:
-                break
-            entered.append(waiting[0])
-            waiting[0].before_run(self)  # type: ignore[arg-type]
-        self._begin_run()
-
-    def _choose_averaging(self) -> None:
-        """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
-        has_several = len(named_optimizers(self.optimizer)) > 1
-        if hasattr(self.model, 'averages_each_backward'):
-            self._averaged_before = self.model.averages_each_backward
-            has_modes = any(mode != 'train' and trains(mode, self) for mode, _ in self._workflow)
-            self.model.averages_each_backward = has_modes or has_several
-        elif has_several and isinstance(self.model, DistributedDataParallel):
-            self.logger.warning(
-                '%s expects that each backward pass reaches all parameters, which losses for one of several optimizers '
-                'do not: wrap the model in MMDistributedDataParallel, which runs without that',
-                type(self.model).__name__,
-            )
-
-    def _begin_run(self) -> None:
-        """After ``before_run``: say what is going to happen, and be where a resumed run was."""
-        if self._is_restored:
-            return
-        self._is_restored = True
-        self._hook_table.calls.clear()  # a hook may have chosen in before_run which points it serves
-        work_dir = self.work_dir and shown(self.work_dir)
-        self.logger.info(
-            'Start running: workflow %s, at most %s, work dir %s',
-            self._workflow,
-            self._length(),
-            work_dir,
-            extra=self._detail() if self.evaluates_on is None else DETAIL,
-        )
-        validates = any(mode == 'val' for mode, _ in self._workflow)
-        hooks = self._hook_table.info(validates)
-        self.logger.info('Hooks, in the order in which they are called:\n%s', hooks, extra=DETAIL)
-        is_own_run = not self.by_epoch and not self._readers.entries  # a subclass's own
-        if is_own_run:
-            self._readers.adopt_new_iter_loaders()
-            if self._resumed is not None and len(self._readers.entries) > 1:
-                self.logger.warning(
-                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
-                    type(self).__name__,
-                    extra=EXACTNESS,
-                )
-        self._readers.add_evaluations(self._workflow, self._hook_table)
-        self._follow_orders()
-        if self._resumed is None:
-            self._tell_doubts()
-        self._restore()
-        if self.parent is None:  # one inside another may share modules with it, whose buffers differ by then
-            check_same_weights(self.model, self.logger, self.repairs_weights)
-        if is_own_run:
-            self._start_readers()
-        self._weight_watch.begin(self)
-        self._finiteness.begin(self)
-        self._go_on_inside()
+    def _tell_end(self, outcome: Outcome) -> None:
+        """The run's last lines: its outcome, and warnings of its log that should not be missed."""
+        runner, error = self._runner, outcome.error
+        level = logging.INFO if outcome.ended_well or isinstance(error, RollBackRequest) else logging.ERROR
+        runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
+        if error is not None and is_lost(error):
+            runner.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
+        if outcome.ended_well and (text := runner.weight_watch.end(runner)):
+            runner.notices['weights'] = text
+        if runner.rank == 0:
+            for text in runner.notices.values():
+                runner.logger.error('%s', text)
 
     def _detail(self) -> dict[str, Any] | None:
         """How what every run says is logged: runs inside others, which may be many, say it in the log file alone."""
-        return None if self.parent is None else DETAIL
+        return None if self._runner.parent is None else DETAIL
 
-    def _tell_notices(self) -> None:
-        """The run's last lines: warnings of its log that should not be missed."""
-        if self._outcome is not None and self._outcome.ended_well and (text := self._weight_watch.end(self)):
-            self.notices['weights'] = text
-        if self._rank == 0:
-            for text in self.notices.values():
-                self.logger.error('%s', text)
+    # --- as a part ---------------------------------------------------------------------------------------------------
 
-    def _leave_hooks(self) -> None:
-        """Call ``after_run`` of every hook that was entered, also if one of them fails; the first failure is raised."""
-        failures = self._end_saving()
-        entered = {id(hook) for hook in self._entered_hooks}
-        failures += self._leave([hook for hook in self._hook_table.dispatch_order() if id(hook) in entered])
-        guests, self._guests = self._guests or [], None
-        failures += self._leave(guests)
-        failures += self._end_saving()  # a hook may have saved in after_run
-        if self._averaged_before is not None:  # a nested run may train the same model
-            self.model.averages_each_backward, self._averaged_before = self._averaged_before, None
-        if failures:
-            raise failures[0]
+    def before_run(self, runner: Any) -> None:
+        """A run is about to begin, also one of a subclass's own ``run``."""
+        self._has_begun = False
 
-    def _end_saving(self) -> list[Exception]:
-        try:
-            self._saver.close()
-        except Exception as failure:
-            self.logger.exception('the checkpoint that was being written in the background failed')
-            return [failure]
-        return []
-
-    def _leave(self, hooks: Iterable[Hook]) -> list[Exception]:
-        """Call ``after_run`` of each of ``hooks``, also where another one's fails; returns what failed."""
-        failures: list[Exception] = []
-        for hook in hooks:
-            try:
-                hook.after_run(self)  # type: ignore[arg-type]
-            except CutShort:
-                continue
-            except Exception as failure:
-                self.logger.exception('after_run of %s failed', type(hook).__name__)
-                failures.append(failure)
-        return failures
-
-    def stop(self, reason: str) -> None:
-        """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
-
-        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
-        if all of them call it there, else as soon as all of them can.
-        """
-        if self._signals is None or self._world_size == 1:
-            self._stop_reason = reason
-        else:
-            self._signals.request(reason)
-        if self._inner is not None:
-            self._inner.stop(OUTER + reason)
-
-    def _while_waiting(self) -> bool:
-        """What the run does while it waits for data; returns whether it has been asked to end."""
-        self._waits += 1
-        if self._saver.in_flight is not None:
-            self._saver.poll()
-        for call in self._hook_table.calls['while_waiting']:
-            call(self)
-        if self.parent is not None:
-            self.parent._while_waiting()
-        return self.is_ending
-
-    def _stop_if_signalled(self, signals: StopSignals) -> None:
-        """At a boundary: stop here because of a signal, or because some rank has called `stop`."""
-        due = signals.due()
-        if due is None or self._stop_reason is not None:
+    def begin(self, runner: Any) -> None:
+        """After ``before_run`` of all hooks: say what is going to happen, and be where a resumed run was."""
+        if self._has_begun:
             return
-        self._stop_reason, self.stop_signal = due
-        if due.signal is None:
-            return
-        self.logger.warning('%s: the run stops after iteration %d', due.reason, self.completed_iters)
-        if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in self._hook_table):
-            self.logger.warning(
-                'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '
-                'the run'
-            )
+        self._has_begun = True
+        runner.hooks.forget_calls()  # a hook may have chosen in before_run which points it serves
+        self._tell_begin()
+        readers, snapshots = runner.readers, runner.snapshots
+        is_own_run = not runner.by_epoch and not readers.entries  # a subclass's own
+        if is_own_run:
+            readers.adopt_new_iter_loaders()
+            if snapshots.resumed is not None and len(readers.entries) > 1:
+                runner.logger.warning(
+                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
+                    type(runner).__name__,
+                    extra=NOT_EXACT,
+                )
+        runner.evaluator.prepare()
+        runner.updater.follow_orders()
+        if snapshots.resumed is None:
+            runner.changes.tell_doubts()
+        snapshots.restore()
+        if runner.parent is None:  # one inside another may share modules with it, whose buffers differ by then
+            check_same_weights(runner.model, runner.logger, runner.repairs_weights)
+        if is_own_run:
+            readers.start()
+        runner.weight_watch.begin(runner)
+        runner.finiteness.begin(runner)
+        runner.nest.resume_inner()
 
-    def _rings(self, span: str, hooks: HookTable | None = None) -> AbstractContextManager[Any]:
-        """The context managers of ``hooks``, or else of the runner's, for ``span``, nested; the lowest priority number
-        is the outermost."""
-        rings = (self._hook_table if hooks is None else hooks).calls[span]
-        return _nested(rings, self) if rings else _NO_RINGS
-
-    def _give_back_batch(self) -> None:
-        """After an error: the batch that was not trained on comes first if this runner runs again."""
-        loader = self.data_loader
-        reader = loader if isinstance(loader, Reader) else self._readers.find(loader, self._progress.entry)
-        waits = self.data_batch is not None and self._progress.iters == self._iter and self.mode != 'val'
-        if reader is not None and waits:
-            reader.give_back(self.data_batch)
-            self.data_batch = None
-
-
-@contextmanager
-def _nested(rings: Iterable[Callable[[Any], AbstractContextManager[Any]]], runner: Lifecycle) -> Iterator[None]:
-    with ExitStack() as stack:
-        for ring in rings:
-            stack.enter_context(ring(runner))
-        yield
+    def _tell_begin(self) -> None:
+        runner, plan = self._runner, self._runner.plan
+        work_dir = runner.work_dir and shown(runner.work_dir)
+        runner.logger.info(
+            'Start running: workflow %s, at most %s, work dir %s',
+            plan.workflow,
+            plan.length,
+            work_dir,
+            extra=self._detail() if runner.evaluates_on is None else DETAIL,
+        )
+        validates = any(mode == 'val' for mode, _ in plan.workflow)
+        hooks = runner.hooks.info(validates)
+        runner.logger.info('Hooks, in the order in which they are called:\n%s', hooks, extra=DETAIL)

@@ -1,41 +1,165 @@
-"""What a run has done: the one place that says so."""
+"""Where a run is: the only object that counts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+
+from runnerkit.data.kinds import length_of
 
 
 @dataclass
 class Progress:
-    """How far a run is. It advances right before the ``after_*`` points and is saved as it stands.
+    """Where a run is. It is called first at every point, so what hooks and checkpoints read is up to date.
+
+    ``epoch``, ``iter`` and ``inner_iter`` are MMCV's: the 0-based index of what is running. What is *done* follows from
+    them: a running iteration counts as done from ``after_train_iter`` on, a running epoch from ``after_train_epoch`` on.
 
     Attributes:
-        epochs: completed training epochs; in the iteration runner, completed passes over the loader trained on last.
-        iters: completed training iterations, which is the number of updates of a run without accumulation.
+        by_epoch: whether the unit of the run is the epoch.
+        epoch: the running epoch; in the iteration runner, the running pass over the loader trained on last.
+        iter: the running training iteration, over all epochs.
+        inner_iter: the running iteration within its epoch; in the iteration runner, within its workflow entry.
+        began: the iteration with which the open epoch began.
         epoch_is_open: whether a training epoch has begun and not ended; always False in the iteration runner, whose
             readers know their own passes.
-        batches: of the open epoch, how many batches this rank has trained on.
-        samples: of the open epoch, how many samples of its order all ranks together have consumed; None where the
-            ranks' shares are not ours to know (batch samplers, streams).
+        iter_is_done: whether ``iter`` is done already.
+        epoch_is_done: whether ``epoch`` is done already.
+        samples: of the open epoch, how many samples of its order all ranks together had consumed when the state was
+            loaded; None where the ranks' shares are not ours to know (batch samplers, streams).
         entry: the index of the workflow's entry.
-        units: how many units (epochs or iterations) of that entry are done.
+        unit: how many units (epochs or iterations) of that entry are done.
+        running: the index of the running unit; None if it was left.
     """
 
-    epochs: int = 0
-    iters: int = 0
+    by_epoch: bool = field(default=True, compare=False)
+    epoch: int = 0
+    iter: int = 0
+    inner_iter: int = field(default=0, compare=False)
+    began: int = field(default=0, compare=False)
     epoch_is_open: bool = False
-    batches: int = 0
-    samples: int | None = 0
+    iter_is_done: bool = False
+    epoch_is_done: bool = False
+    samples: int | None = field(default=0, compare=False)
     entry: int = 0
-    units: int = 0
+    unit: int = 0
+    running: int | None = field(default=0, compare=False)
+
+    @property
+    def iters(self) -> int:
+        """Completed training iterations, which is the number of updates of a run without accumulation."""
+        return self.iter + self.iter_is_done
+
+    @property
+    def epochs(self) -> int:
+        """Completed training epochs; in the iteration runner, completed passes over the loader trained on last."""
+        return self.epoch + self.epoch_is_done
+
+    @property
+    def batches(self) -> int:
+        """Of the open epoch, how many batches this rank has trained on."""
+        return self.iters - self.began if self.epoch_is_open else 0
+
+    # --- as a part: what each point means for what is done -----------------------------------------------------------
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """An epoch begins, unless it was open when the run was saved."""
+        if not self.epoch_is_open:
+            self.epoch_is_open, self.iter_is_done, self.began = True, False, self.iter
+
+    def after_train_iter(self, runner: Any) -> None:
+        """The running iteration is done."""
+        self.iter_is_done = True
+        if not self.by_epoch:
+            self.unit = self.inner_iter + 1
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """The running epoch is done, unless the run's ``max_iters`` has cut it short."""
+        plan = runner.plan
+        if not plan.by_iters or self.iters < (plan.max_iters or 0) or self.batches == length_of(runner.data_loader):
+            self.epoch_is_open, self.epoch_is_done = False, True
+            self.end_unit()
+
+    def after_val_epoch(self, runner: Any) -> None:
+        """The running unit is done."""
+        self.end_unit()
+
+    def after_val_iter(self, runner: Any) -> None:
+        """In the iteration runner, the running unit is done."""
+        if not self.by_epoch:
+            self.unit = self.inner_iter + 1
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def end_unit(self) -> None:
+        """The running unit of the workflow's entry is done."""
+        if self.running is not None:
+            self.unit = self.running + 1
+
+    def leave_unit(self) -> None:
+        """The running unit is left, and may run again."""
+        self.running = None
+
+    def next_epoch(self) -> None:
+        """The next epoch is the running one, if this one is done."""
+        self.epoch, self.epoch_is_done = self.epochs, False
+
+    def begin_workflow(self) -> None:
+        """Begin with the workflow's first entry."""
+        self.entry = self.unit = 0
+
+    def next_entry(self) -> None:
+        """Continue with the workflow's next entry."""
+        self.entry, self.unit = self.entry + 1, 0
+
+    def begin_unit(self) -> None:
+        """The next unit of the workflow's entry runs."""
+        self.running = self.unit
+
+    def count_batches(self, batches: int) -> None:
+        """Of the open epoch, this rank has trained on ``batches`` batches, of whatever size they are now."""
+        self.began = self.iters - batches
+
+    def close_epoch(self) -> None:
+        """No epoch is open: the next one begins anew."""
+        self.epoch_is_open = False
+
+    @contextmanager
+    def as_at(self, point: str | None) -> Iterator[None]:
+        """In it, the counters are what hooks see at ``point``: those of what is running, not of what is done."""
+        iters = point == 'after_train_iter'
+        epochs = point == 'after_train_epoch' and not self.epoch_is_open
+        if iters:
+            self.inner_iter = (self.batches if self.by_epoch else self.unit) - 1
+        self.iter, self.iter_is_done = self.iter - iters, iters
+        self.epoch, self.epoch_is_done = self.epoch - epochs, epochs
+        try:
+            yield
+        finally:
+            self.iter, self.iter_is_done = self.iters, False
+            self.epoch, self.epoch_is_done = self.epochs, False
+
+    # --- in checkpoints ----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All fields by name."""
-        return asdict(self)
+        """What is done."""
+        return {
+            'epochs': self.epochs,
+            'iters': self.iters,
+            'epoch_is_open': self.epoch_is_open,
+            'batches': self.batches,
+            'samples': self.samples,
+            'entry': self.entry,
+            'units': self.unit,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Be what `state_dict` gave; fields that it does not have get their defaults."""
-        for field in fields(self):
-            setattr(self, field.name, state.get(field.name, field.default))
+        """Be where `state_dict` was given; what it lacks is 0."""
+        self.epoch, self.iter = state.get('epochs', 0), state.get('iters', 0)
+        self.iter_is_done = self.epoch_is_done = False
+        self.epoch_is_open = state.get('epoch_is_open', False)
+        self.began = self.iter - state.get('batches', 0)
+        self.samples = state.get('samples', 0)
+        self.entry, self.unit, self.running = state.get('entry', 0), state.get('units', 0), None

@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+from torch.utils.data import SequentialSampler
+
 from runnerkit.data.iter_loader import IterLoader, new_iter_loaders, numbers
-from runnerkit.data.kinds import is_unbounded
+from runnerkit.data.kinds import (
+    WAY_OUT,
+    about,
+    is_cheap_to_enter,
+    is_unbounded,
+    length_of,
+    named,
+    order_of,
+    set_epoch,
+)
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.runner.workflow import Workflow
+from runnerkit.data.together import check_pass, in_step
+from runnerkit.hooks.checkpoint import saves_by_epoch
+from runnerkit.runner.workflow import first_training_loader, trains
+from runnerkit.utils.logging import NOT_EXACT
 
-#: How many readers of loaders are kept that came up in the run.
+#: How many readers of loaders are kept that are first evaluated on within the run.
 _MOST_LATE = 8
 
 
 class Readers:
-    """Finds the reader of a loader. They live as long as the runner, so that a second run goes on.
+    """Where the run is in the data that it trains on. Readers live as long as the runner, so a second run continues.
+
+    Args:
+        runner: whose they are.
 
     Attributes:
         entries: the readers of the workflow's entries, in their order; those of loaders that a subclass's own loop
             brings come behind them.
-        evaluations: the readers of loaders that are evaluated on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
         self.entries: list[Any] = []
-        self.evaluations: list[Reader] = []
-        self._prepared = 0  # how many of these were known when the run began
         self._since = next(numbers)
+        self._is_inside = False  # a resumed run has not entered the epoch yet that was open
 
     def open(self, loaders: Sequence[Any], kind: type[Reader]) -> None:
         """Have a reader for each workflow entry; those of an earlier run are kept if all loaders are the same."""
@@ -40,51 +59,188 @@ class Readers:
         """Take in the loaders that a subclass's own ``run`` has made."""
         self.entries = list[IterLoader](new_iter_loaders(self._since))
 
-    def find(self, loader: Any, entry: int) -> Reader | None:
-        """The reader of a training loader, that of the workflow entry if it has it; None for an unknown loader."""
+    def find(self, loader: Any, entry: int | None = None) -> Any:
+        """The reader of a training loader, or the loader itself if it is one of the readers; that of the workflow entry
+        if it has it; None for an unknown loader.
+
+        Args:
+            loader: the loader, or its reader.
+            entry: by default the running one.
+        """
+        entry = self._runner.progress.entry if entry is None else entry
         for reader in (*self.entries[entry : entry + 1], *self.entries):
-            if reader.dataloader is loader:
+            if reader.dataloader is loader or reader is loader:
                 return reader
         return None
 
-    def find_or_add(self, loader: Any, entry: int) -> Reader:
-        """As `find`; an unknown loader gets a reader."""
-        found = self.find(loader, entry)
+    def of(self, loader: Any) -> Any:
+        """The reader of a training loader. One that a loop of a subclass's own brings enters where it was when it was
+        saved."""
+        found = self.find(loader)
         if found is None:
-            found = Reader(loader)
+            is_endless = isinstance(loader, IterLoader) and not self._runner.by_epoch
+            found = loader if is_endless else Reader(loader)
             self.entries.append(found)
+            if self._runner.snapshots.resumed is not None:
+                for reader, state in self.saved_in(self._runner.snapshots.own):
+                    if reader is found:
+                        self._load(reader, state)
+            if is_endless:
+                self.start()
         return found
 
-    def find_or_add_evaluation(self, loader: Any) -> Reader:
-        """The reader for evaluations on ``loader``."""
-        for reader in self.evaluations:
-            if reader.dataloader is loader:
-                return reader
-        self.evaluations.append(Reader(loader))
-        if len(self.evaluations) > self._prepared + _MOST_LATE:  # a loader may be built for each evaluation
-            del self.evaluations[self._prepared]
-        return self.evaluations[-1]
+    # --- reading -----------------------------------------------------------------------------------------------------
 
-    def add_evaluations(self, workflow: Workflow, hooks: Iterable[Any]) -> None:
-        """Make readers for validations and for hooks that evaluate: they are restored before anything is read."""
-        loaders = [
-            reader.dataloader for reader, (mode, _) in zip(self.entries, workflow, strict=False) if mode == 'val'
-        ]
-        for hook in hooks:
-            several = getattr(hook, 'dataloaders', None)
-            loaders += several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]
-        for loader in loaders:
-            if loader is not None:
-                self._prepared = len(self.evaluations) + 1  # none of them is forgotten
-                self.find_or_add_evaluation(loader)
-        self._prepared = len(self.evaluations)
+    def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
+        """The batches of the running epoch with their indices: all of them, or those that are left of an open one.
 
-    def state_dict(self, state_of_entry: Callable[[Any], ReaderState]) -> dict[str, Any]:
-        """The states of all of them."""
-        return {
-            'readers': [state_of_entry(reader).state_dict() for reader in self.entries],
-            'evaluations': [reader.state_dict() for reader in self.evaluations],
-        }
+        Raises:
+            ValueError: at its end: the epoch has no batches.
+        """
+        runner, reader = self._runner, self.of(loader)
+        progress = runner.progress
+        # What hooks have drawn and cleared in before_train_epoch, they had before the save.
+        is_resumed, self._is_inside = self._is_inside, False
+        progress.inner_iter = progress.batches - 1  # the last one done, should none be left
+        if is_resumed and not reader.is_to_enter:
+            runner.snapshots.restore_moment()
+        moves = reader.is_to_enter
+        batches = in_step(loader, reader.batches(progress.epoch))
+        if moves:
+            runner.snapshots.restore_moment()
+        start = progress.batches
+        unseen = reader.left_out - start if moves else 0  # of another loader than the one that was counted
+        return chain(enumerate(batches, start), self._end_of_pass(reader, unseen))
+
+    def _end_of_pass(self, reader: Reader, unseen: int) -> Iterator[tuple[int, Any]]:
+        """No more batches: check whether the pass has given as many as it should, ``unseen`` of which were not counted
+        as batches of the epoch."""
+        progress = self._runner.progress
+        check_pass(reader.dataloader, progress.batches + unseen)
+        if not progress.batches:  # it would go on for ever, or train nothing in silence
+            raise ValueError(
+                f'{named(reader.dataloader)} gives no batches in epoch {progress.epoch + 1}: generators and iterators '
+                'can be read only once; give a loader whose __iter__ starts over'
+            )
+        yield from ()
+
+    def leave(self, loader: Any) -> None:
+        """The run stops inside the epoch, behind the batch at hand."""
+        runner, reader = self._runner, self.of(loader)
+        reader.remember(runner.data_batch)
+        runner.data_batch = None
+        if runner.progress.batches == length_of(reader.dataloader):
+            reader.exhaust()
+
+    def start(self) -> None:
+        """Begin the first passes of endless loaders, or enter those that were open."""
+        runner = self._runner
+        is_resumed = any(reader.is_to_enter for reader in self.entries)
+        for i, reader in enumerate(self.entries):
+            validates = i < len(runner.plan.workflow) and runner.plan.workflow[i][0] == 'val'
+            apart = validates and runner.keeps_random_states
+            with runner.evaluator.apart() if apart else nullcontext():
+                reader.start()
+        if is_resumed:
+            runner.snapshots.restore_moment()
+
+    def give_back_batch(self) -> None:
+        """After an error: the batch that was not trained on comes first if this runner runs again."""
+        runner = self._runner
+        loader = runner.data_loader
+        reader = loader if isinstance(loader, Reader) else self.find(loader)
+        waits = runner.data_batch is not None and not runner.progress.iter_is_done and runner.mode != 'val'
+        if reader is not None and waits:
+            reader.give_back(runner.data_batch)
+            runner.data_batch = None
+
+    # --- as a part: for runners with loops of their own, too ---------------------------------------------------------
+
+    def before_train_epoch(self, runner: Any) -> None:
+        """An epoch begins, or continues behind what is done of it."""
+        progress, reader = runner.progress, self.of(runner.data_loader)
+        if progress.batches and not (reader.is_open or reader.is_to_enter):
+            self._is_inside = True
+            self._enter_by_count(reader)
+        set_epoch(runner.data_loader, progress.epoch)
+        if self._is_inside:
+            reader.prime()
+            runner.hooks.listen('after_train_iter', self._enter_own_loop)
+
+    def _enter_own_loop(self, runner: Any) -> None:
+        """The first iteration of the open epoch is over. If it was one of a subclass's own loop, which has read past
+        the reader, the epoch may have started over."""
+        runner.hooks.unlisten('after_train_iter', self._enter_own_loop)
+        if not self._is_inside:
+            return
+        self._is_inside = False
+        reader = self.of(runner.data_loader)
+        if not reader.is_primed:
+            runner.progress.count_batches(1)
+            runner.logger.warning(
+                '%s: the open epoch starts over, because %s.train has its own loop; %s, also there',
+                named(reader.dataloader),
+                type(runner).__name__,
+                WAY_OUT,
+                extra=NOT_EXACT,
+            )
+        reader.close()
+
+    @staticmethod
+    def count_own_iteration(runner: Any) -> None:
+        """A subclass's own iteration has trained on all that it has read."""
+        if isinstance(runner.data_loader, Reader):
+            runner.data_loader.trained = runner.data_loader.given
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """The pass over the data is over, if the epoch is."""
+        if not runner.progress.epoch_is_open:
+            self.of(runner.data_loader).close()
+
+    # --- saving ------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where all readers are."""
+        return {'readers': [self.state_of(reader).state_dict() for reader in self.entries]}
+
+    def state_of(self, reader: Any) -> ReaderState:
+        """Where a reader is: behind what was trained on."""
+        return self._state_in_epoch(reader) if self._runner.by_epoch else self._state_in_passes(reader)
+
+    def _state_in_epoch(self, reader: Reader) -> ReaderState:
+        runner, progress, loader = self._runner, self._runner.progress, reader.dataloader
+        is_inside = progress.epoch_is_open and progress.batches > 0 and reader is self.find(runner.data_loader)
+        if is_inside and not reader.is_open and not reader.is_to_enter:  # a loop of a subclass's own reads it
+            found = ReaderState.at(loader, progress.epoch, progress.batches)
+            return replace(reader.state(), epoch=found.epoch, begun=True, batches=found.batches, samples=found.samples)
+        if reader.is_open and progress.epoch_is_open:
+            is_read = loader is runner.data_loader  # not within an evaluation
+            waits = is_read and runner.data_batch is not None and not progress.iter_is_done
+            last_batch = runner.data_batch if is_read and not waits else None
+            return reader.state(progress.batches - reader.left_out, last_batch, waits)
+        return reader.state()
+
+    def _state_in_passes(self, reader: IterLoader) -> ReaderState:
+        runner, progress = self._runner, self._runner.progress
+        if reader is not runner.data_loader or not reader.is_open:
+            return reader.state()
+        # A batch that was fetched and is not trained on is fetched again.
+        if runner.has_own_train:
+            waits = reader.given > reader.trained
+        else:
+            waits = runner.data_batch is not None and progress.unit != progress.inner_iter + 1
+        return reader.state(reader.given - waits, None if waits else runner.data_batch, waits)
+
+    def samples(self) -> int | None:
+        """Of the open epoch, how many samples of its order all ranks together have consumed."""
+        progress = self._runner.progress
+        if not progress.batches:
+            return 0
+        reader = self.find(self._runner.data_loader)
+        if reader is None or not reader.is_open:
+            return progress.samples
+        found: int | None = reader.samples(progress.batches - reader.left_out)
+        return found
 
     def streams(self) -> list[Any]:
         """The loaders that read a stream."""
@@ -92,25 +248,214 @@ class Readers:
 
     def acknowledge(self, state: Mapping[str, Any]) -> None:
         """``state``, as `state_dict` gave it, is in a checkpoint on disk: tell the streams."""
-        for reader, each in self.entries_in(state):
+        for reader, each in paired(self.entries, state['readers'], state):
             if is_unbounded(reader.dataloader) and each.loader is not None:
                 reader.dataloader.acknowledge(each.loader)
 
-    def restore_held(self, state: Mapping[str, Any]) -> None:
-        """Give all loaders back what they held when `state_dict` was called."""
-        for reader, each in (*self.entries_in(state), *self.evaluations_in(state)):
-            reader.restore_held(each)
+    # --- resuming ----------------------------------------------------------------------------------------------------
 
-    def entries_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
-        """The readers of entries, each with its part of ``state``, if it has one."""
-        return _pairs(self.entries, state['readers'], state.get('rng'))
+    def saved_in(self, own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
+        """The readers, each with its part of a rank's saved state; those of entries that have another mode now have
+        none."""
+        was, now = self._runner.snapshots.condition('workflow', []), self._runner.plan.workflow
+        changed = [one[0] != other[0] for one, other in zip(was, now, strict=False)]
+        states = own['readers']
+        return paired(self.entries, [None if any(changed[i : i + 1]) else states[i] for i in range(len(states))], own)
 
-    def evaluations_in(self, state: Mapping[str, Any]) -> Iterator[tuple[Reader, ReaderState]]:
-        """The readers of evaluations, each with its part of ``state``."""
-        return _pairs(self.evaluations, state.get('evaluations', ()), state.get('rng'))
+    def restore_held(self, own: Mapping[str, Any]) -> None:
+        """Give all loaders back what they held at the save."""
+        for reader, state in self.saved_in(own):
+            reader.restore_held(state)
+        for reader in self.entries:
+            tell_found(reader, self._runner.logger)
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Let all readers enter where they were; what has changed too much begins anew."""
+        progress, snapshots, plan = self._runner.progress, self._runner.snapshots, self._runner.plan
+        if self._counts_otherwise():
+            progress.close_epoch()
+        if snapshots.condition('workflow') != [list(entry) for entry in plan.workflow]:
+            progress.begin_workflow()
+        for reader, state in self.saved_in(own):
+            self._load(reader, state)
+        self._is_inside = progress.epoch_is_open
+
+    def _counts_otherwise(self) -> bool:
+        """Whether the resumed run counted by epochs and this one by iterations, or the other way round."""
+        kind = self._runner.plan.kind
+        return bool(self._runner.snapshots.condition('runner', kind) != kind)
+
+    def _load(self, reader: Reader, state: ReaderState) -> None:
+        """Let ``reader`` enter where the one was that ``state`` is of; a pass that cannot be entered begins anew."""
+        runner, progress = self._runner, self._runner.progress
+        was, now = state.about, about(reader.dataloader)
+        other_ranks = runner.snapshots.resumed['world_size'] != runner.world_size
+        other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
+        if self._counts_otherwise():
+            state.begin_anew()
+        elif state.begun and (other_ranks or other_batches) and not is_unbounded(reader.dataloader):
+            if state.samples is None or order_of(reader.dataloader) is None:
+                state.begin_anew()
+                progress.count_batches(0)
+                runner.logger.warning(
+                    '%s: the open epoch starts over: ranks or batch size changed, and the order of the loader is '
+                    'unknown. Loaders of runnerkit.data.build_dataloader continue with the same sample, without a '
+                    'sampler or with one of torch that the config names',
+                    named(reader.dataloader),
+                    extra=NOT_EXACT,
+                )
+            else:
+                state.batches = _batches_done(reader, state)
+                progress.count_batches(state.batches)
+        reader.load(state)
+        tell_found(reader, runner.logger)
+
+    def _enter_by_count(self, reader: Reader) -> None:
+        """Let ``reader`` enter the open epoch, of which nothing but `Progress` is known: its loader is another one than
+        before, or another entry's."""
+        progress, loader = self._runner.progress, reader.dataloader
+        state = ReaderState.at(loader, progress.epoch, progress.batches)
+        if order_of(loader) is not None:
+            state.samples = self.samples() or state.samples
+            state.batches = _batches_done(reader, state)
+            progress.count_batches(state.batches)
+        elif not isinstance(loader, Sequence) and type(getattr(loader, 'sampler', None)) is not SequentialSampler:
+            self._runner.logger.warning(
+                '%s: the open epoch continues after %d batches, but it began with another loader: the order '
+                'may differ; %s',
+                named(loader),
+                progress.batches,
+                WAY_OUT,
+                extra=NOT_EXACT,
+            )
+        reader.load(state)
+
+    def go_to_counts(self) -> None:
+        """Be where the loaders are in a run of MMCV's, whose files hold counters only."""
+        runner, progress = self._runner, self._runner.progress
+        if not runner.by_epoch:
+            training = [i for i, (mode, _) in enumerate(runner.plan.workflow) if trains(mode, runner)]
+            # If one of them alone has seen all iterations.
+            if len(training) == 1 and is_cheap_to_enter(self.entries[training[0]].dataloader):
+                reader = self.entries[training[0]]
+                reader.load(ReaderState.at(reader.dataloader, *divmod(progress.iter, len(reader))))
+            return
+        loader = first_training_loader([reader.dataloader for reader in self.entries], runner.plan.workflow, runner)
+        length = length_of(loader)
+        # Where MMCV has saved by iteration, the file calls the open epoch done, and itself one iteration older than it
+        # is.
+        if length and not saves_by_epoch(runner.hooks) and progress.iter + 1 < progress.epoch * length:
+            epoch, start = divmod(progress.iter + 1, length)
+            state = {'epochs': epoch, 'iters': progress.iter + 1, 'batches': start, 'epoch_is_open': start > 0}
+            progress.load_state_dict(state)
+            self.of(loader).load(ReaderState.at(loader, epoch, start))
 
 
-def _pairs(readers: Iterable[Any], saved: Iterable[Any], rng: Any) -> Iterator[tuple[Any, ReaderState]]:
+class EvaluationReaders:
+    """Where the run is in the data that it evaluates on.
+
+    Args:
+        runner: whose they are.
+
+    Attributes:
+        entries: the readers, in the order in which their loaders came up.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.entries: list[Reader] = []
+        self._prepared = 0  # how many of these were known when the run began
+
+    def of(self, loader: Any) -> Reader:
+        """The reader for evaluations on ``loader``."""
+        for reader in self.entries:
+            if reader.dataloader is loader:
+                return reader
+        self.entries.append(Reader(loader))
+        self._tell_late(len(self.entries) - 1, loader)
+        if len(self.entries) > self._prepared + _MOST_LATE:  # a loader may be built for each evaluation
+            del self.entries[self._prepared]
+        return self.entries[-1]
+
+    def prepare(self, loaders: Iterable[Any]) -> None:
+        """Make readers for validations and for hooks that evaluate: they are restored before anything is read."""
+        known = [reader.dataloader for reader in self.entries]
+        for loader in loaders:
+            if not any(loader is each for each in known):
+                known.append(loader)
+                self.entries.append(Reader(loader))
+        self._prepared = len(self.entries)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where all readers are."""
+        return {'evaluations': [reader.state_dict() for reader in self.entries]}
+
+    def restore_held(self, own: Mapping[str, Any]) -> None:
+        """Give all loaders back what they held at the save."""
+        for reader, state in paired(self.entries, own.get('evaluations', ()), own):
+            reader.restore_held(state)
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Let a validation begin again within which the checkpoint was saved, as it began then."""
+        runner, progress = self._runner, self._runner.progress
+        entry, workflow = progress.entry, runner.plan.workflow
+        mode, n = workflow[entry] if entry < len(workflow) else ('', 0)
+        for reader, state in paired(self.entries, own.get('evaluations', ()), own):
+            repeats = runner.by_epoch and mode == 'val'
+            if state.begun and not (repeats and runner.readers.entries[entry].dataloader is reader.dataloader):
+                state.begun = False
+                runner.logger.warning(
+                    'the checkpoint was saved inside an evaluation, which is not repeated: the resume is not exact. '
+                    'Save before or after it',
+                    extra=NOT_EXACT,
+                )
+            reader.load(state)
+            tell_found(reader, runner.logger)
+        # A validation of the iteration runner continues behind the batches that are done, of which nothing is left.
+        if mode == 'val' and not runner.by_epoch and 0 < progress.unit < n:
+            runner.logger.warning(
+                'the checkpoint was saved inside a validation: its scores cover the remaining batches only. The '
+                'training is exact'
+            )
+
+    def _tell_late(self, number: int, loader: Any) -> None:
+        """A loader that nobody knew when the run was resumed: its generators are where they were built."""
+        snapshots = self._runner.snapshots
+        states = [] if snapshots.resumed is None else snapshots.own.get('evaluations', [])
+        if number < len(states) and (states[number]['held'] or states[number]['workers_live']):
+            self._runner.logger.warning(
+                'the random states of %s, used in an evaluation, cannot be restored this late: keep it as the '
+                'attribute "dataloader" of the hook that evaluates',
+                named(loader),
+                extra=NOT_EXACT,
+            )
+
+
+def loaders_to_evaluate(hooks: Iterable[Any]) -> list[Any]:
+    """The loaders that ``hooks`` evaluate on."""
+    found: list[Any] = []
+    for hook in hooks:
+        several = getattr(hook, 'dataloaders', None)
+        found += several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]
+    return [loader for loader in found if loader is not None]
+
+
+def paired(
+    readers: Iterable[Any], saved: Iterable[Any], own: Mapping[str, Any]
+) -> Iterator[tuple[Any, ReaderState]]:
+    """The readers with their saved states, as far as there are any; a state knows the random states of its rank."""
     for reader, each in zip(readers, saved, strict=False):
         if each is not None:
-            yield reader, ReaderState.of({**each, 'rng': rng})
+            yield reader, ReaderState.of({**each, 'rng': own.get('rng')})
+
+
+def tell_found(reader: Reader, logger: Any) -> None:
+    """Warn of what a resumed reader has found not to be exact; of each once."""
+    for text in dict.fromkeys(reader.found):
+        logger.warning('%s', text, extra=NOT_EXACT)
+    reader.found.clear()
+
+
+def _batches_done(reader: Reader, state: ReaderState) -> int:
+    """How many batches of its own size ``reader`` would have given up to the place of ``state``."""
+    return max(0, (length_of(reader.dataloader) or 0) - (reader.batches_left(state) or 0))

@@ -20,10 +20,10 @@ from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, together
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.parallel.dtensors import is_sharded, local_part
+from runnerkit.utils.logging import NOT_EXACT
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.async_writer import AsyncWriter
-    from runnerkit.runner.base_runner import BaseRunner
 
 
 class _Request(NamedTuple):
@@ -54,7 +54,7 @@ class Saver:
         in_flight: the save in the background, until its end is reported.
     """
 
-    def __init__(self, runner: BaseRunner) -> None:
+    def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._request: _Request | None = None
         self._writer: AsyncWriter | None = None  # made by the first save in the background
@@ -72,7 +72,7 @@ class Saver:
         on_error: Callable[[NotSavedError], None] | None,
         only_finite: bool,
     ) -> str | None:
-        """See `Checkpoints.save`; ``given`` is what ``save_checkpoint`` is called with."""
+        """See `Snapshots.save`; ``given`` is what ``save_checkpoint`` is called with."""
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
         if folder is None:
@@ -91,7 +91,7 @@ class Saver:
             on_error(error)
 
         # On every rank, so that all of them know.
-        found = runner._finiteness.look(runner)
+        found = runner.finiteness.look(runner)
         if found and only_finite:
             failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
             return None
@@ -100,7 +100,7 @@ class Saver:
 
         def written() -> None:
             if not found:
-                runner._finiteness.last = path
+                runner.finiteness.last = path
             if after_write is not None:
                 after_write()
 
@@ -109,11 +109,11 @@ class Saver:
             request = _Request([], async_save, written, failed, found)
             saved = self._save_in_parts(folder, given, request)
         else:
-            ranks = gather_objects(runner._rank_state())
+            ranks = gather_objects(runner.snapshots.rank_state())
             request = _Request(ranks, async_save, written, failed, found)
             saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
         if isinstance(saved, str):
-            runner._train_log.mark_losses()
+            runner.train_log.mark_losses()
             return saved
         failed(saved)
         return None
@@ -151,11 +151,11 @@ class Saver:
         latest = self._moves_latest(given.get('create_symlink', True), request.found)
         if self._group is None and runner.world_size > 1:
             self._group = dist.new_group(backend='gloo')  # beside the training, whose collectives must not be crossed
-        state = together(runner._rank_state)
-        tensors, places, own = self._own_part(state, runner._kept_gradients())
+        state = together(runner.snapshots.rank_state)
+        tensors, places, own = self._own_part(state, runner.updater.kept_gradients())
         ranks = gather_objects(own)
         with ExitStack() as stack:
-            together(partial(stack.enter_context, runner._rings('around_save')))
+            together(partial(stack.enter_context, runner.hooks.around['around_save']))
             large, rest = together(partial(self._large_and_rest, given, request.found, ranks))
             tensors.update(large)
             counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest, request.found)
@@ -173,7 +173,7 @@ class Saver:
                 return error
         if runner.rank == 0:
             if counts_as_done:
-                runner._readers.acknowledge(ranks[0])
+                runner.readers.acknowledge(ranks[0])
             runner.call_hook('after_save')
         return store.path(name)
 
@@ -181,7 +181,7 @@ class Saver:
         self, state: dict[str, Any], kept: Mapping[int, Any]
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The state of this rank: sharded gradients of unfinished cycles, their places, and the rest."""
-        for name, update in self._runner._named_updates().items():
+        for name, update in self._runner.updater.named().items():
             if not update.accumulated:
                 continue
             if kept:
@@ -194,7 +194,7 @@ class Saver:
                     'cumulative_iters (%d) ends',
                     update.accumulated,
                     update.cumulative_iters,
-                    extra={'exactness': True},
+                    extra=NOT_EXACT,
                 )
         tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
         return tensors, updates.pop(PLACES), {**state, **updates}
@@ -208,7 +208,7 @@ class Saver:
             runner.model,
             optimizer=runner.optimizer if given.get('save_optimizer', True) else None,
             meta={**(given.get('meta') or {}), **self._meta(found)},
-            state={**runner._common_state(), 'ranks': ranks},
+            state={**runner.snapshots.common_state(), 'ranks': ranks},
         )
         large, rest = taken_apart(checkpoint)
         return large, plain_checkpoint(rest) if runner.rank == 0 else rest
@@ -221,11 +221,11 @@ class Saver:
     def _meta(self, found: Mapping[str, str]) -> dict[str, Any]:
         runner = self._runner
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
-        return {**runner.meta, **counts, **runner._finiteness.facts(found)}
+        return {**runner.meta, **counts, **runner.finiteness.facts(found)}
 
     def _moves_latest(self, wanted: bool, found: Mapping[str, str]) -> bool:
         """Whether ``latest.pth`` is to lead to the checkpoint; it stays at a finite one."""
-        return wanted and not (found and self._runner._finiteness.last)
+        return wanted and not (found and self._runner.finiteness.last)
 
     def _warn(self, path: str, found: Mapping[str, str]) -> None:
         if found and self._runner.rank == 0:
@@ -249,15 +249,15 @@ class Saver:
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
-        found = request.found if request else runner._finiteness.look(runner, alone=True)
+        found = request.found if request else runner.finiteness.look(runner, alone=True)
         if request is None:
             self._warn(store.path(name), found)
         latest = self._moves_latest(create_symlink, found)
-        ranks = request.ranks if request else [runner._rank_state()]
+        ranks = request.ranks if request else [runner.snapshots.rank_state()]
         # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the
         # rings, in which averages may be in the place of weights that a nested run shares.
-        state = {**runner._common_state(), 'ranks': ranks}
-        with runner._rings('around_save'):
+        state = {**runner.snapshots.common_state(), 'ranks': ranks}
+        with runner.hooks.around['around_save']:
             checkpoint = checkpoint_of(
                 runner.model,
                 optimizer=runner.optimizer if save_optimizer else None,
@@ -273,9 +273,9 @@ class Saver:
         if request is not None:
             request.after_write()
         elif not found:
-            runner._finiteness.last = store.path(name)
+            runner.finiteness.last = store.path(name)
         if counts_as_done:
-            runner._readers.acknowledge(ranks[0])
+            runner.readers.acknowledge(ranks[0])
         runner.call_hook('after_save')
         return store.path(name)
 
@@ -300,6 +300,7 @@ class Saver:
             self._writer = AsyncWriter()
         self._writer.start(content, write)
         self.in_flight = request
+        self._runner.hooks.listen('before_train_iter', self._runner.snapshots.poll)
 
     def poll(self) -> None:
         """Report the save in the background if it has ended; no waiting. Other ranks than the first `finish`."""
@@ -320,12 +321,13 @@ class Saver:
         except Exception as error:
             failure = error
         request, self.in_flight = self.in_flight, None
+        self._runner.hooks.unlisten('before_train_iter', self._runner.snapshots.poll)
         done, self._to_acknowledge = self._to_acknowledge, None
         if failure is not None:
             request.on_failure(failure)
         elif self._runner.rank == 0:
             if done is not None:
-                self._runner._readers.acknowledge(done)
+                self._runner.readers.acknowledge(done)
             self._runner.call_hook('after_save')
 
     def close(self) -> None:
@@ -339,7 +341,7 @@ class Saver:
                 dist.destroy_process_group(group)
 
     def last(self) -> str | None:
-        """See `Checkpoints.last_checkpoint`."""
+        """See `BaseRunner.last_checkpoint`."""
         if is_sharded(self._runner.model):
             self.finish()
         else:

@@ -19,6 +19,10 @@ FORMAT = '%(asctime)s - %(name)s - %(levelname)s - %(message)s'
 
 #: ``extra=DETAIL`` marks a line that a console shows only if it is `ConsoleHandler.verbose`; log files have every line.
 DETAIL = {'is_detail': True}
+
+#: ``extra=NOT_EXACT`` marks a line about a resume that is not exact.
+NOT_EXACT = {'exactness': True}
+
 _RESULT = {'is_result': True}
 
 #: The loggers that `get_logger` has set up, without their children.

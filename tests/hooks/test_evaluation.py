@@ -561,7 +561,7 @@ def test_several_loaders_have_readers_of_their_own_and_hear_hooks():
     each = [['a/error', 'a/loss'], ['b/error', 'b/loss']]
     assert hears.heard == [each[0], each[0], each[1], each[1]]
     assert own.heard == [each[0] + each[1]]  # one evaluation
-    assert len(runner._readers.evaluations) == 2
+    assert len(runner.evaluator.readers.entries) == 2
 
 
 def test_the_first_loader_is_back_after_an_error():

@@ -246,7 +246,7 @@ def test_the_own_steps_of_a_loss_scaler_are_no_errors(action, fused, tmp_path):
         optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused),
     )
     runner.run([loader()], [('train', 1)])
-    assert runner._updates[None].scaler.get_scale() < 2.0**120
+    assert runner.updater.updates[None].scaler.get_scale() < 2.0**120
 
 
 def test_losses_without_that_name_and_plain_numbers_count(tmp_path):

@@ -676,6 +676,6 @@ def test_each_loss_is_scaled_and_accumulated_for_its_own_optimizer(amp):
     hook = OptimizerHook(amp=amp, loss_scale=8.0, cumulative_iters=2, grad_clip=dict(max_norm=1.0))
     found, runner = gan_steps(gan(), [('dis', 2), ('gen', 1)], hook, iters=8)
     assert found == [[], ['dis'], [], [], ['dis'], ['gen'], [], ['dis']]
-    scalers = {key: update.scaler for key, update in runner._updates.items()}
+    scalers = {key: update.scaler for key, update in runner.updater.updates.items()}
     assert (scalers['gen'] is not scalers['dis']) == (amp == 'fp16')
     assert {'grad_norm_dis', 'grad_norm_gen'} <= set(runner.log_buffer.val_history)

@@ -14,8 +14,8 @@ from runnerkit.checkpoint import save_checkpoint
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
-from runnerkit.runner.checkpoints import own_messages
-from runnerkit.runner.resuming import mean_gradients
+from runnerkit.runner.snapshots import own_messages
+from runnerkit.runner.updater import mean_gradients
 
 
 class Draws(Hook):
@@ -522,7 +522,7 @@ def test_an_update_by_the_optimizer_itself_is_saved_under_its_name(tmp_path):
     resumed = tiny_runner(optimizer=two_optimizers, max_epochs=1, seed=3)
     resumed.configure_update(cumulative_iters=2)
     resumed.resume(path)
-    resumed._restore()
+    resumed.snapshots.restore()
     before = resumed.model.body[0].weight.clone()
     resumed._iter = 1
     resumed.update(resumed.model(torch.rand(8, 4)).sum(), resumed.optimizer['body'])

@@ -24,7 +24,7 @@ from runnerkit.hooks import (
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.optim import build_optimizer
-from runnerkit.runner.settings import (
+from runnerkit.optim.settings import (
     changed,
     differs,
     hook_settings,
@@ -257,20 +257,20 @@ EFFECTIVE = {
     ),
     'grad_clip': (
         {}, {'update': {'grad_clip': {'max_norm': 1.0}}},
-        lambda runner: runner._updates[None].grad_clip == {'max_norm': 1.0}, ['OptimizerHook#0: grad_clip', 'max_norm'],
+        lambda runner: runner.updater.updates[None].grad_clip == {'max_norm': 1.0}, ['OptimizerHook#0: grad_clip', 'max_norm'],
     ),
     'cumulative_iters': (
         {'update': {'cumulative_iters': 4}}, {'update': {'cumulative_iters': 2}},
-        lambda runner: runner._updates[None].cumulative_iters == 2, ['accumulation', 'unfinished cycle are dropped'],
+        lambda runner: runner.updater.updates[None].cumulative_iters == 2, ['accumulation', 'unfinished cycle are dropped'],
     ),
-    'amp': ({}, {'update': {'amp': 'bf16'}}, lambda runner: runner._updates[None].amp == 'bf16', ['precision', 'bf16']),
+    'amp': ({}, {'update': {'amp': 'bf16'}}, lambda runner: runner.updater.updates[None].amp == 'bf16', ['precision', 'bf16']),
     'loss_scale': (
         {'update': None, 'fp16': {'loss_scale': 512.0}}, {'update': None, 'fp16': {'loss_scale': 64.0}},
-        lambda runner: runner._updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'starts with'],
+        lambda runner: runner.updater.updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'starts with'],
     ),
     'growth of the loss scale': (
         {'update': {'amp': 'fp16'}}, {'update': {'amp': 'fp16', 'loss_scale': {'growth_interval': 5}}},
-        lambda runner: runner._updates[None].scaler.get_growth_interval() == 5, ['loss_scale', 'growth_interval'],
+        lambda runner: runner.updater.updates[None].scaler.get_growth_interval() == 5, ['loss_scale', 'growth_interval'],
     ),
     'momentum of averages': (
         {'ema': {}}, {'ema': {'momentum': 0.5, 'warm_up': 0}}, attribute('EMAHook', 'momentum', 0.5),

@@ -12,7 +12,7 @@ from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import HOOKS, EvalHook, Hook, LoggerHook
 from runnerkit.hooks.hook import RINGS
 from runnerkit.runner import EpochBasedRunner
-from runnerkit.runner.hook_table import CALLED
+from runnerkit.hooks.hook_table import CALLED
 
 
 def hook(name, **methods):

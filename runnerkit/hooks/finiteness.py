@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,10 +17,6 @@ from runnerkit.optim.finite import find_non_finite
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.dtensors import is_sharded
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from runnerkit.runner.updates import Updates
 
 
 class Finiteness:
@@ -37,7 +33,7 @@ class Finiteness:
         self.last: str | None = None
         self._seen: set[str] = set()
 
-    def begin(self, runner: Updates) -> None:
+    def begin(self, runner: Any) -> None:
         """Note what is not finite on purpose, unless the resumed run has noted it; all ranks call it."""
         self._note(_weights(runner))
         if is_sharded(runner.model):
@@ -54,7 +50,7 @@ class Finiteness:
             self.exempt, self._seen = set(loaded['meta'].get(AT_START, ())), set(loaded['state_dict'])
         self.last = checkpoint if why_not_finite(loaded) is None else finite_beside(checkpoint)
 
-    def look(self, runner: Updates, alone: bool = False) -> dict[str, str]:
+    def look(self, runner: Any, alone: bool = False) -> dict[str, str]:
         """What is not finite, in words, under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if all is.
 
         Losses are those since the last checkpoint; they do not count where a loss scaler or a hook skips updates with
@@ -69,9 +65,9 @@ class Finiteness:
         for kind in ('weights', 'optimizer'):
             if of_kind := {name: count for (which, name), count in bad.items() if which == kind}:
                 found[kind] = described(of_kind)
-        skips = any(update.scaler for update in runner._updates.values())
+        skips = any(update.scaler for update in runner.updater.updates.values())
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
-        if not skips and not runner._train_log.losses_are_finite():
+        if not skips and not runner.train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
         if not alone and reduce_extremes(len(found))[1]:
             for each in reversed(all_gather_objects(found)):  # of two ranks with the same kind, the first one's words
@@ -83,9 +79,9 @@ class Finiteness:
         return {NON_FINITE: dict(found), **({AT_START: sorted(self.exempt)} if self.exempt else {})}
 
     @staticmethod
-    def advice(runner: Updates, found: Mapping[str, str]) -> str:
+    def advice(runner: Any, found: Mapping[str, str]) -> str:
         """What to say at the end of a run whose weights are not finite."""
-        last = runner._finiteness.last
+        last = runner.finiteness.last
         if last is None:
             remedy = 'There is no finite checkpoint: start over with a smaller learning rate'
         else:
@@ -98,7 +94,7 @@ class Finiteness:
         )
 
 
-def _weights(runner: Updates) -> dict[str, Tensor]:
+def _weights(runner: Any) -> dict[str, Tensor]:
     """Parameters and buffers by their names in a checkpoint."""
     if not isinstance(runner.model, nn.Module):
         return {}
@@ -106,7 +102,7 @@ def _weights(runner: Updates) -> dict[str, Tensor]:
     return {name: each for name, each in held.items() if isinstance(each, Tensor)}
 
 
-def _states(runner: Updates, weights: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
+def _states(runner: Any, weights: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
     """The states of optimizers that belong to single values of parameters, as momenta do."""
     names = {id(each): name for name, each in weights.items()}
     for optimizer in named_optimizers(runner.optimizer).values():
@@ -117,7 +113,7 @@ def _states(runner: Updates, weights: Mapping[str, Tensor]) -> Iterable[tuple[st
                     yield f'{key} of {names.get(id(parameter), "a parameter")}', value
 
 
-def _command(runner: Updates, checkpoint: str) -> str:
+def _command(runner: Any, checkpoint: str) -> str:
     config = os.path.join(runner.work_dir or '', str(runner.meta.get('exp_name', '')))
     if not os.path.isfile(config):
         return f'runner.resume({checkpoint!r})'

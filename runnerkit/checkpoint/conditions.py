@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from runnerkit.runner.settings import Settings, changed
+#: Settings by name; of a parameter group, of a hook.
+Settings = dict[str, Any]
 
 #: Hooks that change nothing of what is trained.
 _ONLOOKERS = (
@@ -210,3 +212,15 @@ def table(found: Iterable[Change]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     lines = ('  '.join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip() for row in rows)
     return '\n'.join(lines)
+
+
+def differs(was: Any, now: Any) -> bool:
+    """Whether two plain values are other settings; rounding is no difference, and NaN equals itself."""
+    if isinstance(was, float) and isinstance(now, float):
+        return not (math.isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
+    return bool(was != now)
+
+
+def changed(was: Settings, now: Settings) -> list[str]:
+    """The names of the settings that both have, with other values."""
+    return [name for name in now if name in was and differs(was[name], now[name])]

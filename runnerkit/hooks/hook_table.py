@@ -4,12 +4,13 @@ nothing up."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, wraps
 from typing import Any
 
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
+from runnerkit.hooks.nesting import OuterRunEnding
 from runnerkit.hooks.priority import Priority
 from runnerkit.utils.suggest import edit_distance, nearest
 
@@ -18,16 +19,55 @@ Replace = Callable[[str, Sequence[tuple[Hook, Call]]], Iterable[Call]]
 
 
 class HookTable(list[Hook]):
-    """A list of hooks, lowest priority number first, which knows for every point the bound methods to call.
+    """A list of hooks, lowest priority number first, which knows for every point what to call.
 
-    ``table.calls[point]`` is the tuple of the methods of those hooks that do something at ``point``; it is made when
-    it is first asked for and forgotten at every change of the list, whoever makes it. Any name is a point: of one
-    that is not MMCV's, the hooks that have such a method are called.
+    ``table.calls[point]`` is the tuple of the methods of those hooks that do something at ``point``, between those of
+    the engine's own parts, which are not in the list. It is made when it is first used and forgotten at every change of
+    the list, whoever makes it. ``table.around[span]`` is the context of the hooks' rings in the same way. Any name is a
+    point: of one that is not MMCV's, the hooks that have such a method are called.
+
+    Args:
+        hooks: the hooks, in their order.
+        runner: what rings are entered with.
+
+    Attributes:
+        first: by point, what is called before all hooks: parts of the engine that count.
+        last: by point, what is called behind all hooks: parts that decide whether the run continues.
+        calls_parts: False if the runner's own ``call_hook`` is wrapped in the calls of the parts.
+        entered: the hooks whose ``before_run`` was called in this run; None before `enter`.
     """
 
-    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+    def __init__(self, hooks: Iterable[Hook] = (), runner: Any = None) -> None:
         super().__init__(hooks)
-        self.calls = _Calls(self)
+        self.runner = runner
+        self.first: dict[str, list[Call]] = {}
+        self.last: dict[str, list[Call]] = {}
+        self.calls_parts = True
+        self.entered: list[Hook] | None = None
+        self.calls, self.around = _Calls(self), _Around(self)
+
+    def forget_calls(self) -> None:
+        """Make the calls anew when they are used next."""
+        self.calls.clear()
+        self.around.clear()
+
+    def add_part(self, part: Any, is_last: bool = False) -> None:
+        """Call the methods of ``part`` that are named like points, before all hooks or behind them."""
+        for point in CALLED:
+            if point not in RINGS and hasattr(part, point):
+                self.listen(point, getattr(part, point), is_last)
+
+    def listen(self, point: str, call: Call, is_last: bool = False) -> None:
+        """Call ``call`` at ``point``, before all hooks or behind them, until `unlisten`."""
+        (self.last if is_last else self.first).setdefault(point, []).append(call)
+        self.forget_calls()
+
+    def unlisten(self, point: str, call: Call) -> None:
+        """Call ``call`` no longer."""
+        for calls in (self.first.get(point, []), self.last.get(point, [])):
+            if call in calls:
+                calls.remove(call)
+        self.forget_calls()
 
     def register(self, hook: Hook, priority: int) -> None:
         """Put ``hook`` behind those that have the same or a lower priority number."""
@@ -56,17 +96,38 @@ class HookTable(list[Hook]):
                 call(runner)
             is_behind = is_behind or each is hook
 
+    def enter(self, runner: Any) -> None:
+        """Call ``before_run`` of every hook, also of those that are registered meanwhile."""
+        self.entered = entered = []
+        while waiting := [hook for hook in self if not any(hook is done for done in entered)]:
+            entered.append(waiting[0])
+            waiting[0].before_run(runner)
+
+    def leave(self, runner: Any) -> None:
+        """Call ``after_run`` of every part and of every hook that was entered, also if one of them fails.
+
+        Raises:
+            Exception: the first failure; all are logged.
+        """
+        entered = {id(hook) for hook in self.entered or ()}
+        hooks = [hook.after_run for hook in self.dispatch_order() if id(hook) in entered]
+        first, last = self._parts('after_run')
+        call_each([*first, *hooks, *last], runner)
+
+    def _parts(self, point: str) -> tuple[Sequence[Call], Sequence[Call]]:
+        return (self.first.get(point, ()), self.last.get(point, ())) if self.calls_parts else ((), ())
+
     @contextmanager
     def replacing_calls(self, replace: Replace) -> Iterator[None]:
         """While it is entered, what is called at a point is what ``replace`` makes of the point's name and its (hook,
         method) pairs: for profilers, so that nobody pays for them who has none."""
         former, self.calls.replace = self.calls.replace, replace
-        self.calls.clear()
+        self.forget_calls()
         try:
             yield
         finally:
             self.calls.replace = former
-            self.calls.clear()
+            self.forget_calls()
 
     def info(self, validates: bool = True) -> str:
         """A table of who is called when, for the start of the log.
@@ -95,11 +156,72 @@ class _Calls(dict[str, tuple[Call, ...]]):
         self.replace: Replace | None = None
 
     def __missing__(self, point: str) -> tuple[Call, ...]:
-        pairs = ((hook, _call(hook, point)) for hook in self._hooks.dispatch_order())
+        hooks = self._hooks
+        if point == 'after_run':  # every call is made, whatever the others raise
+            return (hooks.leave,)
+        pairs = ((hook, _call(hook, point)) for hook in hooks.dispatch_order())
         called = [(hook, method) for hook, method in pairs if method is not None]
-        methods = (method for _, method in called) if self.replace is None else self.replace(point, called)
-        calls = self[point] = tuple(methods)
+        methods = [method for _, method in called] if self.replace is None else self.replace(point, called)
+        if point == 'before_run':
+            methods = [hooks.enter]
+        first, last = hooks._parts(point)
+        calls = self[point] = (*first, *methods, *last)
         return calls
+
+
+def call_each(calls: Iterable[Call], runner: Any) -> None:
+    """Make all of ``calls``, whatever single ones raise.
+
+    Raises:
+        Exception: the first failure; all are logged.
+    """
+    failures: list[Exception] = []
+    for call in calls:
+        try:
+            call(runner)
+        except OuterRunEnding:
+            continue
+        except Exception as failure:
+            runner.logger.exception('after_run of %s failed', type(getattr(call, '__self__', call)).__name__)
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
+class _Around(dict[str, AbstractContextManager[None]]):
+    def __init__(self, hooks: HookTable) -> None:
+        self._hooks = hooks
+
+    def __missing__(self, span: str) -> AbstractContextManager[None]:
+        rings = self._hooks.calls[span]
+        self[span] = found = _Rings(rings, self._hooks.runner) if rings else _NO_RINGS
+        return found
+
+
+class _Rings:
+    """Context managers of hooks, nested: the first is the outermost. May be entered within itself."""
+
+    def __init__(self, rings: Sequence[Call], runner: Any) -> None:
+        self._rings, self._runner = rings, runner
+        self._open: list[ExitStack] = []
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            for ring in self._rings:
+                stack.enter_context(ring(self._runner))
+            self._open.append(stack.pop_all())
+
+    def __exit__(self, *exc_info: Any) -> bool | None:
+        return self._open.pop().__exit__(*exc_info)
+
+
+class _NoRings:
+    """A context that does nothing, without a Python call: every iteration enters one."""
+
+    __enter__ = __exit__ = staticmethod(''.format)
+
+
+_NO_RINGS: Any = _NoRings()
 
 
 def _call(hook: Hook, point: str) -> Call | None:
@@ -109,11 +231,8 @@ def _call(hook: Hook, point: str) -> Call | None:
         return method
 
     def call(runner: Any, *args: Any) -> None:
-        runner._nesting_at = point
-        try:
+        with runner.nest.at(point):
             method(runner, *args)
-        finally:
-            runner._nesting_at = None
 
     return call
 
@@ -134,7 +253,7 @@ def _forgets_calls(name: str) -> Callable[..., Any]:
     @wraps(method)
     def changed(self: HookTable, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
-        self.calls.clear()
+        self.forget_calls()
         return result
 
     return changed

@@ -455,7 +455,7 @@ def sharded_ranks(rank, folder, async_save):
         if epochs == 6:
             runner.resume(f'{folder}/epoch_4.pth')
         runner.run([loader(4)], [('train', 1)])
-        latest, exempt = os.readlink(folder / 'latest.pth'), runner._finiteness.facts({})['not_finite_at_start']
+        latest, exempt = os.readlink(folder / 'latest.pth'), runner.finiteness.facts({})['not_finite_at_start']
         found.append((runner.outcome.kind, runner.non_finite(), names(folder), latest, exempt))
     return found
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.parallel import MMDataParallel
-from runnerkit.runner.weight_watch import FIRST_LOOK, checksums, trainable
+from runnerkit.hooks.weight_watch import FIRST_LOOK, checksums, trainable
 
 ALARM = 'THE WEIGHTS HAVE NOT CHANGED'
 
@@ -301,7 +301,7 @@ def test_weights_that_have_changed_are_not_looked_at_again(monkeypatch):
     runner.register_hook(OptimizerHook())
     looks = []
     monkeypatch.setattr(
-        'runnerkit.runner.weight_watch.checksums', lambda weights: looks.append(1) or checksums(weights)
+        'runnerkit.hooks.weight_watch.checksums', lambda weights: looks.append(1) or checksums(weights)
     )
     runner.run([loader()], [('train', 1)])
     assert len(looks) == 2  # at the beginning, and at the first epoch's end

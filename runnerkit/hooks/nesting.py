@@ -15,22 +15,21 @@ import torch
 from runnerkit.checkpoint import ema_name
 from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
 from runnerkit.distributed import from_first_rank
-from runnerkit.hooks.hook import Hook
 from runnerkit.parallel import unwrap
-from runnerkit.runner.checkpoints import EXACTNESS
-from runnerkit.runner.rollback import GoBack, Rollback
+from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state, seed_generators, set_rng_state
 
 #: With these words before it, the reason of an outer run's end is the reason of the inner one's.
 OUTER = 'the run around it has been asked to end: '
 
-_innermost: ContextVar[Nesting | None] = ContextVar('runnerkit_innermost_run', default=None)
+#: The runner whose run has begun last.
+_innermost: ContextVar[Any] = ContextVar('runnerkit_innermost_run', default=None)
 
 
-class CutShort(Exception):
+class OuterRunEnding(Exception):
     """A nested run ends, or does not begin, because the run around it ends.
 
-    `Nesting.nested` catches it. What would begin a second one goes as far as `call_hook`: the rest of the point is for
+    `Nest.nested` catches it. What would begin a second one goes as far as `call_hook`: the rest of the point is for
     the resumed run.
     """
 
@@ -86,18 +85,35 @@ class _Span:
             module.training = mode
 
 
-class Nesting(Rollback):
-    """The part of a runner that lets others run inside it, in its hooks.
+class Nest:
+    """The part of the engine for runs inside a run.
+
+    Args:
+        runner: the outer run's.
 
     Attributes:
-        parent: the run around this one: that of the hook which has called `run`. None if there is none.
+        parent: the run around this one: that of the hook which has called ``run``. None if there is none.
+        inner: the runner that runs inside this one now.
+        span: that of the nested run that is open, or was cut short.
+        unfinished: the nested runs that the resumed checkpoint was saved in, and that have not continued yet, by name.
     """
 
-    parent: Any = None
-    _inner: Any = None  # the runner that runs inside this one now
-    _span: _Span | None = None  # that of the nested run that is open, or was cut short
-    _unfinished: Mapping[str, Any] = {}  # the nested run in the checkpoint that is resumed, by its name
-    _nesting_at: str | None = None  # the point that calls a hook that nests runs
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.parent: Any = None
+        self.inner: Any = None
+        self.span: _Span | None = None
+        self.unfinished: Mapping[str, Any] = {}
+        self._point: str | None = None  # the one that calls a hook that nests runs
+
+    @contextmanager
+    def at(self, point: str) -> Iterator[None]:
+        """The call of a hook that nests runs, at ``point``."""
+        self._point = point
+        try:
+            yield
+        finally:
+            self._point = None
 
     @contextmanager
     def nested(self, name: str) -> Iterator[None]:
@@ -114,7 +130,7 @@ class Nesting(Rollback):
         While it runs, checkpoints of this run hold the nested one: its model (but for what is part of this run's
         model), optimizer, hooks, counters, and places in its data. A resumed run calls the hooks' ``after_resume``
         before its first iteration. A hook that nests runs opens the span there again if the name is in `unfinished`,
-        and builds the same runner: that one goes on. Such a hook sets ``nests_runs``; `NestedRunHook` does all of it.
+        and builds the same runner: that one continues. Such a hook sets ``nests_runs``; `NestedRunHook` does all of it.
         Those that come after it at ``after_train_iter`` or ``after_train_epoch`` are called then.
 
         If this run is asked to end, by a signal or by `stop`, the nested run ends after its running iteration, and the
@@ -127,64 +143,61 @@ class Nesting(Rollback):
         Raises:
             RuntimeError: there is no run, or a span is open.
         """
-        if _innermost.get() is not self:
+        if _innermost.get() is not self._runner:
             raise RuntimeError(
                 f'nested({name!r}) is the span of a run inside this one: open it in a hook, while this runner runs'
             )
-        if self._span is not None and self._span.left_at is not None:
-            raise CutShort
-        if self._span is not None:
+        if self.span is not None and self.span.left_at is not None:
+            raise OuterRunEnding
+        if self.span is not None:
             raise RuntimeError(
-                f'nested({name!r}) is opened inside nested({self._span.name!r}): a run that is nested deeper belongs '
+                f'nested({name!r}) is opened inside nested({self.span.name!r}): a run that is nested deeper belongs '
                 'to a hook of the nested runner'
             )
-        span = self._span = _Span.of(name, self.model, self._nesting_at)
+        runner = self._runner
+        span = self.span = _Span.of(name, runner.model, self._point)
         try:
-            seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {self.completed_iters}')))
+            seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {runner.completed_iters}')))
             _set_gradients([(parameter, None) for parameter, _ in span.gradients])
             # Hooks are called under the autocast of an iteration, and under no_grad in a validation.
-            with torch.enable_grad(), torch.autocast(self._device_type(), enabled=False):
+            with torch.enable_grad(), torch.autocast(_device_type(runner.model), enabled=False):
                 yield
-        except CutShort:
-            span.left_at = span.child._rank_state()
-            self._end_with(span.child)
+        except OuterRunEnding:
+            span.left_at = span.child.snapshots.rank_state()
+            runner.stop.end_with(span.child.stop)
         finally:
             span.end()
             if span.left_at is None:
-                self._span = None
-
-    @property
-    def unfinished(self) -> frozenset[str]:
-        """The names of nested runs that the resumed checkpoint was saved in, and that have not gone on yet."""
-        return frozenset(self._unfinished)
+                self.span = None
 
     @property
     def position(self) -> tuple[int, ...]:
         """How many training iterations are done; then those of the nested run that is open, and so on inwards."""
-        child = None if self._span is None else self._span.child
-        return (self.completed_iters,) if child is None else (self.completed_iters, *child.position)
+        child = None if self.span is None else self.span.child
+        done = self._runner.completed_iters
+        return (done,) if child is None else (done, *child.position)
 
     # --- the inner run -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _as_innermost(self) -> Iterator[None]:
+    def as_innermost(self) -> Iterator[None]:
         """The span of this run: others that begin in it are inside."""
-        self.parent = outer = _innermost.get()
-        token = _innermost.set(self)
+        outer = _innermost.get()
+        self.parent = outer
+        token = _innermost.set(self._runner)
         try:
             if outer is not None:
-                outer._inner = self
-                outer._take_in(self)
+                outer.nest.take_in(self._runner)
             yield
         finally:
             _innermost.reset(token)
             if outer is not None:
-                outer._inner = None
+                outer.nest.take_in(None)
 
-    def _take_in(self, child: Nesting) -> None:
-        """``child`` begins to run inside this run."""
-        span = self._span
-        if span is None or span.left_at is not None:
+    def take_in(self, child: Any) -> None:
+        """The runner ``child`` begins to run inside this run; None: it has ended."""
+        self.inner, span = child, self.span
+        if child is None or span is None or span.left_at is not None:
             return
         if span.child is not None:
             raise RuntimeError(
@@ -192,62 +205,48 @@ class Nesting(Rollback):
                 'them a span with a name of its own'
             )
         span.child = child
-        if span.name in self._unfinished:
-            waiting = dict(self._unfinished)
+        if span.name in self.unfinished:
+            waiting = dict(self.unfinished)
             state = waiting.pop(span.name)
-            self._unfinished = waiting
-            child._go_on_from(_with_shared_weights(state, child.model), f'the nested run {span.name!r}')
+            self.unfinished = waiting
+            name = f'the nested run {span.name!r}'
+            child.snapshots.continue_from(_with_shared_weights(state, child.model), name)
 
-    def _was_cut(self) -> bool:
-        """Whether this run has ended only because the one around it ends."""
-        reason = self._stop_reason
-        return self.parent is not None and reason is not None and (bool(self.stop_signal) or reason.startswith(OUTER))
-
-    def _leave_outer(self) -> None:
-        """After a run that was cut short.
+    def check_ending(self) -> None:
+        """This run has ended only because the one around it ends.
 
         Raises:
-            CutShort: it goes on in a resumed run.
+            OuterRunEnding: it continues in a resumed run.
         """
-        span = self.parent._span
-        if span is not None and span.child is self:
-            raise CutShort
+        span = self.parent.nest.span
+        if span is not None and span.child is self._runner:
+            raise OuterRunEnding
         self.parent.logger.warning(
             'a nested run was cut short after %d iterations, and a resume will not continue it: run it in a span, with '
             "runner.nested('a name')",
-            self.completed_iters,
-            extra=EXACTNESS,
+            self._runner.completed_iters,
+            extra=NOT_EXACT,
         )
-
-    def _end_with(self, child: Nesting) -> None:
-        """End at the next boundary, as ``child`` did; on every rank, since all of them have ended it together."""
-        if self._stop_reason is None and child._stop_reason is not None:
-            self._stop_reason, self.stop_signal = child._stop_reason.removeprefix(OUTER), child.stop_signal
-
-    def _device_type(self) -> str:
-        first = next(iter(self.model.parameters()), None)
-        return 'cpu' if first is None else first.device.type
 
     # --- in checkpoints ----------------------------------------------------------------------------------------------
 
-    def _common_state(self) -> dict[str, Any]:
-        span, state = self._span, super()._common_state()
-        if span is None or span.child is None:
-            return state
-        return {**state, 'nested': {span.name: self._content_of(span)}}
+    def common_state(self) -> dict[str, Any]:
+        """What a checkpoint holds of the open nested run once for all ranks."""
+        span = self.span
+        return {} if span is None or span.child is None else {'nested': {span.name: self._content_of(span)}}
 
     def _content_of(self, span: _Span) -> dict[str, Any]:
         """What a checkpoint of the nested run holds, but for what is part of this run's model, and for the ranks'
         states."""
         child = span.child
-        shared = _places(unwrap(self.model).state_dict())
+        shared = _places(unwrap(self._runner.model).state_dict())
         # Its averages are in its own part of the file alone: this run's weights are not to change in the meantime.
-        with child._rings('around_save'):
+        with child.hooks.around['around_save']:
             content = checkpoint_of(
                 child.model,
                 optimizer=child.optimizer,
                 meta={**child.meta, 'epoch': child.completed_epochs, 'iter': child.completed_iters},
-                state=child._common_state(),
+                state=child.snapshots.common_state(),
             )
             weights = content['state_dict']
             own = {
@@ -257,77 +256,73 @@ class Nesting(Rollback):
             }
         return weights_on_cpu({**content, 'state_dict': own, 'at': span.at})
 
-    def _rank_state(self) -> dict[str, Any]:
-        span = self._span
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """In it, gradients and random states are those of this run, not those of a nested one."""
+        span = self.span
         if span is None or span.child is None:
-            return super()._rank_state()
-        with span.outer_gradients():
-            state = super()._rank_state()
-        inner = span.child._rank_state() if span.left_at is None else span.left_at
-        return {**state, 'rng': span.rng, 'nested': {span.name: inner}}
-
-    def _restore(self) -> None:
-        super()._restore()
-        if self._resumed is not None:
-            self._span, self._unfinished = None, _nested_in(self._resumed)
-
-    def _return_to(self, asked: GoBack) -> None:
-        super()._return_to(asked)
-        self._go_on_inside()
-
-    def _go_on_inside(self) -> None:
-        """In a resumed run, before anything else: let the hooks go on with the nested runs that were open."""
-        span = self._span
-        if span is not None and span.left_at is not None:  # cut short, and this runner runs again
-            ranks = [{'nested': {span.name: span.left_at}}] * self._world_size
-            self._unfinished = _nested_in({'nested': {span.name: self._content_of(span)}, 'ranks': ranks})
-            self._span = None
-        elif self._resumed is None:
+            yield
             return
-        names = ', '.join(self._unfinished)
+        inner = rng_state()
+        set_rng_state(span.rng)
+        try:
+            with span.outer_gradients():
+                yield
+        finally:
+            set_rng_state(inner)
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's part of the state of the open nested run."""
+        span = self.span
+        if span is None or span.child is None:
+            return {}
+        inner = span.child.snapshots.rank_state() if span.left_at is None else span.left_at
+        return {'nested': {span.name: inner}}
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Know the nested runs that the resumed checkpoint was saved in."""
+        self.span, self.unfinished = None, _nested_in(self._runner.snapshots.resumed)
+
+    def resume_inner(self) -> None:
+        """In a resumed run, before anything else: let the hooks continue the nested runs that were open."""
+        runner, span = self._runner, self.span
+        resumed = runner.snapshots.resumed
+        if span is not None and span.left_at is not None:  # cut short, and this runner runs again
+            ranks = [{'nested': {span.name: span.left_at}}] * runner.world_size
+            self.unfinished = _nested_in({'nested': {span.name: self._content_of(span)}, 'ranks': ranks})
+            self.span = None
+        elif resumed is None:
+            return
+        names = ', '.join(self.unfinished)
         if names:
-            self.logger.info('the checkpoint was saved inside a nested run, which continues first: %s', names)
-        at = next((content.get('at') for content in self._unfinished.values()), None)
-        with self._counters_of(at), suppress(CutShort):
+            runner.logger.info('the checkpoint was saved inside a nested run, which continues first: %s', names)
+        at = next((content.get('at') for content in self.unfinished.values()), None)
+        with runner.progress.as_at(at), suppress(OuterRunEnding):
             self._resume_hooks(at)
         if names:
             # What that has logged is kept when the random states of this run are restored once more.
-            for rank in (self._resumed or {}).get('ranks', ()):
-                rank['log_buffer'] = self._train_log.state_dict()
-        for name in self._unfinished:
-            self.logger.warning(
+            for rank in (resumed or {}).get('ranks', ()):
+                rank['log_buffer'] = runner.train_log.state_dict()
+        for name in self.unfinished:
+            runner.logger.warning(
                 'no hook continues the nested run %r, in which the checkpoint was saved: the resume is not '
                 'exact. Such a hook also opens runner.nested(%r) in after_resume',
                 name,
                 name,
-                extra=EXACTNESS,
+                extra=NOT_EXACT,
             )
-        self._unfinished = {}
+        self.unfinished = {}
 
     def _resume_hooks(self, at: str | None) -> None:
-        """Call ``after_resume``; and if a nested run has gone on in it, the rest of the point ``at`` that it was in."""
-        nests: Hook | None = None
-        for hook in [*self._hook_table.dispatch_order()]:
-            waiting = self._unfinished
+        """Call ``after_resume``; and if a nested run has continued in it, the rest of the point ``at`` of that run."""
+        runner, nests = self._runner, None
+        for hook in [*runner.hooks.dispatch_order()]:
+            waiting = self.unfinished
             if hasattr(hook, 'after_resume'):
-                hook.after_resume(self)
-            nests = nests if self._unfinished is waiting else hook
+                hook.after_resume(runner)
+            nests = nests if self.unfinished is waiting else hook
         if nests is not None and at in _MADE_UP_FOR:
-            self._hook_table.dispatch_behind(nests, at, self)
-
-    @contextmanager
-    def _counters_of(self, point: str | None) -> Iterator[None]:
-        """In it, the counters are what hooks see at ``point``: those of what is running, not of what is done."""
-        progress = self._progress
-        iters = point == 'after_train_iter'
-        epochs = point == 'after_train_epoch' and not progress.epoch_is_open
-        if iters:
-            self._inner_iter = (progress.batches if self.by_epoch else progress.units) - 1
-        self._iter, self._epoch = self._iter - iters, self._epoch - epochs
-        try:
-            yield
-        finally:
-            self._iter, self._epoch = self._iter + iters, self._epoch + epochs
+            runner.hooks.dispatch_behind(nests, at, runner)
 
 
 #: Points of which a resumed run calls those hooks that come after a nested run.
@@ -346,6 +341,11 @@ def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
 def _with_shared_weights(state: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
     """``state`` with the weights that are part of the outer run's model, which has them already."""
     return {**state, 'state_dict': {**unwrap(model).state_dict(), **state['state_dict']}}
+
+
+def _device_type(model: torch.nn.Module) -> str:
+    first = next(iter(model.parameters()), None)
+    return 'cpu' if first is None else first.device.type
 
 
 def _set_gradients(pairs: list[tuple[torch.nn.Parameter, torch.Tensor | None]]) -> None:

@@ -1,8 +1,7 @@
-"""The settings of a run: noted at its start, saved in checkpoints, and compared by the run that resumes."""
+"""The settings of optimizers: noted at the start of a run, saved in checkpoints, and compared by the run that resumes."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,12 +10,8 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runnerkit.hooks.hook import Hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
-
-#: Settings by name; of a parameter group, of a hook.
-Settings = dict[str, Any]
+from runnerkit.checkpoint.conditions import Settings, changed, differs
+from runnerkit.optim.named import named_optimizers
 
 #: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
 _IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')
@@ -32,15 +27,11 @@ _NEEDS_STATE = {
 _FIRST_STEP_ONLY = {('Adagrad', 'initial_accumulator_value'), ('Rprop', 'lr')}
 
 
-#: Arguments of hooks that are kept in attributes with other names.
-_ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
-
-
 #: torch's schedulers that set momenta, too.
-_CYCLES = ('OneCycleLR', 'CyclicLR')
+CYCLES = ('OneCycleLR', 'CyclicLR')
 
 #: Schedules that set learning rates from their own arguments, whatever the optimizer's is.
-_WITH_OWN_RATES = (*_CYCLES, 'OneCycleLrUpdaterHook')
+_WITH_OWN_RATES = (*CYCLES, 'OneCycleLrUpdaterHook')
 
 
 class _NotPlain(Exception):
@@ -80,46 +71,6 @@ def group_settings(optimizer: Optimizer, model: nn.Module) -> list[Settings]:
         }
         for group in optimizer.param_groups
     ]
-
-
-def hook_settings(hook: Hook) -> Settings:
-    """The plain values that ``hook`` was built with, as far as its attributes are called like its arguments; not
-    the folder that it writes to."""
-    inits = [vars(kind).get('__init__') for kind in type(hook).__mro__]
-    names = dict.fromkeys(
-        name for init in inits if inspect.isfunction(init) for name in inspect.signature(init).parameters
-    )
-    attributes = {
-        name: next((key for key in (name, f'_{name}', _ELSEWHERE.get(name)) if key in vars(hook)), None)
-        for name in names
-        if name != 'out_dir'
-    }
-    return plain_settings((name, vars(hook)[key]) for name, key in attributes.items() if key is not None)
-
-
-def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
-    """What schedules learning rates and momenta: for each quantity, pairs of a schedule's kind and the name of the
-    optimizer that it is for (None: all)."""
-    found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
-    for hook in hooks:
-        if isinstance(hook, TorchLrUpdaterHook):
-            for quantity in ('lr', 'momentum') if hook.scheduler in _CYCLES else ('lr',):
-                found[quantity].append([hook.scheduler, hook.optimizer])
-        elif isinstance(hook, ParamScheduleHook):
-            found[hook.key].append([type(hook).__name__, hook.optimizer])
-    return found
-
-
-def differs(was: Any, now: Any) -> bool:
-    """Whether two plain values are other settings; rounding is no difference, and NaN equals itself."""
-    if isinstance(was, float) and isinstance(now, float):
-        return not (math.isclose(was, now, rel_tol=1e-12) or (was != was and now != now))
-    return bool(was != now)
-
-
-def changed(was: Settings, now: Settings) -> list[str]:
-    """The names of the settings that both have, with other values."""
-    return [name for name in now if name in was and differs(was[name], now[name])]
 
 
 def sets_own_rates(name: str, found: Mapping[str, Any]) -> bool:
@@ -220,3 +171,33 @@ def _flat(groups: Mapping[str, list[list[str]]]) -> list[str]:
 def with_rates_of(groups: list[Settings], factor: float) -> list[Settings]:
     """``groups`` with their learning rates times ``factor``."""
     return [{**group, 'lr': group['lr'] * factor} if 'lr' in group else group for group in groups]
+
+
+def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Whether ``state`` is of an optimizer with the same hyper-parameters.
+
+    Raises:
+        ValueError: it lacks some that ``optimizer`` needs in every step.
+    """
+    needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
+    for group in state['param_groups']:
+        missing = sorted(needed - set(group))
+        if missing:
+            raise ValueError(
+                f'it has no {", ".join(missing)}, which {type(optimizer).__name__} needs: it is of another kind'
+            )
+
+
+#: Behind the class of an optimizer in `optimizer_kinds`.
+FUSED = ' (fused)'
+
+#: Hyper-parameters that tell kinds of optimizers apart.
+_ESSENTIAL = ('momentum', 'nesterov', 'betas', 'rho', 'alpha', 'lambd', 'etas', 'max_iter', 'lr_decay', 'ns_steps')
+
+
+def optimizer_kinds(optimizer: Any) -> dict[str, str]:
+    """Class and implementation of each optimizer (fused ones differ in the last bits), for the record."""
+    return {
+        name: type(each).__name__ + (FUSED if any(group.get('fused') for group in each.param_groups) else '')
+        for name, each in named_optimizers(optimizer).items()
+    }

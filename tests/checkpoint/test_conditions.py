@@ -4,7 +4,7 @@ import torch
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import about
 from runnerkit.runner import conditions
-from runnerkit.runner.conditions import Change, changes, general_conditions, hook_changes, loader_changes, table
+from runnerkit.checkpoint.conditions import Change, changes, general_conditions, hook_changes, loader_changes, table
 
 WAS = {
     'runner': 'by epoch',

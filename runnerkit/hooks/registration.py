@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, Hook
+from runnerkit.hooks.hook_table import HookTable
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg, placed_errors
-from runnerkit.runner.state import RunnerState
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
 
@@ -28,8 +28,11 @@ PRIORITIES = {
 }
 
 
-class Registration(RunnerState):
-    """The part of a runner that takes hooks in. Configs are never changed."""
+class Registration:
+    """MMCV's methods of a runner that register hooks. Configs are never changed."""
+
+    hooks: HookTable
+    by_epoch: bool
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = 'NORMAL') -> None:
         """Add ``hook``; equal priorities keep the order of registration.
@@ -46,7 +49,7 @@ class Registration(RunnerState):
                 f'"priority" is a reserved attribute for hooks, but {type(hook).__name__} has one: give the '
                 'priority to register_hook, and register a hook once only (each run needs its own)'
             )
-        self._hook_table.register(hook, get_priority(priority))
+        self.hooks.register(hook, get_priority(priority))
 
     def register_hook_from_cfg(self, hook_cfg: dict[str, Any]) -> None:
         """Build a hook from ``dict(type=…, priority='NORMAL', …)`` and register it."""
@@ -141,7 +144,7 @@ class Registration(RunnerState):
 
     def get_hook_info(self) -> str:
         """A table of the hooks at each point, in the order in which they are called."""
-        return self._hook_table.info()
+        return self.hooks.info()
 
     def _register(self, kind: str, config: HookConfig, default_type: str) -> None:
         if config is None:

@@ -251,7 +251,7 @@ def test_a_run_that_goes_on_in_the_same_process_goes_on_inside(tmp_path):
     inner = Inner(hooks=lambda: [At(3, stops_the_outer_one)])
     runner = run(outer_runner(tmp_path / 'cut', 'epoch', inner))
     assert runner.position == (8, 3)
-    data = runner._readers.entries[0].dataloader
+    data = runner.readers.entries[0].dataloader
     runner.run([data], [('train', 1)])
     assert weights(runner.model) == weights(whole.model)
     assert weights(inner.children[2].model) == weights(whole_inner.children[1].model)
@@ -554,7 +554,7 @@ def test_averages_of_a_nested_run_that_shares_a_part(outer_ema, again, tmp_path)
         runner.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
         run(runner)
     else:
-        runner.run([runner._readers.entries[0].dataloader], [('train', 1)])
+        runner.run([runner.readers.entries[0].dataloader], [('train', 1)])
     assert weights(runner.model) == weights(whole.model)
     for mine, theirs in zip(inner.children[-2:], whole_inner.children[-2:], strict=True):
         assert weights(mine.model) == weights(theirs.model)  # the averages are among the buffers
@@ -580,7 +580,7 @@ def ranked(rank, work_dir, mode):
     def until_it_is_heard(child):
         """The ranks agree beside the training, which is over in no time here."""
         patience = 400
-        while child.parent.completed_iters == 8 and not child._signals.pending and patience:
+        while child.parent.completed_iters == 8 and not child.stop.is_ending and patience:
             patience -= 1
             time.sleep(0.05)
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.literals import NoLiteral, read_literals
-from runnerkit.runner.conditions import Change
-from runnerkit.runner.settings import differs
+from runnerkit.checkpoint.conditions import Change, differs
 from runnerkit.utils.logging import printable
 
 #: The sections that are compared, by their keys.

@@ -16,7 +16,7 @@ from runner.signal_script import SENT, build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
-from runnerkit.runner.signals import STOPPING, StopSignals
+from runnerkit.distributed.signals import STOPPING, StopSignals
 from runnerkit.utils.ending import Grace
 
 

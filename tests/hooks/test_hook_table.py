@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.hooks import ClosureHook, Hook
-from runnerkit.runner.hook_table import HookTable
+from runnerkit.hooks.hook_table import HookTable
 
 
 class Named(Hook):

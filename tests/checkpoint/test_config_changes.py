@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.config import Config
-from runnerkit.runner.config_changes import config_changes
+from runnerkit.checkpoint.config_changes import config_changes
 
 RUN = {
     'model': {'type': 'Net', 'p': 0.1, 'init_cfg': 'first', 'head': {'type': 'Head', 'bins': [1, 2]}},

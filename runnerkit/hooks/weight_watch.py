@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,10 @@ from torch.nn.parameter import is_lazy
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
 
-if TYPE_CHECKING:
-    from runnerkit.runner.updates import Updates
-
 #: After how many iterations of a run its weights are looked at, if no epoch has ended before.
 FIRST_LOOK = 200
+
+_POINTS = ('before_train_epoch', 'after_train_iter')
 
 #: As many updates a dynamic loss scale may skip until it is small enough.
 _SKIPPED_FP16 = 24
@@ -29,8 +28,8 @@ class WeightWatch:
 
     That is the end of the first epoch or `FIRST_LOOK` iterations, whichever comes first, but not before the first
     accumulation cycle is whole. While all learning rates are 0 (a warm-up) or nothing is trainable, it waits. Weights
-    are compared by checksums of all their bits, so it does not matter who changes them and how. An iteration that is
-    not due pays for the comparison of two integers.
+    are compared by checksums of all their bits, so it does not matter who changes them and how. It is a part of the
+    engine, called at the points of a run until it has looked.
 
     Attributes:
         due: the number of the iteration, from 1, at whose end to look; -1 for none.
@@ -39,19 +38,33 @@ class WeightWatch:
     def __init__(self) -> None:
         self.due = -1
         self._begun = 0
+        self._listens = False
         self._weights: list[nn.Parameter] = []
         self._before: list[Tensor] = []
         self._is_told = False
 
-    def begin(self, runner: Updates) -> None:
+    def begin(self, runner: Any) -> None:
         """Note the weights with which the run begins."""
         self._weights = trainable(runner.model)
         self._before = checksums(self._weights)
         self._begun, self._is_told = runner.completed_iters, False
         # One more than that, because the runner asks before the hooks of that iteration have updated anything.
         self.due = self._begun + FIRST_LOOK + 1 if self._weights else -1
+        if self._weights and not self._listens:
+            self._listens = True
+            for point in _POINTS:
+                runner.hooks.listen(point, getattr(self, point))
 
-    def look(self, runner: Updates, iters: int) -> None:
+    def before_train_epoch(self, runner: Any) -> None:
+        """Look after an epoch, and after all its hooks, which may update the weights, too."""
+        self.look(runner, runner.completed_iters)
+
+    def after_train_iter(self, runner: Any) -> None:
+        """Look after the iteration that is due."""
+        if runner.completed_iters == self.due:
+            self.look(runner, runner.iter)
+
+    def look(self, runner: Any, iters: int) -> None:
         """Look now, after ``iters`` iterations; an error is logged if nothing has changed."""
         if self._is_told or not self._weights or iters <= self._begun:
             return
@@ -59,7 +72,7 @@ class WeightWatch:
         if iters - self._begun < wait:
             self.due = self._begun + wait + 1
         elif self._has_changed(runner):
-            self._forget()
+            self._forget(runner)
         elif not trainable(runner.model) or (rates(runner) and not any(rates(runner))):
             self.due = iters + FIRST_LOOK + 1
         else:
@@ -67,16 +80,16 @@ class WeightWatch:
             if runner.rank == 0:
                 runner.logger.error('%s', self._text(runner, iters))
 
-    def end(self, runner: Updates) -> str | None:
+    def end(self, runner: Any) -> str | None:
         """What to say at the end of the run; None if the weights have changed, or the run was too short to tell."""
         iters, begun, weights = runner.completed_iters, self._begun, self._weights
         is_due = bool(weights) and iters > begun and iters - begun >= iters_to_first_update(runner)
         is_told = is_due and bool(trainable(runner.model)) and not self._has_changed(runner)
         text = self._text(runner, iters) if is_told else None
-        self._forget()
+        self._forget(runner)
         return text
 
-    def _has_changed(self, runner: Updates) -> bool:
+    def _has_changed(self, runner: Any) -> bool:
         """Whether any weight has changed, or all of them are other objects than when the run began."""
         now = {id(parameter) for parameter in trainable(runner.model)}
         pairs = [pair for pair in zip(self._weights, self._before, strict=True) if id(pair[0]) in now]
@@ -85,15 +98,19 @@ class WeightWatch:
         sums = checksums(weight for weight, _ in pairs)
         return any(bool(one != other) for one, (_, other) in zip(sums, pairs, strict=True))
 
-    def _text(self, runner: Updates, iters: int) -> str:
+    def _text(self, runner: Any, iters: int) -> str:
         done = iters - self._begun
         return (
             f'THE WEIGHTS HAVE NOT CHANGED in {done} iteration{"s" * (done > 1)} of this run: '
             f'{reason(runner, self._weights)}'
         )
 
-    def _forget(self) -> None:
+    def _forget(self, runner: Any) -> None:
         self._weights, self._before, self.due = [], [], -1
+        if self._listens:
+            self._listens = False
+            for point in _POINTS:
+                runner.hooks.unlisten(point, getattr(self, point))
 
 
 def trainable(model: Any) -> list[nn.Parameter]:
@@ -122,21 +139,21 @@ def _is_plain(weight: Tensor) -> bool:
     return type(weight) is Tensor and weight.layout == torch.strided and not weight.is_meta and weight.numel() > 0
 
 
-def iters_to_first_update(runner: Updates) -> int:
+def iters_to_first_update(runner: Any) -> int:
     """In how many iterations at most there is an update, if all is well."""
-    updates = list(runner._updates.values())
+    updates = list(runner.updater.updates.values())
     cycles = [update.cumulative_iters for update in updates]
     cycles += [cycle for hook in runner.hooks if isinstance(cycle := getattr(hook, 'cumulative_iters', 1), int)]
     return max(cycles, default=1) * (_SKIPPED_FP16 if any(update.scaler for update in updates) else 1)
 
 
-def rates(runner: Updates) -> list[float]:
+def rates(runner: Any) -> list[float]:
     """The learning rates of all parameter groups of all optimizers."""
     groups = (group for each in named_optimizers(runner.optimizer).values() for group in each.param_groups)
     return [1.0 if group.get('lr') is None else float(group['lr']) for group in groups]  # None: it finds its own
 
 
-def reason(runner: Updates, weights: Sequence[Tensor]) -> str:
+def reason(runner: Any, weights: Sequence[Tensor]) -> str:
     """Why the weights do not change, as far as that can be seen, and what to do about it."""
     optimizers = named_optimizers(runner.optimizer).values()
     if not optimizers:

@@ -1,0 +1,43 @@
+"""The settings of hooks: noted at the start of a run, saved in checkpoints, and compared by the run that resumes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from runnerkit.checkpoint.conditions import Settings
+from runnerkit.hooks.hook import Hook
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.optim.settings import CYCLES, plain_settings
+
+#: Arguments of hooks that are kept in attributes with other names.
+_ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
+
+
+def hook_settings(hook: Hook) -> Settings:
+    """The plain values that ``hook`` was built with, as far as its attributes are called like its arguments; not
+    the folder that it writes to."""
+    inits = [vars(kind).get('__init__') for kind in type(hook).__mro__]
+    names = dict.fromkeys(
+        name for init in inits if inspect.isfunction(init) for name in inspect.signature(init).parameters
+    )
+    attributes = {
+        name: next((key for key in (name, f'_{name}', _ELSEWHERE.get(name)) if key in vars(hook)), None)
+        for name in names
+        if name != 'out_dir'
+    }
+    return plain_settings((name, vars(hook)[key]) for name, key in attributes.items() if key is not None)
+
+
+def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
+    """What schedules learning rates and momenta: for each quantity, pairs of a schedule's kind and the name of the
+    optimizer that it is for (None: all)."""
+    found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
+    for hook in hooks:
+        if isinstance(hook, TorchLrUpdaterHook):
+            for quantity in ('lr', 'momentum') if hook.scheduler in CYCLES else ('lr',):
+                found[quantity].append([hook.scheduler, hook.optimizer])
+        elif isinstance(hook, ParamScheduleHook):
+            found[hook.key].append([type(hook).__name__, hook.optimizer])
+    return found

@@ -1,0 +1,263 @@
+"""What is not as it was, and what is not exact, when a run continues from a checkpoint: the one table and its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torch.optim import Optimizer
+
+from runnerkit.checkpoint.conditions import (
+    Change,
+    Settings,
+    changed,
+    changes,
+    general_conditions,
+    held_rates,
+    hook_changes,
+    loader_changes,
+    only_looks_on,
+    optimizer_changes,
+    schedule_changes,
+    setting_changes,
+    table,
+)
+from runnerkit.checkpoint.config_changes import config_changes
+from runnerkit.checkpoint.shards import optimizer_state_like
+from runnerkit.data.kinds import about
+from runnerkit.hooks.checkpoint import CheckpointHook
+from runnerkit.hooks.evaluation import EvalHook
+from runnerkit.hooks.hook import Hook, listens, overrides
+from runnerkit.hooks.settings import hook_settings, schedules
+from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.settings import (
+    FUSED,
+    check_same_kind,
+    group_settings,
+    optimizer_kinds,
+    rescheduled,
+    sets_own_rates,
+    settled_group,
+    why_not_settled,
+    why_other_parameters,
+    with_rates_of,
+)
+from runnerkit.parallel import unwrap
+from runnerkit.utils.logging import NOT_EXACT
+
+
+class Changes:
+    """The part of the engine that compares this run with the one that it resumes.
+
+    Args:
+        runner: whose run.
+
+    Attributes:
+        config: the config's text in the checkpoint; None if it has none.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.config: Any = None
+        # What optimizers and hooks were configured with, each with the object that it is of.
+        self._groups: dict[str, tuple[Optimizer, list[Settings]]] = {}
+        self._hooks: dict[int, tuple[Hook, Settings]] = {}
+        self._of_optimizers: list[Change] = []  # found by `resume`, for the table of changes
+
+    def before_run(self, runner: Any) -> None:
+        """Note the settings."""
+        self.note_settings(runner.hooks)
+
+    def note_settings(self, hooks: Iterable[Hook] = ()) -> None:
+        """Write down what optimizers and ``hooks`` are configured with, before a run or a checkpoint changes it."""
+        model = unwrap(self._runner.model)
+        for name, optimizer in named_optimizers(self._runner.optimizer).items():
+            if self._groups.get(name, (None,))[0] is not optimizer:
+                self._groups[name] = optimizer, group_settings(optimizer, model)
+        for hook in hooks:
+            self._hooks.setdefault(id(hook), (hook, hook_settings(hook)))
+
+    def of_hook(self, hook: Hook) -> Settings:
+        """What ``hook`` was configured with."""
+        return self._hooks.get(id(hook), (hook, {}))[1]
+
+    # --- in checkpoints ----------------------------------------------------------------------------------------------
+
+    def conditions(self) -> dict[str, Any]:
+        """What a resumed run compares, see `runnerkit.checkpoint.conditions`."""
+        runner, updates = self._runner, self._runner.updater.named()
+        return {
+            **general_conditions(),
+            **({'seed': runner.meta['seed']} if 'seed' in runner.meta else {}),
+            'length': runner.plan.length,
+            'runner': runner.plan.kind,
+            'workflow': [list(entry) for entry in runner.plan.workflow],
+            'world size': runner.world_size,
+            'optimizer': optimizer_kinds(runner.optimizer),
+            'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
+            'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """What a run that resumes compares with its own settings."""
+        runner = self._runner
+        known = {name: self._hooks.get(id(hook)) for name, hook in runner.snapshots.named_hooks()}
+        return {
+            'groups': {name: groups for name, (_, groups) in self._groups.items()},
+            'hooks': {name: found[1] for name, found in known.items() if found is not None},
+            'schedules': schedules(runner.hooks),
+            'lr_scaled_for': runner.lr_scaled_for and runner.lr_scaled_for[0],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing of this rank's."""
+        return {}
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Warn of all that has changed since the checkpoint was saved, in one table."""
+        runner, resumed = self._runner, self._runner.snapshots.resumed
+        names = dict(runner.snapshots.named_hooks())
+        saved = (resumed.get('settings') or {}).get('hooks', {})
+        found = changes(resumed['conditions'], self.conditions())
+        found += self._of_optimizers
+        found += held_rates({name: own['hooks'].get(name) or {'lrs': None} for name in names}, found)
+        found += hook_changes(own['hooks'], names)
+        found += schedule_changes(own['hooks'], names)
+        found += setting_changes(saved, self.settings()['hooks'], runner.config_wins)
+        for reader, state in runner.readers.saved_in(own):
+            number = runner.readers.entries.index(reader)
+            found += loader_changes(number, state.about, about(reader.dataloader))
+        found += config_changes(self.config, runner.meta.get('config'))
+        texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
+        for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):
+            runner.logger.warning('%s', text, extra=NOT_EXACT)
+
+    def _doubts_of_ranks(self, resumed: Mapping[str, Any]) -> Iterator[str]:
+        """What another number of ranks does to the ranks' states."""
+        now, known, before = self._runner.world_size, len(resumed['ranks']), resumed['world_size']
+        if known < min(before, now):
+            yield (
+                f'the checkpoint holds the state of {known} of {before} ranks, because one rank saved it alone '
+                '(save_checkpoint). The others copy random states, hooks, data positions and unfinished '
+                'gradients from rank 0. To save all, call runner.save() on every rank'
+            )
+        elif now > before:
+            differ = self._runner.snapshots.draws_differ()
+            derived, same = 'random states derived from those of rank 0 and their rank', 'the random states of rank 0'
+            states = derived if differ else f'{same}, which all ranks had'
+            yield f'new ranks start with {states}, and with the hook states of rank 0'
+        elif now < before:
+            yield f'the random states and hooks of the ranks from {now} on are dropped'
+
+    def _doubts_of_order(self) -> Iterator[str]:
+        """Hooks that a ``call_hook`` of a subclass's own calls after the checkpoint of that moment was written."""
+        runner = self._runner
+        if runner.hooks.calls_parts or runner.hooks.entered is not None:
+            return
+        for point, by_epoch in (('after_train_iter', False), ('after_train_epoch', True)):
+            calls = [hook for hook in runner.hooks if listens(hook, point)]
+            saves = (
+                hook for hook in calls if isinstance(hook, (CheckpointHook, EvalHook)) and hook.by_epoch == by_epoch
+            )
+            saving = next(saves, None)
+            for hook in calls[calls.index(saving) + 1 :] if saving is not None else ():
+                if not hook.runs_last and not only_looks_on(hook) and keeps_state(hook):
+                    yield (
+                        f'{type(runner).__name__}.call_hook calls {type(hook).__name__} after '
+                        f'{type(saving).__name__}, so a checkpoint holds its state of the step before. Register it '
+                        "with a lower priority number (priority='ABOVE_NORMAL'), or let call_hook call "
+                        'super().call_hook'
+                    )
+
+    def tell_doubts(self) -> None:
+        """At the first start: what would not be known to be exact after a resume."""
+        runner, orders = self._runner, self._runner.updater.orders
+        texts = [text for reader in runner.readers.entries for text in reader.doubts()]
+        texts += [] if orders is None else orders.doubts()
+        for text in dict.fromkeys((*texts, *self._doubts_of_order())):
+            runner.logger.info('A resume of this run may not be exact. %s', text, extra=NOT_EXACT)
+
+    # --- optimizers --------------------------------------------------------------------------------------------------
+
+    def load_optimizers(self, states: Mapping[str, Any], checkpoint: str, saved: Mapping[str, Any]) -> None:
+        """Load the optimizers' states; where settings have changed, those hold that `config_wins` says.
+
+        Args:
+            states: of the optimizers, as in ``checkpoint``.
+            checkpoint: the file.
+            saved: what it knows of its run.
+
+        Raises:
+            ValueError: they are states of other optimizers, or cannot take the settings.
+        """
+        runner, self._of_optimizers = self._runner, []
+        problem = self._why_other_optimizers(saved) if runner.config_wins else None
+        for name, optimizer in named_optimizers(runner.optimizer).items():
+            which = f'optimizer {name!r}' if name else 'optimizer'
+            try:
+                if problem is not None:
+                    raise ValueError(problem)
+                state = states[name] if name else dict(states)
+                check_same_kind(optimizer, state)
+                state = self._settled(name, optimizer, state, saved)
+                optimizer.load_state_dict(optimizer_state_like(state, optimizer))
+            except (KeyError, ValueError) as error:
+                raise ValueError(
+                    f'the {which} in {checkpoint} does not fit this run ({error}); resume with the config it was '
+                    f'trained with, or load only its weights (--load-from {checkpoint})'
+                ) from error
+
+    def _why_other_optimizers(self, saved: Mapping[str, Any]) -> str | None:
+        """Why the states in a checkpoint are not of this run's optimizers; None if they are, or if it does not say."""
+        if not saved.get('settings'):
+            return None
+        was, now = (
+            {name: kind.removesuffix(FUSED) for name, kind in kinds.items()}
+            for kinds in (saved['conditions']['optimizer'], optimizer_kinds(self._runner.optimizer))
+        )
+        if was != now:
+            return f'it was {was.get("", was)} and is {now.get("", now)}'
+        groups = {name: groups for name, (_, groups) in self._groups.items()}
+        return why_other_parameters(saved['settings']['groups'], groups)
+
+    def _settled(
+        self, name: str, optimizer: Optimizer, state: Mapping[str, Any], saved: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The ``state`` of an optimizer, with this run's settings where those of the saved run are others."""
+        runner, settings = self._runner, saved.get('settings') or {}
+        if name not in settings.get('groups', {}):
+            return state  # a file that does not say what its run was configured with
+        was, now = settings['groups'][name], self._groups[name][1]
+        scaled_for, ranks = runner.lr_scaled_for and runner.lr_scaled_for[0], saved['world_size']
+        # A changed number of ranks alone leaves the rates as they are.
+        if scaled_for and settings.get('lr_scaled_for', scaled_for) == scaled_for and ranks != runner.world_size:
+            now = with_rates_of(now, ranks / runner.world_size)
+            runner.logger.info(
+                'auto_scale_lr: the learning rates stay those of %d ranks, not %d', ranks, runner.world_size
+            )
+        scheduled = schedules(runner.hooks)
+        replaced = sets_own_rates(name, scheduled)
+        self._of_optimizers += optimizer_changes(name, was, now, runner.config_wins, replaced)
+        if not runner.config_wins:
+            self._groups[name] = optimizer, was  # what is in effect, and what the next checkpoint says
+            return state
+        problems = [why_not_settled(optimizer, state, *each) for each in zip(was, now, strict=False)]
+        if any(problems):
+            raise ValueError(next(filter(None, problems)))
+        anew = rescheduled(name, settings['schedules'], scheduled)
+        self._of_optimizers += [
+            Change(
+                f'optimizer{name and " " + name}: schedule of {key}',
+                *kinds,
+                'it begins with the setting of the optimizer',
+            )
+            for key, kinds in anew.items()
+        ]
+        pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)
+        groups = [settled_group(*each, anew) for each in pairs]
+        return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
+
+
+def keeps_state(hook: Hook) -> bool:
+    """Whether checkpoints hold something of ``hook``, in its state or, as averaged weights, in the model's."""
+    return overrides(hook, 'state_dict') or hasattr(hook, 'around_save')

@@ -1,0 +1,489 @@
+"""What a checkpoint holds of a run, and how a run continues from it: a list of parts, saved and restored in its order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from runnerkit.checkpoint import NotSavedError, get_state_dict
+from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
+from runnerkit.checkpoint.finite import why_not_finite
+from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
+from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
+from runnerkit.checkpoint.shards import layout_of
+from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
+from runnerkit.checkpoint.store import checkpoint_meant, finite_beside
+from runnerkit.distributed import together
+from runnerkit.fileio.paths import is_url, lies_in, local_path
+from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.storage import StoringHook
+from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import unwrap
+from runnerkit.parallel.buckets import own_buffers
+from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.runner.saver import Saver
+from runnerkit.utils.logging import NOT_EXACT
+from runnerkit.utils.seed import rng_state, same_rng_state, set_derived_rng_state, set_rng_state
+
+
+class RollBackRequest(Exception):
+    """The run of ``runner`` is to continue from ``checkpoint``; its loop catches it."""
+
+    def __init__(self, runner: Any, checkpoint: str) -> None:
+        super().__init__(checkpoint)
+        self.runner, self.checkpoint = runner, checkpoint
+
+
+class Snapshots:
+    """The part of the engine that saves and resumes a run.
+
+    What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` is under ``'runnerkit'``: where the run
+    is, once; and per rank what each of ``parts`` returns.
+
+    Args:
+        runner: whose run.
+
+    Attributes:
+        parts: what is saved of each rank, in the order in which it is restored: objects with ``state_dict``, whose keys
+            become those of the rank's state, and ``load_state_dict``, which gets this rank's whole state.
+        resumed: what the checkpoint that the run continues from holds of its run, until the run ends; else None.
+        saver: writes the checkpoints.
+        is_saving: whether a checkpoint is being saved.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.parts: list[Any] = [
+            HookStates(runner),
+            Buffers(runner),
+            runner.updater,
+            runner.changes,
+            runner.readers,
+            runner.evaluator.readers,
+        ]
+        self.resumed: dict[str, Any] | None = None
+        self.saver = Saver(runner)
+        self.is_saving = False
+        self._from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
+
+    def add(self, name: str, part: Any) -> None:
+        """Save and restore ``part``, too, under a name that no other one has."""
+        self.parts.append(_Added(name, part))
+
+    # --- as a part ---------------------------------------------------------------------------------------------------
+
+    def poll(self, runner: Any) -> None:
+        """Report the save in the background if it has ended."""
+        if self.saver.in_flight is not None:
+            self.saver.poll()
+
+    def after_run(self, runner: Any) -> None:
+        """Wait for the save in the background."""
+        self.saver.close()
+
+    # --- saving ------------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        out_dir: str | os.PathLike[str] | None = None,
+        filename_tmpl: str | None = None,
+        *,
+        save_optimizer: bool = True,
+        meta: Mapping[str, Any] | None = None,
+        create_symlink: bool = True,
+        file_client_args: dict[str, Any] | None = None,
+        messages: Mapping[str, Any] | None = None,
+        async_save: bool = False,
+        after_write: Callable[[], None] | None = None,
+        on_error: Callable[[NotSavedError], None] | None = None,
+        only_finite: bool = False,
+        **options: Any,
+    ) -> str | None:
+        """Save everything that resuming needs, of all ranks; every rank calls it, in hooks too.
+
+        The first rank writes, by ``save_checkpoint``, which subclasses may replace. If the model is sharded (FSDP2),
+        every rank writes its part of a folder that has the name of the file. No rank goes on before the checkpoint is
+        there; with ``async_save``: before the state is copied. A save that is still being written in the background is
+        waited for and reported first.
+
+        Args:
+            out_dir: a folder or a URL; by default the work dir.
+            filename_tmpl: as in ``save_checkpoint``, and so are the others that are not named here.
+            save_optimizer: whether the optimizers' states are part of it.
+            meta: what to remember beside the runner's own meta.
+            create_symlink: whether ``latest.pth`` leads to it.
+            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
+            messages: what becomes true of ``meta['hook_msgs']`` with this file, and is part of it; taken back if it
+                cannot be written.
+            async_save: write in the background. ``after_save`` of the hooks is called, and errors come up, before the
+                next training iteration begins, another checkpoint is saved, or the run ends.
+            after_write: called on the first rank when the file and ``latest.pth`` are there; with ``async_save`` in the
+                writing thread.
+            on_error: called with the error if the storage cannot take the file, instead of raising it: on every rank,
+                with ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
+            only_finite: save nothing, as if the storage could not take it, if weights, optimizer states or training
+                losses are NaN or infinite. Otherwise the file says so in ``meta['non_finite']``, and ``latest.pth``
+                stays at the newest finite one.
+            **options: more keywords for a ``save_checkpoint`` of your own.
+
+        Returns:
+            The file's path; None if ``on_error`` was called.
+
+        Raises:
+            NotSavedError: on every rank: the storage could not take it; or ``only_finite`` refuses it.
+        """
+        given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        given['save_optimizer'] = save_optimizer
+        if not create_symlink:
+            given['create_symlink'] = False
+        self.is_saving = True
+        try:
+            return self.saver.save(out_dir, given, messages or {}, async_save, after_write, on_error, only_finite)
+        finally:
+            self.is_saving = False
+
+    def common_state(self) -> dict[str, Any]:
+        """What a checkpoint holds of the run once for all ranks."""
+        runner = self._runner
+        return {
+            'format': STATE_FORMAT,
+            'world_size': runner.world_size,
+            'progress': {**runner.progress.state_dict(), 'samples': runner.readers.samples()},
+            'conditions': runner.changes.conditions(),
+            'settings': runner.changes.settings(),
+            'gradient_orders': {} if runner.updater.orders is None else runner.updater.orders.state_dict(),
+            'scores': {name: list(score) for name, score in runner.scores.items()},
+            **runner.nest.common_state(),
+        }
+
+    def rank_state(self) -> dict[str, Any]:
+        """What a checkpoint holds of this rank: as it is for the training, also within an evaluation or nested run."""
+        runner = self._runner
+        nested = runner.nest.state_dict()
+        with runner.nest.as_before(), runner.evaluator.as_before():
+            state = {'rng': rng_state(), 'log_buffer': runner.train_log.state_dict()}
+            for part in self.parts:
+                _add_up(state, part.state_dict())
+        return {**state, **nested}
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = 'default') -> None:
+        """Go on from a checkpoint: weights, optimizer, counters now; the rest when the run starts.
+
+        Register the hooks before, so that theirs is restored too.
+
+        Args:
+            checkpoint: a path or URL; a folder stands for its latest checkpoint.
+            resume_optimizer: whether to load the optimizers' states.
+            map_location: as in `torch.load`; by default the CPU, from where everything is copied to where it belongs.
+
+        Raises:
+            ValueError: the file holds no training state, or one of another model or optimizer.
+        """
+        self.saver.finish()
+        checkpoint = checkpoint_meant(checkpoint)
+        loaded = self._read(checkpoint, 'cpu' if map_location == 'default' else map_location)
+        problem = training_state_problem(loaded)
+        if problem is not None:
+            raise ValueError(
+                f'{checkpoint} cannot be resumed: {problem}. To start from its weights: --load-from {checkpoint}'
+            )
+        if (reason := why_not_finite(loaded)) is not None:
+            self._runner.logger.warning(
+                '%s has %s, from which training does not recover. Resume %s, with a smaller learning rate',
+                checkpoint,
+                reason,
+                finite_beside(checkpoint) or 'an older one, or start over',
+            )
+        self.continue_from(loaded, checkpoint, resume_optimizer)
+
+    def _read(self, checkpoint: str, map_location: Any) -> Any:
+        """The content of a checkpoint; of a sharded one, only this rank's part where the model is sharded too."""
+        model = self._runner.model
+        if not is_checkpoint_folder(checkpoint):
+            return _load_checkpoint(checkpoint, map_location)
+        if not is_sharded(model):
+            return load_folder(Path(checkpoint), checkpoint, map_location)
+        layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
+        return together(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
+
+    def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
+        """`resume` from what was read of ``checkpoint``."""
+        runner, loaded = self._runner, dict(loaded)
+        runner.changes.note_settings()
+        loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
+        runner.finiteness.resume(loaded, checkpoint)  # before hooks add what the file does not have
+        for hook in runner.hooks:
+            hook.before_resume(runner, loaded)
+        self._leave_averages_behind(loaded)
+        try:
+            load_state_dict(runner.model, loaded['state_dict'], strict=True)
+        except RuntimeError as error:
+            raise ValueError(
+                f'{checkpoint} is a checkpoint of another model and cannot be resumed (--load-from loads the '
+                f'tensors that fit):\n{error}'
+            ) from error
+        if resume_optimizer and 'optimizer' in loaded:
+            runner.changes.load_optimizers(loaded['optimizer'], checkpoint, loaded.get('runnerkit') or {})
+        storing = [hook for hook in runner.hooks if isinstance(hook, StoringHook) and (hook.out_dir or runner.work_dir)]
+        places = [hook.store(runner).place for hook in storing]
+        messages = own_messages(loaded['meta'].get('hook_msgs', {}), checkpoint, places)
+        runner.meta.setdefault('hook_msgs', {}).update(messages)
+        self._load_counters(loaded)
+        runner.changes.config = loaded['meta'].get('config')
+        if self.resumed is None:
+            runner.logger.warning(
+                '%s holds no random states: shuffling and dropout start over, at the data position that the '
+                'counters give',
+                checkpoint,
+                extra=NOT_EXACT,
+            )
+        if resume_optimizer and runner.optimizer is not None and 'optimizer' not in loaded:
+            runner.logger.warning(
+                '%s holds no optimizer state (save_optimizer=False): momentum and similar values start over',
+                checkpoint,
+                extra=NOT_EXACT,
+            )
+        runner.logger.info(
+            'resumed from %s: %d epochs, %d iterations are done', checkpoint, runner.epoch, runner.iter
+        )
+
+    def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
+        """Without an EMAHook, go on from the raw weights of a run that had one."""
+        weights = loaded['state_dict']
+        own = unwrap(self._runner.model).state_dict()
+        twins = {name: ema_name(name) for name in own if ema_name(name) in weights and ema_name(name) not in own}
+        for name, twin in twins.items():
+            raw = weights.pop(twin)
+            weights[name] = weights[name] if is_mmcv_file(loaded) else raw
+        state = loaded.get('runnerkit') or {}
+        known = state['ranks'][0].get('hooks', {}) if state.get('ranks') else {}
+        if twins and not any('EMAHook' in name for name in known):  # else the table of what has changed says it
+            self._runner.logger.warning(
+                'the run of the checkpoint had an EMAHook, and this one has none: %s', AVERAGES_GONE, extra=NOT_EXACT
+            )
+
+    def _load_counters(self, loaded: Mapping[str, Any]) -> None:
+        """Epochs and iterations that are done; in files of ours, `Progress` as it was."""
+        runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
+        self._from_mmcv = is_mmcv_file(loaded)
+        if state is not None and state.get('format', 1) < STATE_FORMAT:
+            from runnerkit.checkpoint.format_1 import from_format_1
+
+            state = from_format_1(state, meta)
+        self.resumed = state
+        counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
+        if self._from_mmcv:
+            iters = counts['iters'] + (not runner.by_epoch)  # there it is the index of the last one, not the count
+            before = gpus_of_run(meta)
+            if before and before != runner.world_size:
+                iters = iters * before // runner.world_size
+                runner.logger.info('the iteration number is changed to %d: %d GPUs before', iters, before)
+            counts = {**counts, 'iters': iters}
+        runner.progress.load_state_dict(counts)
+
+    # --- restoring ---------------------------------------------------------------------------------------------------
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What the resumed checkpoint remembers of this rank; of one that it does not know, that of rank 0."""
+        resumed: Mapping[str, Any] = self.resumed or {}
+        ranks, rank = resumed['ranks'], self._runner.rank
+        own: dict[str, Any] = ranks[rank] if rank < len(ranks) else ranks[0]
+        return own
+
+    def condition(self, name: str, default: Any = None) -> Any:
+        """One of the conditions of the resumed run, see `Changes.conditions`."""
+        return (self.resumed or {}).get('conditions', {}).get(name, default)
+
+    def restore(self) -> None:
+        """Be where the resumed run was: called when ``before_run`` is over."""
+        runner = self._runner
+        if self._from_mmcv:
+            self._from_mmcv = False
+            runner.readers.go_to_counts()
+        if self.resumed is None:
+            return
+        scores = self.resumed.get('scores', {})
+        runner.scores.clear()
+        runner.scores.update({name: Score(*score) for name, score in scores.items()})
+        own = self.own
+        for part in self.parts:
+            part.load_state_dict(own)
+        self.restore_moment()
+        runner.nest.load_state_dict(own)
+
+    def restore_moment(self) -> None:
+        """Random states, log buffer and what loaders hold as they were when the checkpoint was written."""
+        if self.resumed is None:
+            return
+        runner, own = self._runner, self.own
+        runner.train_log.load_state_dict(own['log_buffer'])
+        runner.readers.restore_held(own)
+        runner.evaluator.readers.restore_held(own)
+        if runner.rank >= len(self.resumed['ranks']) and self.draws_differ():
+            set_derived_rng_state(own['rng'], runner.rank)
+        else:
+            set_rng_state(own['rng'])
+
+    def draws_differ(self) -> bool:
+        """Whether the ranks of the resumed run drew different random numbers."""
+        resumed: Mapping[str, Any] = self.resumed or {}
+        first, *others = [rank['rng'] for rank in resumed['ranks']]
+        return not all(same_rng_state(first, other) for other in others)
+
+    def forget(self) -> None:
+        """The run is over: another one of this runner continues where it is."""
+        self.resumed = None
+
+    # --- rolling back ------------------------------------------------------------------------------------------------
+
+    def roll_back(self, checkpoint: str) -> NoReturn:
+        """Leave the running iteration or epoch at once and go on from ``checkpoint``, a file of this run; for hooks.
+
+        In a distributed run all ranks call it at the same place. It raises what `run` catches: nothing after it is
+        done, neither the rest of a hook nor the hooks behind it. Not for the points inside an update
+        (``after_backward``, ``after_step``), which would be left half done.
+        """
+        raise RollBackRequest(self._runner, checkpoint)
+
+    def return_to(self, asked: RollBackRequest) -> None:
+        """Be where a run would be that has just resumed the checkpoint.
+
+        Raises:
+            RollBackRequest: it is for a run around this one.
+        """
+        runner = self._runner
+        if asked.runner is not runner:
+            raise asked
+        runner.data_batch, runner.outputs, runner.outputs_of = None, {}, None
+        runner.updater.forget_cycles()
+        for reader in runner.readers.entries:
+            reader.close()
+        runner.resume(asked.checkpoint)
+        self.restore()
+        runner.call_hook('after_roll_back')
+        runner.nest.resume_inner()
+        if not runner.by_epoch:
+            runner.readers.start()
+
+    # --- hooks -------------------------------------------------------------------------------------------------------
+
+    def named_hooks(self) -> list[tuple[str, Hook]]:
+        """Every hook under a name that is the same in the resumed run: its class, and a number if there are several."""
+        named: dict[str, Hook] = {}
+        for hook in self._runner.hooks:
+            kind, n = type(hook).__name__, 0
+            while f'{kind}#{n}' in named:
+                n += 1
+            named[f'{kind}#{n}'] = hook
+        return list(named.items())
+
+    def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
+        """Give the hooks their states in the content of a checkpoint file, as far as it has them."""
+        ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
+        own = ranks[min(self._runner.rank, len(ranks) - 1)]
+        HookStates(self._runner).load_state_dict({'hooks': {}, **own})
+
+
+class HookStates:
+    """The states of the hooks, as a part of checkpoints."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def state_dict(self) -> dict[str, Any]:
+        """All states by the hooks' names."""
+        return {'hooks': {name: hook.state_dict() for name, hook in self._runner.snapshots.named_hooks()}}
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Restore the hooks that have a state; settings that have changed stay as they are now.
+
+        Raises:
+            ValueError: a state does not fit.
+        """
+        runner = self._runner
+        saved = ((runner.snapshots.resumed or {}).get('settings') or {}).get('hooks', {})
+        for name, hook in runner.snapshots.named_hooks():
+            if not own['hooks'].get(name):
+                continue
+            others = changed(saved.get(name, {}), runner.changes.of_hook(hook))
+            kept = {key: value for key, value in vars(hook).items() if key in others}
+            try:
+                hook.load_state_dict(own['hooks'][name])
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ValueError(
+                    f'the state of the hook {name} in the checkpoint does not fit ({type(error).__name__}: {error}): '
+                    'resume with the hook that saved it, or remove the hook'
+                ) from error
+            for key, value in kept.items():  # a state may hold what was a setting then
+                setattr(hook, key, value)
+
+
+class Buffers:
+    """The model's buffers of other ranks than the first, whose are in the state dict, as a part of checkpoints."""
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def state_dict(self) -> dict[str, Any]:
+        """The buffers by name."""
+        return {'buffers': own_buffers(self._runner.model) if self._runner.rank else {}}
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Restore the buffers that this rank had."""
+        runner = self._runner
+        if runner.rank < len(runner.snapshots.resumed['ranks']):
+            buffers = dict(runner.model.named_buffers())
+            for name, value in own.get('buffers', {}).items():
+                if name in buffers:
+                    buffers[name].copy_(value)
+
+
+class _Added:
+    """A part of the user's own: its state is under its name."""
+
+    def __init__(self, name: str, part: Any) -> None:
+        self._name, self._part = name, part
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'parts': {self._name: self._part.state_dict()}}
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        if self._name in own.get('parts', {}):
+            self._part.load_state_dict(own['parts'][self._name])
+
+
+def _add_up(state: dict[str, Any], added: Mapping[str, Any]) -> None:
+    """Add the keys of a part to a rank's state."""
+    for key, value in added.items():
+        state[key] = {**state[key], **value} if key in state else value
+
+
+def own_messages(messages: Mapping[str, Any], checkpoint: str, places: Iterable[str]) -> dict[str, Any]:
+    """The ``messages`` of hooks in ``checkpoint``, without paths of other checkpoints that lead elsewhere.
+
+    The file may name any path or URL. One stays if it lies in the folder of ``checkpoint`` or in one of ``places``,
+    where this run saves; if not, a local file of that name in one of them takes its place, if there is one.
+    """
+    path = local_path(checkpoint)
+    folder = path.rpartition('/')[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
+    found, folders = dict(messages), (folder, *places)
+    for key in ('best_ckpt', 'last_ckpt'):
+        named = found.pop(key, None)
+        if not isinstance(named, str):
+            continue
+        moved = [os.path.join(each, os.path.basename(named)) for each in folders]
+        there = [path for path in moved if any(lies_in(path, each) for each in folders) and os.path.exists(path)]
+        if any(lies_in(named, each) for each in folders):
+            found[key] = named
+        elif there:
+            found[key] = there[0]
+    return found

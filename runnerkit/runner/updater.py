@@ -1,0 +1,294 @@
+"""How a runner changes weights: one `Update` for each optimizer, or for all of them together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from runnerkit.distributed import all_gather_objects
+from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.update import Update
+from runnerkit.parallel import FSDP2, unwrap
+from runnerkit.parallel.buckets import GradientOrders
+from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked, stacked
+from runnerkit.utils.logging import NOT_EXACT
+from runnerkit.utils.suggest import suggestion
+
+
+def check_loss(loss: Any, model: nn.Module, optimizer: str = '') -> None:
+    """Whether gradients can be computed of what the step of ``model`` returned as its loss.
+
+    Raises:
+        TypeError: it is no tensor.
+        ValueError: it has several elements, or no gradient.
+    """
+    name = type(unwrap(model)).__name__
+    which = f'the loss[{optimizer!r}]' if optimizer else 'the loss'
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"{which} of {name}'s step must be a tensor with a gradient, but got {loss!r}")
+    if loss.numel() != 1:
+        raise ValueError(
+            f"{which} of {name}'s step must be one number, but has the shape {tuple(loss.shape)}: return its mean"
+        )
+    if not loss.requires_grad:
+        raise ValueError(
+            f"{which} of {name}'s step has no gradient: it does not depend on a parameter that requires one, or was "
+            'computed with detach(), item() or no_grad()'
+        )
+
+
+class Updater:
+    """The part of the engine that changes weights.
+
+    Args:
+        runner: whose weights.
+
+    Attributes:
+        updates: the `Update` of each optimizer, by what names it: its name, itself, or None for all of them together.
+        calls: how often `update` was called, by whomever.
+        losses_by_optimizer: how many losses each of several optimizers was given, by its name.
+        orders: in which order gradients are summed over the ranks; made at the first start.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self.updates: dict[Any, Update] = {}
+        self.calls = 0
+        self.losses_by_optimizer: Counter[str] = Counter()
+        self.orders: GradientOrders | None = None
+        self._options: dict[str, Any] = {}  # the default for updates that are not configured
+        self._options_of: dict[Any, dict[str, Any]] = {}  # what each update was configured with
+        self._averaged_before: bool | None = None  # the model's averages_each_backward before the run
+
+    def configure(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
+        """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
+
+        With several optimizers, None means all of them together, and sets the default of each. Said again in the same
+        words, as when a runner runs again, it changes nothing: an unfinished cycle goes on.
+        """
+        former, optimizers = self.updates.get(optimizer), self._optimizers(optimizer)
+        if former is not None and former.optimizers == optimizers and self._options_of.get(optimizer) == options:
+            return former
+        if former is not None:
+            former.retire()
+        if optimizer is None:
+            self._options = options
+        self._options_of[optimizer] = options
+        update = self.updates[optimizer] = self._new_update(optimizer, options)
+        return update
+
+    def update(self, loss: Tensor | Mapping[str, Tensor], optimizer: Optimizer | str | None = None) -> None:
+        """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
+
+        Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
+
+        Several losses by optimizer are one update: first all backward passes, then all steps. One of several
+        optimizers, by name or itself, steps with the gradients of its own loss only: a backward pass for it computes
+        none of parameters of others.
+
+        Args:
+            loss: a tensor of one element with a graph; or several, by the names of the optimizers that each of them is
+                for.
+            optimizer: one of several, by name or itself; None takes the only one, or all of them together.
+        """
+        is_single = isinstance(loss, Tensor) or not isinstance(loss, Mapping)
+        losses: dict[Any, Any] = {optimizer: loss} if is_single else dict(loss)
+        runner, progress = self._runner, self._runner.progress
+        max_iters = runner.plan.max_iters
+        updates = {key: self.updates.get(key) or self._default_update(key) for key in losses}
+        self.calls += 1
+        waiting = len(losses)
+        for key, update in updates.items():
+            waiting -= 1
+            if isinstance(runner.optimizer, dict):
+                self.losses_by_optimizer.update(list(runner.optimizer) if key is None else [self.name_of(key)])
+            try:
+                update.backward(losses[key], progress.iter, max_iters, runner.model, runner.logger, waiting > 0)
+            except (AttributeError, RuntimeError):
+                check_loss(losses[key], runner.model, '' if is_single else key)
+                raise
+        listeners = runner.hooks.calls
+        if listeners['after_backward']:
+            runner.call_hook('after_backward')
+        has_stepped = False
+        for key, update in updates.items():
+            if update.cumulative_iters == 1 or update.is_due(progress.iter, max_iters):
+                norm = update.step()
+                has_stepped = True
+                if norm is not None:
+                    name = f'grad_norm_{self.name_of(key)}' if update.is_one_of_several else 'grad_norm'
+                    runner.log_buffer.update({name: norm}, runner.outputs.get('num_samples', 1))
+        if has_stepped and listeners['after_step']:
+            runner.call_hook('after_step')
+
+    def named(self) -> dict[str, Update]:
+        """The updates by name."""
+        return {self.name_of(key): update for key, update in self.updates.items()}
+
+    # --- as a part ---------------------------------------------------------------------------------------------------
+
+    def before_run(self, runner: Any) -> None:
+        """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
+        model, has_several = runner.model, len(named_optimizers(runner.optimizer)) > 1
+        if hasattr(model, 'averages_each_backward'):
+            if self._averaged_before is None:
+                self._averaged_before = model.averages_each_backward
+            model.averages_each_backward = has_several or runner.plan.has_modes
+        elif has_several and isinstance(model, DistributedDataParallel):
+            runner.logger.warning(
+                '%s expects that each backward pass reaches all parameters, which losses for one of several optimizers '
+                'do not: wrap the model in MMDistributedDataParallel, which runs without that',
+                type(model).__name__,
+            )
+
+    def after_run(self, runner: Any) -> None:
+        """Leave the model as it was: a nested run may train the same one."""
+        if self._averaged_before is not None:
+            runner.model.averages_each_backward, self._averaged_before = self._averaged_before, None
+
+    def follow_orders(self) -> None:
+        """Sum gradients in the order in which the resumed run did; what is new is recorded."""
+        model, resumed = self._runner.model, self._runner.snapshots.resumed or {}
+        if self.orders is None or self.orders.model is not model:
+            self.orders = GradientOrders(model)
+        for text in self.orders.doubts() if resumed else ():
+            self._runner.logger.warning('%s', text, extra=NOT_EXACT)
+        self.orders.start(resumed.get('gradient_orders', {}))
+
+    def forget_cycles(self) -> None:
+        """What the unfinished cycles have gathered is void."""
+        for update in self.updates.values():
+            update.accumulated = 0
+
+    # --- in checkpoints ----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Loss scales, and the gradients of unfinished cycles."""
+        return {'updates': {name: update.state_dict() for name, update in self.named().items()}}
+
+    def load_state_dict(self, own: Mapping[str, Any]) -> None:
+        """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
+        runner, ranks = self._runner, self._runner.snapshots.resumed['ranks']
+        updates = dict(own['updates'])
+        if len(ranks) != runner.world_size or is_sharded(runner.model):
+            for name in dict.fromkeys(name for rank in ranks for name in rank['updates']):  # alike on all ranks
+                means = mean_gradients([rank['updates'].get(name, {'accumulated': 0}) for rank in ranks])
+                updates[name] = {'accumulated': 0, **updates.get(name, {}), 'grads': means}
+        if any(state.get('is_without_gradients') for state in updates.values()):
+            runner.logger.warning(
+                'the checkpoint lacks the gradients of an unfinished accumulation cycle: the next update is made '
+                'without them',
+                extra=NOT_EXACT,
+            )
+        for name, state in updates.items():
+            if not runner.config_wins:  # the loss scale is the checkpoint's, as in MMCV
+                state = {key: value for key, value in state.items() if key != 'first_scale'}
+            self._of(name).load_state_dict(state)
+        self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
+
+    def kept_gradients(self) -> dict[int, Any]:
+        """What FSDP2 has not summed over the ranks yet, by its parameters' ids; each rank's is a part of a `DTensor`.
+
+        All ranks call it.
+        """
+        model = self._runner.model
+        if not (isinstance(model, FSDP2) and any(update.accumulated for update in self.updates.values())):
+            return {}
+        own = model.kept_gradients()
+        names = dict.fromkeys(name for each in all_gather_objects(list(own)) for name in each)
+        parameters = dict(model.module.named_parameters())
+        found = {}
+        for name in names:  # a rank may not have used a parameter
+            parameter = parameters[name]
+            value = own[name] if name in own else torch.zeros(parameter.shape, dtype=parameter.dtype)
+            found[id(parameter)] = stacked(value, parameter)
+        return found
+
+    def _restore_kept(self, kept: Mapping[str, Sequence[Any]]) -> None:
+        """The gradients of an unfinished cycle that FSDP2 had not summed over the ranks: a rank's own where it will sum
+        them, the mean where it cannot, or where the ranks are others."""
+        model, world_size = self._runner.model, self._runner.world_size
+        wrapper = model if isinstance(model, FSDP2) and model.keeps_gradients else None
+        ranks = 0 if wrapper is None and is_sharded(model) else world_size
+        found: dict[Any, Any] = {}
+        for name, values in kept.items():
+            update = self._of(name)
+            if update.accumulated:
+                found.update(zip(update.parameters(), values, strict=False))
+        rank = self._runner.rank
+        found = {key: own_of_stacked(each, rank, ranks) for key, each in found.items() if each is not None}
+        if wrapper is not None:
+            wrapper.keep_gradients({name: found[p] for name, p in wrapper.module.named_parameters() if p in found})
+            return
+        for parameter, value in found.items():
+            parameter.grad = laid_out_like(value, parameter).to(parameter.device, parameter.dtype, copy=True)
+
+    def _of(self, name: str) -> Update:
+        return self.updates.get(name or None) or self._default_update(name or None)
+
+    def _default_update(self, optimizer: Optimizer | str | None) -> Update:
+        """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""
+        key = optimizer
+        if isinstance(optimizer, Optimizer):
+            named = named_optimizers(self._runner.optimizer)
+            key = next((name or None for name, each in named.items() if each is optimizer), optimizer)
+        if key not in self.updates:
+            self.updates[key] = self._new_update(key, self._options)
+        self.updates[optimizer] = self.updates[key]
+        return self.updates[key]
+
+    def name_of(self, key: Any) -> str:
+        """The name of what one of `updates` is of; empty for all optimizers together."""
+        named = named_optimizers(self._runner.optimizer).items()
+        return next((name for name, each in named if each is key), key if isinstance(key, str) else '')
+
+    def _new_update(self, key: Optimizer | str | None, options: Mapping[str, Any]) -> Update:
+        named = named_optimizers(self._runner.optimizer)
+        is_one_of_several = len(named) > 1 and any(key == name or key is each for name, each in named.items())
+        return Update(self._optimizers(key), is_one_of_several=is_one_of_several, **options)
+
+    def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
+        if isinstance(optimizer, Optimizer):
+            return [optimizer]
+        named = named_optimizers(self._runner.optimizer)
+        if not named:
+            raise RuntimeError('the runner has no optimizer: give it one (optimizer=…), or do not call update')
+        if optimizer is None:
+            return list(named.values())
+        if not optimizer or optimizer not in named:
+            known = sorted(name for name in named if name)
+            raise KeyError(
+                f'unknown optimizer {optimizer!r}; available: {known or "no named ones"}'
+                f'{suggestion(str(optimizer), known)}'
+            )
+        return [named[optimizer]]
+
+
+def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The mean over ranks of the gradients that wait in an unfinished cycle.
+
+    Args:
+        states: of the same update on all ranks that there were.
+
+    Raises:
+        ValueError: the ranks are not at the same place of the cycle.
+    """
+    if len({state['accumulated'] for state in states}) > 1:
+        raise ValueError(
+            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; '
+            'resume it with the same number of ranks'
+        )
+    means = []
+    for column in zip(*(state.get('grads', ()) for state in states), strict=True):
+        given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
+        if given and all(grad is given[0] for grad in column):  # of a sharded model: it is the mean
+            means.append(given[0])
+            continue
+        means.append(sum(given[1:], given[0]) / len(column) if given else None)
+    return means
