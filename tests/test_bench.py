@@ -1,17 +1,21 @@
 """`make bench` in miniature: what it measures must be the same training everywhere; no time is looked at."""
 
 import importlib
+import json
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support import ROOT
+from torch.testing import assert_close
 
 SIZES = {'epochs': 2, 'length': 200, 'warmup': 50}
 OWN = [('plain', 'epoch', False), ('plain', 'iter', False)]
 OWN += [('runnerkit', kind, default_like) for kind in ('epoch', 'iter') for default_like in (False, True)]
+OWN += [('expert', kind, True) for kind in ('epoch', 'iter')]
 
 
 def script(name):
@@ -57,7 +61,7 @@ def train(tmp_path, references):
     return train
 
 
-@pytest.mark.parametrize('engine, kind, default_like', OWN)
+@pytest.mark.parametrize('engine, kind, default_like', [*OWN, ('expert', 'epoch', False), ('expert', 'iter', False)])
 def test_each_loop_ends_with_the_same_weights(train, engine, kind, default_like):
     result = train(engine, kind, default_like)
     assert result['difference'] == 0
@@ -74,6 +78,41 @@ def test_the_default_like_run_has_written_a_log_and_checkpoints(train, tmp_path)
     folder = tmp_path / 'runnerkit epoch True'
     assert (folder / 'epoch_2.pth').exists()
     assert (folder / 'run.log').read_text().count('loss:') == 400 / 50
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_the_expert_writes_the_lines_and_checkpoints_of_runnerkit(train, tmp_path, kind):
+    ours, theirs = (written(train, tmp_path, engine, kind) for engine in ('runnerkit', 'expert'))
+    assert theirs.lines == ours.lines
+    assert len(ours.lines) == 400 / 50 + 2
+    assert theirs.names == ours.names
+    for mine, other in zip(ours.values, theirs.values, strict=True):
+        assert mine.keys() == other.keys()
+        assert mine.pop('loss') == pytest.approx(other.pop('loss'), rel=1e-12)
+        for time in ('time', 'data_time'):
+            assert mine.pop(time) > 0 < other.pop(time)
+        assert mine == other
+    for mine, other in zip(ours.checkpoints, theirs.checkpoints, strict=True):
+        assert (other['epoch'], other['iter']) == (mine['meta']['iter'] / 200, mine['meta']['iter'])
+        del mine['optimizer']['param_groups'][0]['initial_lr']  # which a schedule needs that is added later
+        for key in ('state_dict', 'optimizer'):
+            assert_close(other[key], mine[key], rtol=0, atol=0)
+        assert_close(other['rng']['torch'], mine['runnerkit']['ranks'][0]['rng']['torch'])
+
+
+def written(train, tmp_path, engine, kind):
+    """What a default-like training has left: lines of text, without what depends on time; those of JSON; files."""
+    train(engine, kind, True)
+    folder = tmp_path / f'{engine} {kind} True'
+    lines = re.findall(r'(?:Epoch|Iter) \[.*|Saving checkpoint .*', (folder / 'run.log').read_text())
+    (log,) = folder.glob('*.json')
+    paths = sorted(folder.glob('*.pth'))
+    return SimpleNamespace(
+        lines=[re.sub(r'(eta|time): [\d:.]+', r'\1: …', line) for line in lines],
+        values=[json.loads(line) for line in log.read_text().splitlines()],
+        names=[(path.name, path.resolve().name) for path in paths],
+        checkpoints=[torch.load(path, weights_only=False) for path in paths],
+    )
 
 
 def test_calls_of_python_functions_are_counted_without_the_clocks_own(train):
