@@ -244,11 +244,71 @@ def test_each_round_has_every_entry_once_and_the_plain_loops_twice(monkeypatch, 
 
     monkeypatch.setattr(lab, 'take_turns', take_turns)
     failed = {}
-    taken = bench.measure(lab, entries, 3, failed)
+    *_, taken = bench.measure(lab, entries, 3, failed)
     assert failed == {broken: 'in round 1: it broke'}
     assert taken == {
         entry: [[{'of': entry}] * (2 if entry.engine == 'plain' else 1)] * 3 for entry in entries if entry != broken
     }
+
+
+def test_a_run_that_is_cut_off_leaves_the_report_of_all_that_it_has_measured(train, monkeypatch, tmp_path):
+    bench = script('bench')
+    result, turns = train('plain', 'epoch'), iter(range(3))
+
+    def take_turns(chosen, order):
+        if next(turns) == 2:
+            raise KeyboardInterrupt
+        return [(entry, result) for entry in chosen]
+
+    lab = bench.Bench(tmp_path, tmp_path, {'tiny': {}, 'digits': {}})
+    monkeypatch.setattr(lab, 'take_turns', take_turns)
+    monkeypatch.setattr(bench, 'prepare', lambda lab, entries: ({}, {}))
+    monkeypatch.setattr(bench, 'SCRATCH', tmp_path / 'scratch')
+    monkeypatch.setattr(sys, 'argv', ['bench.py', '--engines', 'expert', 'runnerkit', '--out', str(tmp_path)])
+    sizes = {'tiny': {'length': 1000}, 'digits': {'epochs': 6}}
+    with pytest.raises(KeyboardInterrupt):
+        bench.compare(lab, bench.arguments(), sizes)
+    results = json.loads((tmp_path / 'scratch' / 'results.json').read_text())
+    assert [len(entry['rounds']) for entry in results['entries']] == [1] * 11
+    text = (tmp_path / 'RESULTS.md').read_text()
+    assert '1 of 5 rounds' in text
+    assert '| tiny job, default-like, iter: at most 1.00 of the expert loop | 1.000 | yes |' in text
+    assert '- closer look `clipping`: not measured yet' in text
+    assert not list(tmp_path.rglob('*.tmp'))
+
+
+def test_a_report_of_nothing_yet_says_so():
+    entry = {'engine': 'plain', 'kind': 'epoch', 'default_like': False, 'failed': None, 'counted': None, 'rounds': []}
+    results = {
+        'machine': script('bench').machine.describe(ROOT),
+        'quick': False,
+        'wanted_rounds': 3,
+        'minutes': 1.0,
+        'sizes': {'digits': {'epochs': 1}, 'tiny': {'length': 1000}},
+        'entries': [{**entry, 'job': 'tiny'}, {**entry, 'job': 'digits'}],
+        'rows': {},
+        'missing': {'loops': 'not measured yet'},
+    }
+    text = script('speed.report').report(results)
+    assert text.count('Not measured yet.') == 4
+    assert '0 of 3 rounds' in text
+    assert '- plain loop, epoch, minimal, digits job: not measured yet' in text
+
+
+def test_calls_can_be_counted_without_measuring_time(train, monkeypatch, capsys):
+    bench = script('bench')
+    monkeypatch.setattr(
+        bench.Bench,
+        'train',
+        lambda lab, entry, **options: train(entry.engine, entry.kind, entry.default_like, **options),
+    )
+    monkeypatch.setattr(sys, 'argv', ['bench.py', '--calls'])
+    bench.main()
+    said = re.findall(r'^(runnerkit, .*): ([\d.]+)$', capsys.readouterr().out, re.MULTILINE)
+    assert [way for way, _ in said] == [
+        f'runnerkit, {kind}, {title}' for kind in ('epoch', 'iter') for title in ('minimal', 'default-like')
+    ]
+    assert all(float(calls) > 50 for _, calls in said)
 
 
 @pytest.mark.thorough  # test_trainings_take_turns_one_at_a_time
@@ -266,11 +326,12 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
     results = {
         'machine': bench.machine.describe(ROOT),
         'quick': True,
-        'rounds': 1,
+        'wanted_rounds': 1,
         'minutes': 1.0,
         'sizes': {'digits': {'epochs': 1}, 'tiny': {'length': 1000}},
         'entries': entries,
         'rows': {name: row(options) for name, row in rows.ROWS.items()},
+        'missing': {},
     }
     text = bench.report(results)
     assert re.findall('^#+ (.*)', text, re.MULTILINE) == [
@@ -282,6 +343,7 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'The small real job',
         'Closer: runnerkit against the plain loop',
         'Both loops',
+        'The end of an epoch',
         'From 1 to 200 modules',
         'A log event',
         'AdamW with the fused line',
@@ -291,7 +353,12 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'Not covered',
     ]
     assert '- MMCV, epoch, default-like, tiny job: not installed: ERROR: none' in text
-    assert text.count('| yes |') + text.count('| **no** |') >= 15
+    assert text.count('| yes |') + text.count('| **no** |') >= 20
+    for promise in (
+        'default-like, epoch: at most 1.00 of the expert loop',
+        'minimal, iter: at most 1.00 of the plain loop',
+    ):
+        assert f'| tiny job, {promise} |' in text
     assert bench.ROWS == tuple(rows.ROWS)
     assert str(ROOT) not in text
 

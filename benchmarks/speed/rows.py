@@ -2,7 +2,8 @@
 
     PYTHONPATH=benchmarks python -m speed.rows clipping '{"rounds": 5, "folder": "/tmp/…"}'
 
-Its standard output is one line of JSON: CPU microseconds an iteration of each way, in every round.
+Its standard output is one line of JSON: CPU microseconds an iteration of each way, in every round, if a row says
+nothing else.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from torch.utils.data import DataLoader
 import runnerkit.runner
 from runnerkit.data import build_dataloader
 
+SHORT = 10  # iterations of a short epoch
 Ways = dict[str, Callable[[Clock, Path], None]]
 
 
@@ -92,9 +94,9 @@ def of_length(kind: type, length: int) -> type:
 # --- the ways --------------------------------------------------------------------------------------------------------
 
 
-def job(clock: Clock, folder: Path, **options: Any) -> Job:
-    """The tiny job with ``options``, long enough for the clock."""
-    epoch = min(500, clock.last)
+def job(clock: Clock, folder: Path, length: int = 500, **options: Any) -> Job:
+    """The tiny job with ``options`` and epochs of ``length`` iterations, long enough for the clock."""
+    epoch = min(length, clock.last)
     return Job(DataLoader(points(epoch), 8), -(-clock.last // epoch), clock, folder, **options)
 
 
@@ -163,6 +165,21 @@ def loops(options: Options) -> dict[str, Any]:
         ways[f'runnerkit minimal, {kind}'] = partial(by_runner, kind=kind, default_like=False)
         ways[f'runnerkit default-like, {kind}'] = partial(by_runner, kind=kind)
     return take_turns(ways, options, rounds=3)
+
+
+def epoch_end(options: Options) -> dict[str, Any]:
+    """Milliseconds of an epoch's end (and the next one's start), from short epochs and long ones; without log lines and
+    checkpoints."""
+    never = {'log_every': 10**9, 'save_every': 10**9}
+    ways: Ways = {}
+    for length in (SHORT, 500):
+        ways[f'plain, {length}'] = partial(by_hand, length=length)
+        ways[f'runnerkit, {length}'] = partial(by_runner, length=length, **never)
+    spent = take_turns(ways, options, rounds=2)
+    return {
+        name: [(a - b) * SHORT / 1000 for a, b in zip(spent[f'{name}, {SHORT}'], spent[f'{name}, 500'], strict=True)]
+        for name in ('plain', 'runnerkit')
+    }
 
 
 def modules(options: Options) -> dict[str, Any]:
@@ -288,7 +305,7 @@ def memory() -> float:
     return int(Path('/proc/self/statm').read_text().split()[1]) * 4096 / 2**20
 
 
-ROWS = {row.__name__: row for row in (loops, modules, log_event, adamw, clipping, loading, long_run)}
+ROWS = {row.__name__: row for row in (loops, epoch_end, modules, log_event, adamw, clipping, loading, long_run)}
 
 
 if __name__ == '__main__':
