@@ -96,8 +96,8 @@ def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
     title = 'default-like' if default_like else 'minimal'
     text = (
         'A learning rate for each iteration,\na timer, a log line every 50 iterations, a checkpoint every epoch: for '
-        'each engine the nearest that it\noffers (`benchmarks/engines/` says what). The plain loop does none of this, the expert loop all of it '
-        'by hand.'
+        'each engine the nearest that it\noffers (`benchmarks/engines/` says what). The plain loop does none of this, '
+        'the expert loop all of it\nby hand.'
         if default_like
         else 'Training alone: whatever an engine lets one switch off is off.'
     )
