@@ -188,8 +188,9 @@ def epoch_end(row: dict[str, list[float]]) -> str:
     rows = [[name, spread(spent, 2)] for name, spent in row.items()]
     return f"""### The end of an epoch
 
-Without a log line and a save, up to the next epoch's first iteration, with the loader's new pass: by how much epochs of
-10 iterations are dearer than those of 500.
+Without a log line and a save, and with what starts the next epoch and the loader's new pass: by how much the median
+iteration from one epoch to the next (its backward pass and the next one's forward pass) is longer than within an epoch.
+Epochs have 10 iterations.
 
 {table(['way', 'CPU, ms'], rows)}"""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import json
 import logging
 import shutil
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -168,18 +170,23 @@ def loops(options: Options) -> dict[str, Any]:
 
 
 def epoch_end(options: Options) -> dict[str, Any]:
-    """Milliseconds of an epoch's end (and the next one's start), from short epochs and long ones; without log lines and
-    checkpoints."""
-    never = {'log_every': 10**9, 'save_every': 10**9}
-    ways: Ways = {}
-    for length in (SHORT, 500):
-        ways[f'plain, {length}'] = partial(by_hand, length=length)
-        ways[f'runnerkit, {length}'] = partial(by_runner, length=length, **never)
-    spent = take_turns(ways, options, rounds=2)
-    return {
-        name: [(a - b) * SHORT / 1000 for a, b in zip(spent[f'{name}, {SHORT}'], spent[f'{name}, 500'], strict=True)]
-        for name in ('plain', 'runnerkit')
+    """Milliseconds between two epochs, without log lines and checkpoints: by how much the median iteration across their
+    border is longer than the median one within."""
+    ways: Ways = {
+        'plain': partial(by_hand, length=SHORT),
+        'runnerkit': partial(by_runner, length=SHORT, log_every=10**9, save_every=10**9),
     }
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(options.rounds):
+        for name in list(ways)[:: 1 if turn % 2 else -1]:
+            clock = Clock(range(options.warmup, options.warmup + options.measured + 1))
+            with scratch(options) as folder:
+                ways[name](clock, folder)
+            took: dict[bool, list[float]] = {True: [], False: []}  # by whether the second tick is an epoch's first
+            for (_, before, _), (count, after, _) in itertools.pairwise(clock.times[1:]):
+                took[count % SHORT == 1].append(after - before)
+            spent[name].append((median(took[True]) - median(took[False])) * 1e3)
+    return spent
 
 
 def modules(options: Options) -> dict[str, Any]:
