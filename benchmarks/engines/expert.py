@@ -53,7 +53,7 @@ def default_like(job: Job, by_epoch: bool) -> None:
             optimizer.step()
             done += 1
             add_loss(loss.detach())
-            add_size(len(x))
+            add_size(x.size(0))
             now = time.time()
             add_time(now - began)
             began = now
