@@ -71,7 +71,7 @@ ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 # Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
 # have the same torch. One that does not install leaves its log behind, and the benchmark says so.
 PEERS = mmcv mmengine lightning ignite accelerate
-ENGINES ?= plain runnerkit $(PEERS)
+ENGINES ?= plain expert runnerkit $(PEERS)
 BENCH = $(VENV)/bench
 WANTED = $(patsubst %,$(BENCH)/%/.done,$(filter $(PEERS),$(ENGINES)))
 $(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base

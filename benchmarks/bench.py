@@ -3,12 +3,14 @@
     make bench                                       # builds the peers' environments first; about 25 minutes
     make bench ENGINES='plain runnerkit mmcv' ROUNDS=3
     make bench QUICK=1                               # a few minutes, to see that it works; its figures mean nothing
+    python benchmarks/bench.py --calls               # only runnerkit's calls of Python functions in an iteration
 
 Every training is a separate process, in its engine's environment (`speed/worker.py`). First each one trains once
 without timing, and must end with the weights of the plain loop. Then all train again, round by round, the plain loops
 twice. They start one after another, wait for each other once they are warm, and then take turns, so that other load on
-the machine affects all of them alike (26 processes, about 9 GiB). An engine that cannot be installed, fails, or ends
-with other weights is reported as such.
+the machine affects all of them alike (28 processes, about 9 GiB). An engine that cannot be installed, fails, or ends
+with other weights is reported as such. The report is written anew after each round of a job and each closer look, so
+that a run that is cut off has lost nothing before.
 """
 
 from __future__ import annotations
@@ -24,16 +26,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from speed import machine
-from speed.report import report
+from speed.report import NOT_YET, report
 
 HERE = Path(__file__).resolve().parent
 KINDS = {
     'plain': ('epoch', 'iter'),
+    'expert': ('epoch', 'iter'),
     'runnerkit': ('epoch', 'iter'),
     'mmcv': ('epoch', 'iter', 'epoch parallel', 'iter parallel'),
     'mmengine': ('epoch', 'iter'),
@@ -41,7 +44,9 @@ KINDS = {
     'ignite': ('epoch',),
     'accelerate': ('epoch',),
 }
-ROWS = ('loops', 'modules', 'log_event', 'adamw', 'clipping', 'loading', 'long_run')
+NO_WAY = {('plain', True), ('expert', False)}  # the plain loop has nothing to add, and is what is minimal by hand
+OWN = ('plain', 'expert', 'runnerkit')  # in the environment that this script is started in
+ROWS = ('loops', 'epoch_end', 'modules', 'log_event', 'adamw', 'clipping', 'loading', 'long_run')
 SCRATCH = HERE.parent / 'work_dirs' / 'bench'  # raw figures, and what a quick run writes
 SAME = 1e-6  # how far a weight may be from the plain loop's
 
@@ -198,7 +203,7 @@ class Bench:
         Raises:
             Failed: there is none; says why it could not be installed.
         """
-        if engine in ('plain', 'runnerkit'):
+        if engine in OWN:
             return sys.executable
         place = self.environments / engine
         if not (place / '.done').exists():
@@ -237,15 +242,15 @@ def bare(entry: Entry) -> Entry:
 
 def measure(
     bench: Bench, entries: list[Entry], rounds: int, failed: dict[Entry, str]
-) -> dict[Entry, list[list[dict[str, Any]]]]:
-    """What each entry took, in each round once; the plain loops twice. What fails now leaves, too."""
+) -> Iterator[dict[Entry, list[list[dict[str, Any]]]]]:
+    """What each entry took so far, in each round once; the plain loops twice. What fails now leaves, too."""
     taken: dict[Entry, list[list[dict[str, Any]]]] = {entry: [] for entry in entries if entry not in failed}
     for number in range(rounds):
         order = random.Random(number)
-        for each in taken.values():
-            each.append([])
         for job in bench.sizes:
             chosen = [entry for entry in taken if entry.job == job]
+            for entry in chosen:
+                taken[entry].append([])
             for entry, result in bench.take_turns([*chosen, *(one for one in chosen if one == bare(one))], order):
                 if not isinstance(result, Failed):
                     taken[entry][-1].append(result)
@@ -254,8 +259,48 @@ def measure(
                 else:
                     failed[entry] = f'in round {number + 1}: {result}'
                     del taken[entry]
-        say(f'round {number + 1} of {rounds}')
-    return taken
+            say(f'round {number + 1} of {rounds}, {job} job')
+            yield taken
+
+
+@dataclass
+class Report:
+    """All that is measured so far.
+
+    Args:
+        folder: where RESULTS.md goes.
+        results: the figures, as `speed.report.report` takes them.
+    """
+
+    folder: Path
+    results: dict[str, Any]
+    began: float = field(default_factory=time.time)
+
+    def write(self, **found: Any) -> None:
+        """Write it anew, with what is ``found`` since."""
+        self.results.update(found, minutes=(time.time() - self.began) / 60)
+        texts = {
+            SCRATCH / 'results.json': json.dumps(self.results, indent=1),
+            self.folder / 'RESULTS.md': report(self.results),
+        }
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = path.with_suffix('.tmp')
+            unfinished.write_text(text, encoding='utf-8')
+            unfinished.replace(path)
+
+
+def figures(
+    entries: list[Entry],
+    counted: dict[Entry, dict[str, Any]],
+    failed: dict[Entry, str],
+    taken: dict[Entry, list[list[dict[str, Any]]]],
+) -> list[dict[str, Any]]:
+    """What is known of each entry."""
+    return [
+        {**asdict(entry), 'failed': failed.get(entry), 'counted': counted.get(entry), 'rounds': taken.get(entry, [])}
+        for entry in entries
+    ]
 
 
 def say(text: str) -> None:
@@ -265,71 +310,78 @@ def say(text: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--environments', type=Path, default=Path('.venv/bench'), help='a folder of one for each peer')
-    parser.add_argument('--engines', nargs='+', default=list(KINDS), choices=list(KINDS))
+    parser.add_argument('--engines', nargs='+', choices=list(KINDS), help='all; with --calls runnerkit')
     parser.add_argument('--rounds', type=int, help='5; with --quick 1')
     parser.add_argument('--quick', action='store_true', help='as short as can be: to see that all works')
+    parser.add_argument('--calls', action='store_true', help='only count calls of Python functions in an iteration')
     parser.add_argument('--rows', nargs='*', default=list(ROWS), choices=ROWS, help='the closer looks at runnerkit')
     parser.add_argument('--jobs', nargs='+', default=['tiny', 'digits'], choices=['tiny', 'digits'])
     parser.add_argument('--out', type=Path, help='a folder; benchmarks, and with --quick work_dirs/bench')
     args = parser.parse_args()
-    args.engines = list(dict.fromkeys(['plain', *args.engines]))  # nothing is measured without it
+    args.engines = args.engines or (['runnerkit'] if args.calls else list(KINDS))
     args.rounds = args.rounds or (1 if args.quick else 5)
     args.out = args.out or (SCRATCH if args.quick else HERE)
     return args
 
 
+def ways(engines: list[str]) -> list[Entry]:
+    """All ways to do the tiny job."""
+    return [
+        Entry(engine, kind, default_like)
+        for engine in engines
+        for kind in KINDS[engine]
+        for default_like in (False, True)
+        if (engine, default_like) not in NO_WAY
+    ]
+
+
+def count_calls(bench: Bench, entries: list[Entry]) -> None:
+    """Print how many Python functions an iteration calls."""
+    for entry in entries:
+        calls = bench.train(entry, calls=True, reference=None)['calls']
+        title = 'default-like' if entry.default_like else 'minimal'
+        print(f'{entry.engine}, {entry.kind}, {title}: {calls:.2f}', flush=True)
+
+
 def main() -> None:
     args = arguments()
-    began = time.time()
-    found = machine.describe(HERE.parent)
-    tiny = {'epochs': 4, 'length': 1000, 'warmup': 250}
-    sizes = {'tiny': {**tiny, **({'epochs': 2} if args.quick else {})}, 'digits': {'epochs': 1 if args.quick else 6}}
-    entries = [
-        *(
-            Entry(engine, kind, default_like)
-            for engine in args.engines
-            for kind in KINDS[engine]
-            for default_like in (False, True)
-            if 'tiny' in args.jobs and not (engine == 'plain' and default_like)
-        ),
-        *(Entry(engine, 'epoch', engine != 'plain', 'digits') for engine in args.engines if 'digits' in args.jobs),
-    ]
-    rows: dict[str, Any] = {}
+    tiny = {'epochs': 2 if args.quick or args.calls else 4, 'length': 1000, 'warmup': 250}
+    sizes = {'tiny': tiny, 'digits': {'epochs': 1 if args.quick else 6}}
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args.environments, Path(folder), {job: sizes[job] for job in args.jobs})
-        counted, failed = prepare(bench, entries)
-        taken = measure(bench, entries, args.rounds, failed)
-        for row in args.rows if 'runnerkit' in args.engines else ():
-            options = {'folder': folder, 'rounds': args.rounds}
-            if args.quick:
-                options.update(warmup=20, measured=100, long=20_000)
-            try:
-                with bench.start('runnerkit', 'speed.rows', row, json.dumps(options)) as process:
-                    rows[row] = process.read()
-                say(f'measured {row}')
-            except Failed as error:
-                say(f'{row} is left out: {error}')
-    results = {
-        'machine': found,
-        'quick': args.quick,
-        'rounds': args.rounds,
-        'minutes': (time.time() - began) / 60,
-        'sizes': sizes,
-        'entries': [
-            {
-                **asdict(entry),
-                'failed': failed.get(entry),
-                'counted': counted.get(entry),
-                'rounds': taken.get(entry, []),
-            }
-            for entry in entries
-        ],
-        'rows': rows,
-    }
-    for place in (SCRATCH, args.out):
-        place.mkdir(parents=True, exist_ok=True)
-    (SCRATCH / 'results.json').write_text(json.dumps(results, indent=1), encoding='utf-8')
-    (args.out / 'RESULTS.md').write_text(report(results), encoding='utf-8')
+        if args.calls:
+            count_calls(bench, ways(args.engines))
+        else:
+            compare(bench, args, sizes)
+
+
+def compare(bench: Bench, args: argparse.Namespace, sizes: dict[str, dict[str, int]]) -> None:
+    """Measure everything, and write down what is found as soon as it is."""
+    engines = list(dict.fromkeys(['plain', *args.engines]))  # nothing is measured without it
+    entries = ways(engines) if 'tiny' in args.jobs else []
+    if 'digits' in args.jobs:
+        entries += [Entry(engine, 'epoch', engine != 'plain', 'digits') for engine in engines]
+    rows: dict[str, Any] = {}  # filled below, while `missing` is emptied
+    missing = {row: NOT_YET for row in args.rows if 'runnerkit' in engines}
+    wanted = {'quick': args.quick, 'wanted_rounds': args.rounds, 'sizes': sizes}
+    found = Report(args.out, {'machine': machine.describe(HERE.parent), **wanted, 'rows': rows, 'missing': missing})
+    counted, failed = prepare(bench, entries)
+    found.write(entries=figures(entries, counted, failed, {}))
+    for taken in measure(bench, entries, args.rounds, failed):
+        found.write(entries=figures(entries, counted, failed, taken))
+    for row in list(missing):
+        options = {'folder': str(bench.folder), 'rounds': args.rounds}
+        if args.quick:
+            options.update(warmup=20, measured=100, long=20_000)
+        try:
+            with bench.start('runnerkit', 'speed.rows', row, json.dumps(options)) as process:
+                rows[row] = process.read()
+            del missing[row]
+            say(f'measured {row}')
+        except Failed as error:
+            missing[row] = str(error)
+            say(f'{row} is left out: {error}')
+        found.write()
     print(args.out / 'RESULTS.md')
 
 

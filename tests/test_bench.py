@@ -1,17 +1,21 @@
 """`make bench` in miniature: what it measures must be the same training everywhere; no time is looked at."""
 
 import importlib
+import json
 import re
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support import ROOT
+from torch.testing import assert_close
 
 SIZES = {'epochs': 2, 'length': 200, 'warmup': 50}
 OWN = [('plain', 'epoch', False), ('plain', 'iter', False)]
 OWN += [('runnerkit', kind, default_like) for kind in ('epoch', 'iter') for default_like in (False, True)]
+OWN += [('expert', kind, True) for kind in ('epoch', 'iter')]
 
 
 def script(name):
@@ -57,7 +61,7 @@ def train(tmp_path, references):
     return train
 
 
-@pytest.mark.parametrize('engine, kind, default_like', OWN)
+@pytest.mark.parametrize('engine, kind, default_like', [*OWN, ('expert', 'epoch', False), ('expert', 'iter', False)])
 def test_each_loop_ends_with_the_same_weights(train, engine, kind, default_like):
     result = train(engine, kind, default_like)
     assert result['difference'] == 0
@@ -74,6 +78,41 @@ def test_the_default_like_run_has_written_a_log_and_checkpoints(train, tmp_path)
     folder = tmp_path / 'runnerkit epoch True'
     assert (folder / 'epoch_2.pth').exists()
     assert (folder / 'run.log').read_text().count('loss:') == 400 / 50
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_the_expert_writes_the_lines_and_checkpoints_of_runnerkit(train, tmp_path, kind):
+    ours, theirs = (written(train, tmp_path, engine, kind) for engine in ('runnerkit', 'expert'))
+    assert theirs.lines == ours.lines
+    assert len(ours.lines) == 400 / 50 + 2
+    assert theirs.names == ours.names
+    for mine, other in zip(ours.values, theirs.values, strict=True):
+        assert mine.keys() == other.keys()
+        assert mine.pop('loss') == pytest.approx(other.pop('loss'), rel=1e-12)
+        for time in ('time', 'data_time'):
+            assert mine.pop(time) > 0 < other.pop(time)
+        assert mine == other
+    for mine, other in zip(ours.checkpoints, theirs.checkpoints, strict=True):
+        assert (other['epoch'], other['iter']) == (mine['meta']['iter'] / 200, mine['meta']['iter'])
+        del mine['optimizer']['param_groups'][0]['initial_lr']  # which a schedule needs that is added later
+        for key in ('state_dict', 'optimizer'):
+            assert_close(other[key], mine[key], rtol=0, atol=0)
+        assert_close(other['rng']['torch'], mine['runnerkit']['ranks'][0]['rng']['torch'])
+
+
+def written(train, tmp_path, engine, kind):
+    """What a default-like training has left: lines of text, without what depends on time; those of JSON; files."""
+    train(engine, kind, True)
+    folder = tmp_path / f'{engine} {kind} True'
+    lines = re.findall(r'(?:Epoch|Iter) \[.*|Saving checkpoint .*', (folder / 'run.log').read_text())
+    (log,) = folder.glob('*.json')
+    paths = sorted(folder.glob('*.pth'))
+    return SimpleNamespace(
+        lines=[re.sub(r'(eta|time): [\d:.]+', r'\1: …', line) for line in lines],
+        values=[json.loads(line) for line in log.read_text().splitlines()],
+        names=[(path.name, path.resolve().name) for path in paths],
+        checkpoints=[torch.load(path, weights_only=False) for path in paths],
+    )
 
 
 def test_calls_of_python_functions_are_counted_without_the_clocks_own(train):
@@ -205,11 +244,71 @@ def test_each_round_has_every_entry_once_and_the_plain_loops_twice(monkeypatch, 
 
     monkeypatch.setattr(lab, 'take_turns', take_turns)
     failed = {}
-    taken = bench.measure(lab, entries, 3, failed)
+    *_, taken = bench.measure(lab, entries, 3, failed)
     assert failed == {broken: 'in round 1: it broke'}
     assert taken == {
         entry: [[{'of': entry}] * (2 if entry.engine == 'plain' else 1)] * 3 for entry in entries if entry != broken
     }
+
+
+def test_a_run_that_is_cut_off_leaves_the_report_of_all_that_it_has_measured(train, monkeypatch, tmp_path):
+    bench = script('bench')
+    result, turns = train('plain', 'epoch'), iter(range(3))
+
+    def take_turns(chosen, order):
+        if next(turns) == 2:
+            raise KeyboardInterrupt
+        return [(entry, result) for entry in chosen]
+
+    lab = bench.Bench(tmp_path, tmp_path, {'tiny': {}, 'digits': {}})
+    monkeypatch.setattr(lab, 'take_turns', take_turns)
+    monkeypatch.setattr(bench, 'prepare', lambda lab, entries: ({}, {}))
+    monkeypatch.setattr(bench, 'SCRATCH', tmp_path / 'scratch')
+    monkeypatch.setattr(sys, 'argv', ['bench.py', '--engines', 'expert', 'runnerkit', '--out', str(tmp_path)])
+    sizes = {'tiny': {'length': 1000}, 'digits': {'epochs': 6}}
+    with pytest.raises(KeyboardInterrupt):
+        bench.compare(lab, bench.arguments(), sizes)
+    results = json.loads((tmp_path / 'scratch' / 'results.json').read_text())
+    assert [len(entry['rounds']) for entry in results['entries']] == [1] * 11
+    text = (tmp_path / 'RESULTS.md').read_text()
+    assert '1 of 5 rounds' in text
+    assert '| tiny job, default-like, iter: at most 1.00 of the expert loop | 1.000 | yes |' in text
+    assert '- closer look `clipping`: not measured yet' in text
+    assert not list(tmp_path.rglob('*.tmp'))
+
+
+def test_a_report_of_nothing_yet_says_so():
+    entry = {'engine': 'plain', 'kind': 'epoch', 'default_like': False, 'failed': None, 'counted': None, 'rounds': []}
+    results = {
+        'machine': script('bench').machine.describe(ROOT),
+        'quick': False,
+        'wanted_rounds': 3,
+        'minutes': 1.0,
+        'sizes': {'digits': {'epochs': 1}, 'tiny': {'length': 1000}},
+        'entries': [{**entry, 'job': 'tiny'}, {**entry, 'job': 'digits'}],
+        'rows': {},
+        'missing': {'loops': 'not measured yet'},
+    }
+    text = script('speed.report').report(results)
+    assert text.count('Not measured yet.') == 4
+    assert '0 of 3 rounds' in text
+    assert '- plain loop, epoch, minimal, digits job: not measured yet' in text
+
+
+def test_calls_can_be_counted_without_measuring_time(train, monkeypatch, capsys):
+    bench = script('bench')
+    monkeypatch.setattr(
+        bench.Bench,
+        'train',
+        lambda lab, entry, **options: train(entry.engine, entry.kind, entry.default_like, **options),
+    )
+    monkeypatch.setattr(sys, 'argv', ['bench.py', '--calls'])
+    bench.main()
+    said = re.findall(r'^(runnerkit, .*): ([\d.]+)$', capsys.readouterr().out, re.MULTILINE)
+    assert [way for way, _ in said] == [
+        f'runnerkit, {kind}, {title}' for kind in ('epoch', 'iter') for title in ('minimal', 'default-like')
+    ]
+    assert all(float(calls) > 50 for _, calls in said)
 
 
 @pytest.mark.thorough  # test_trainings_take_turns_one_at_a_time
@@ -227,11 +326,12 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
     results = {
         'machine': bench.machine.describe(ROOT),
         'quick': True,
-        'rounds': 1,
+        'wanted_rounds': 1,
         'minutes': 1.0,
         'sizes': {'digits': {'epochs': 1}, 'tiny': {'length': 1000}},
         'entries': entries,
         'rows': {name: row(options) for name, row in rows.ROWS.items()},
+        'missing': {},
     }
     text = bench.report(results)
     assert re.findall('^#+ (.*)', text, re.MULTILINE) == [
@@ -243,6 +343,7 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'The small real job',
         'Closer: runnerkit against the plain loop',
         'Both loops',
+        'The end of an epoch',
         'From 1 to 200 modules',
         'A log event',
         'AdamW with the fused line',
@@ -252,7 +353,12 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'Not covered',
     ]
     assert '- MMCV, epoch, default-like, tiny job: not installed: ERROR: none' in text
-    assert text.count('| yes |') + text.count('| **no** |') >= 15
+    assert text.count('| yes |') + text.count('| **no** |') >= 20
+    for promise in (
+        'default-like, epoch: at most 1.00 of the expert loop',
+        'minimal, iter: at most 1.00 of the plain loop',
+    ):
+        assert f'| tiny job, {promise} |' in text
     assert bench.ROWS == tuple(rows.ROWS)
     assert str(ROOT) not in text
 

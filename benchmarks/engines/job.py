@@ -105,6 +105,7 @@ class Job:
         adamw: its arguments; None is SGD.
         optimizer_config: of the runners of MMCV's style.
         log_every: iterations between two lines of theirs.
+        save_every: epochs between two checkpoints of theirs.
     """
 
     loader: DataLoader[Any]
@@ -118,6 +119,7 @@ class Job:
     adamw: dict[str, Any] | None = None
     optimizer_config: dict[str, Any] = field(default_factory=dict)
     log_every: int = LOG_EVERY
+    save_every: int = 1
     model: nn.Module = field(init=False)
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ def train(
         runner.register_training_hooks(
             lr_config={'policy': 'poly', 'power': 1, 'min_lr': END * job.lr, 'by_epoch': False},
             optimizer_config=dict(job.optimizer_config),
-            checkpoint_config={'interval': 1 if kind == 'epoch' else len(job.loader)},
+            checkpoint_config={'interval': job.save_every * (1 if kind == 'epoch' else len(job.loader))},
             log_config={'interval': job.log_every, 'hooks': [{'type': 'TextLoggerHook'}]},
         )
     else:

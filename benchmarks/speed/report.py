@@ -9,6 +9,7 @@ from typing import Any
 Entry = dict[str, Any]
 NAMES = {
     'plain': 'plain loop',
+    'expert': 'expert loop',
     'runnerkit': '**runnerkit**',
     'mmcv': 'MMCV',
     'mmengine': 'MMEngine',
@@ -16,6 +17,8 @@ NAMES = {
     'ignite': 'Ignite',
     'accelerate': 'Accelerate',
 }
+BY_HAND = ('plain', 'expert')
+NOT_YET = 'not measured yet'
 
 
 def report(results: dict[str, Any]) -> str:
@@ -28,17 +31,18 @@ def report(results: dict[str, Any]) -> str:
         parts += [promises(results), *(tiny_job(tiny, kind, length) for kind in (False, True)), start_up(tiny)]
     if digits:
         parts.append(real_job(digits, results['sizes']['digits']['epochs']))
-    parts += [closer(results['rows']), not_measured(results['entries'])]
+    parts += [closer(results['rows']), not_measured(results['entries'], results['missing'])]
     return '\n\n'.join(part for part in parts if part) + '\n'
 
 
 def head(results: dict[str, Any]) -> str:
     machine = results['machine']
     versions = {entry['engine']: version(entry) for entry in results['entries'] if version(entry)}
-    rounds = f'{results["rounds"]} round{"s" * (results["rounds"] > 1)}'
+    wanted, done = results['wanted_rounds'], max(len(entry['rounds']) for entry in results['entries'])
+    rounds = f'{wanted} round{"s" * (wanted > 1)}' if done == wanted else f'{done} of {wanted} rounds'
     quick = '**A quick run: its figures say nothing.**\n\n' if results['quick'] else ''
     changed = ' with changes' if machine['changed'] else ''
-    named = ', '.join(f'{NAMES[name].strip("*")} {number}' for name, number in versions.items() if name != 'plain')
+    named = ', '.join(f'{NAMES[name].strip("*")} {number}' for name, number in versions.items() if name not in BY_HAND)
     pythons = {each['python'] for entry in results['entries'] for turn in entry['rounds'] for each in turn}
     return f"""# What the engine costs
 
@@ -92,7 +96,8 @@ def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
     title = 'default-like' if default_like else 'minimal'
     text = (
         'A learning rate for each iteration,\na timer, a log line every 50 iterations, a checkpoint every epoch: for '
-        'each engine the nearest that it\noffers (`benchmarks/engines/` says what). The plain loop does none of this.'
+        'each engine the nearest that it\noffers (`benchmarks/engines/` says what). The plain loop does none of this, '
+        'the expert loop all of it\nby hand.'
         if default_like
         else 'Training alone: whatever an engine lets one switch off is off.'
     )
@@ -152,7 +157,7 @@ def real_job(entries: list[Entry], epochs: int) -> str:
 
 LeNet on 3,500 real digits (configs/mnist, {epochs} epochs, batches of 64, no augmentation and no evaluation), the whole
 training from its third step on (before that see start-up), default-like; the plain loop does nothing but
-train.
+train, the expert loop all that runnerkit does.
 
 {table(columns, rows)}"""
 
@@ -177,6 +182,17 @@ def loops(row: dict[str, list[float]]) -> str:
 The tiny job once more, with less noise than between processes.
 
 {versus(row, lambda name: f'plain, {name.rpartition(", ")[2]}')}"""
+
+
+def epoch_end(row: dict[str, list[float]]) -> str:
+    rows = [[name, spread(spent, 2)] for name, spent in row.items()]
+    return f"""### The end of an epoch
+
+Without a log line and a save, and with what starts the next epoch and the loader's new pass: by how much the median
+iteration from one epoch to the next (its backward pass and the next one's forward pass) is longer than within an epoch.
+Epochs have 10 iterations.
+
+{table(['way', 'CPU, ms'], rows)}"""
 
 
 def modules(row: dict[str, list[float]]) -> str:
@@ -259,7 +275,7 @@ a thousand iterations and at the end; one run each.
 
 
 SECTIONS: dict[str, Callable[[Any], str]] = {
-    each.__name__: each for each in (loops, modules, log_event, adamw, clipping, loading, long_run)
+    each.__name__: each for each in (loops, epoch_end, modules, log_event, adamw, clipping, loading, long_run)
 }
 
 
@@ -303,12 +319,22 @@ def of_entries(entries: list[Entry]) -> Iterable[tuple[str, str, bool]]:
             f'{ratio:.3f}',
             ratio <= bound,
         )
+    for entry in ours:
+        title = 'default-like' if entry['default_like'] else 'minimal'
+        by_hand = counterpart(entry, tiny)
+        if by_hand is not None:
+            ratio = median(ratios(entry, tiny, to=by_hand))
+            yield (
+                f'tiny job, {title}, {entry["kind"]}: at most 1.00 of the {NAMES[by_hand["engine"]]}',
+                f'{ratio:.3f}',
+                ratio <= 1,
+            )
     for default_like in (False, True):
         mine = [median(ratios(entry, tiny)) for entry in ours if entry['default_like'] == default_like]
         theirs = {
             f'{NAMES[entry["engine"]]} {entry["kind"]}': median(ratios(entry, tiny))
             for entry in tiny
-            if entry['engine'] not in ('plain', 'runnerkit')
+            if entry['engine'] not in (*BY_HAND, 'runnerkit')
             and entry['default_like'] == default_like
             and entry['rounds']
         }
@@ -356,6 +382,9 @@ def of_rows(rows: dict[str, Any]) -> Iterable[tuple[str, str, bool]]:
             by_iter, by_epoch = (row[f'runnerkit {title}, {kind}'] for kind in ('iter', 'epoch'))
             ratio = median(a / b for a, b in zip(by_iter, by_epoch, strict=True))
             yield f'iteration runner within 1 % of the epoch runner, {title}', f'{ratio:.3f}', ratio <= 1.01
+    if 'epoch_end' in rows:
+        spent = median(rows['epoch_end']['runnerkit'])
+        yield 'the end of an epoch without a save: at most 0.5 ms', f'{spent:.2f} ms', spent <= 0.5
     if 'log_event' in rows:
         row = rows['log_event']
         share = median((a - b) / c for a, b, c in zip(row['always'], row['never'], row['plain'], strict=True))
@@ -386,13 +415,15 @@ def of_rows(rows: dict[str, Any]) -> Iterable[tuple[str, str, bool]]:
         yield f'seeded loading, 32 a batch: at most {bound} µs beyond torch', f'{extra:.0f} µs', extra <= bound
 
 
-def not_measured(entries: list[Entry]) -> str:
-    """Which engines are missing, and what no table covers."""
-    failed = [f'- {name(entry)}: {entry["failed"]}' for entry in entries if entry['failed']]
-    missing = '\n'.join(failed) if failed else 'All engines were installed, trained, and ended with the same weights.'
+def not_measured(entries: list[Entry], missing: dict[str, str]) -> str:
+    """Which engines and closer looks are missing, and what no table covers."""
+    found = [f'- {name(entry)}: {entry["failed"]}' for entry in entries if entry['failed']]
+    found += [f'- {name(entry)}: {NOT_YET}' for entry in entries if not (entry['failed'] or entry['rounds'])]
+    found += [f'- closer look `{row}`: {why}' for row, why in missing.items()]
+    all_there = 'All engines were installed, trained, and ended with the same weights.'
     return f"""## Not covered
 
-{missing}
+{chr(10).join(found) or all_there}
 
 Nothing here says anything about a GPU (`benchmarks/gpu.py` does, on one), several processes, workers of a loader, mixed
 precision or large models: the tiny job is all overhead, so that overhead shows. MMCV and MMEngine sleep for two seconds
@@ -423,10 +454,17 @@ def bare(entry: Entry, entries: list[Entry]) -> Entry:
     return next(each for each in entries if each['engine'] == 'plain' and each['kind'] == kind)
 
 
-def ratios(entry: Entry, entries: list[Entry], key: str = 'cpu_us') -> list[float]:
-    """To the plain loop of the same round."""
-    plain = bare(entry, entries)['rounds']
-    return [each[key] / mean(twins, key) for turn, twins in zip(entry['rounds'], plain, strict=True) for each in turn]
+def counterpart(entry: Entry, entries: list[Entry]) -> Entry | None:
+    """The loop by hand that does the same; None if it is not measured."""
+    engine = 'expert' if entry['default_like'] else 'plain'
+    found = (each for each in entries if each['engine'] == engine and each['kind'] == entry['kind'] and each['rounds'])
+    return next(found, None)
+
+
+def ratios(entry: Entry, entries: list[Entry], key: str = 'cpu_us', to: Entry | None = None) -> list[float]:
+    """To the plain loop of the same round, or to another entry."""
+    base = (to or bare(entry, entries))['rounds']
+    return [each[key] / mean(twins, key) for turn, twins in zip(entry['rounds'], base, strict=True) for each in turn]
 
 
 def beyond(entry: Entry, entries: list[Entry], key: str) -> list[float]:
@@ -451,6 +489,8 @@ def spread(values: list[float], digits: int) -> str:
     return f'{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})'
 
 
-def table(columns: list[str], rows: Iterable[list[str]]) -> str:
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    if not rows:
+        return f'{NOT_YET.capitalize()}.'
     lines = [columns, ['---'] + ['---:'] * (len(columns) - 1), *rows]
     return '\n'.join(f'| {" | ".join(line)} |' for line in lines)

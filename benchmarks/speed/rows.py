@@ -2,13 +2,15 @@
 
     PYTHONPATH=benchmarks python -m speed.rows clipping '{"rounds": 5, "folder": "/tmp/…"}'
 
-Its standard output is one line of JSON: CPU microseconds an iteration of each way, in every round.
+Its standard output is one line of JSON: CPU microseconds an iteration of each way, in every round, if a row says
+nothing else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import json
 import logging
 import shutil
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -33,6 +36,7 @@ from torch.utils.data import DataLoader
 import runnerkit.runner
 from runnerkit.data import build_dataloader
 
+SHORT = 10  # iterations of a short epoch
 Ways = dict[str, Callable[[Clock, Path], None]]
 
 
@@ -92,9 +96,9 @@ def of_length(kind: type, length: int) -> type:
 # --- the ways --------------------------------------------------------------------------------------------------------
 
 
-def job(clock: Clock, folder: Path, **options: Any) -> Job:
-    """The tiny job with ``options``, long enough for the clock."""
-    epoch = min(500, clock.last)
+def job(clock: Clock, folder: Path, length: int = 500, **options: Any) -> Job:
+    """The tiny job with ``options`` and epochs of ``length`` iterations, long enough for the clock."""
+    epoch = min(length, clock.last)
     return Job(DataLoader(points(epoch), 8), -(-clock.last // epoch), clock, folder, **options)
 
 
@@ -163,6 +167,26 @@ def loops(options: Options) -> dict[str, Any]:
         ways[f'runnerkit minimal, {kind}'] = partial(by_runner, kind=kind, default_like=False)
         ways[f'runnerkit default-like, {kind}'] = partial(by_runner, kind=kind)
     return take_turns(ways, options, rounds=3)
+
+
+def epoch_end(options: Options) -> dict[str, Any]:
+    """Milliseconds between two epochs, without log lines and checkpoints: by how much the median iteration across their
+    border is longer than the median one within."""
+    ways: Ways = {
+        'plain': partial(by_hand, length=SHORT),
+        'runnerkit': partial(by_runner, length=SHORT, log_every=10**9, save_every=10**9),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(options.rounds):
+        for name in list(ways)[:: 1 if turn % 2 else -1]:
+            clock = Clock(range(options.warmup, options.warmup + options.measured + 1))
+            with scratch(options) as folder:
+                ways[name](clock, folder)
+            took: dict[bool, list[float]] = {True: [], False: []}  # by whether the second tick is an epoch's first
+            for (_, before, _), (count, after, _) in itertools.pairwise(clock.times[1:]):
+                took[count % SHORT == 1].append(after - before)
+            spent[name].append((median(took[True]) - median(took[False])) * 1e3)
+    return spent
 
 
 def modules(options: Options) -> dict[str, Any]:
@@ -288,7 +312,7 @@ def memory() -> float:
     return int(Path('/proc/self/statm').read_text().split()[1]) * 4096 / 2**20
 
 
-ROWS = {row.__name__: row for row in (loops, modules, log_event, adamw, clipping, loading, long_run)}
+ROWS = {row.__name__: row for row in (loops, epoch_end, modules, log_event, adamw, clipping, loading, long_run)}
 
 
 if __name__ == '__main__':
