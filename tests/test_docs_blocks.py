@@ -27,6 +27,7 @@ from support import free_port, loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
 
 import runnerkit as runnerkit_package
+from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main, parser
 from runnerkit.config import Config
@@ -43,7 +44,6 @@ from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors
-from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.search.networks import FAMILIES
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.utils.imports import import_object

@@ -22,10 +22,10 @@ from runnerkit.hooks import HOOKS, Hook
 from runnerkit.hooks.hook import POINTS, RINGS
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.priority import get_priority
+from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
-from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.utils.imports import import_modules_from_strings
 from runnerkit.utils.user_files import is_ours
 

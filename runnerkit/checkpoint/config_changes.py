@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from runnerkit.config.literals import NoLiteral, read_literals
 from runnerkit.checkpoint.conditions import Change, differs
+from runnerkit.config.literals import NoLiteral, read_literals
 from runnerkit.utils.logging import printable
 
 #: The sections that are compared, by their keys.

@@ -15,9 +15,9 @@ from runnerkit.flow.preview import preview_curves
 from runnerkit.flow.summary import measured
 from runnerkit.flow.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
+from runnerkit.hooks.hook_table import HookTable
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.parallel import DataContainer
-from runnerkit.hooks.hook_table import HookTable
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
 

@@ -177,7 +177,7 @@ class Experiment(ExperimentSetup):
             RuntimeError: there is no model.
         """
         with self._prepared() as loaders:
-            if self._checkpointer in self.hooks:
+            if self._checkpointer is not None and self._checkpointer in self.hooks:
                 self._checkpointer.interval = self._checkpointer.max_keep_ckpts = -1  # it saves the end
             for hook in [hook for hook in self.hooks if isinstance(hook, ValidHook)]:
                 self.hooks.remove(hook)
@@ -382,7 +382,11 @@ class Experiment(ExperimentSetup):
     def _one_checkpointer(self) -> None:
         """Leave saving to the user's own CheckpointHook, if there is one."""
         own = self._checkpointer
-        if own in self.hooks and any(isinstance(hook, CheckpointHook) and hook is not own for hook in self.hooks):
+        if (
+            own is not None
+            and own in self.hooks
+            and any(isinstance(hook, CheckpointHook) and hook is not own for hook in self.hooks)
+        ):
             self.hooks.remove(own)
             self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
 
@@ -521,6 +525,10 @@ class ExperimentReaders(Readers):
         """After an error: what the cut iteration has read comes first if this runner runs again."""
         if self._runner.mode == 'train' and not self._runner.progress.iter_is_done:
             self._runner.give_back_batches()
+
+
+Experiment.has_own_train = False  # its train counts as the base's does
+Experiment._readers_type = ExperimentReaders
 
 
 class _Attributes:

@@ -18,7 +18,6 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.dtensors import is_sharded
 
 
-
 class Finiteness:
     """Looks when a checkpoint is saved, and when a run ends: never in between.
 

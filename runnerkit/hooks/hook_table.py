@@ -98,7 +98,8 @@ class HookTable(list[Hook]):
 
     def enter(self, runner: Any) -> None:
         """Call ``before_run`` of every hook, also of those that are registered meanwhile."""
-        self.entered = entered = []
+        entered: list[Hook] = []
+        self.entered = entered
         while waiting := [hook for hook in self if not any(hook is done for done in entered)]:
             entered.append(waiting[0])
             waiting[0].before_run(runner)

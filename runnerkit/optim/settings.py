@@ -1,4 +1,4 @@
-"""The settings of optimizers: noted at the start of a run, saved in checkpoints, and compared by the run that resumes."""
+"""The settings of optimizers: noted when a run starts, saved in checkpoints, compared by the run that resumes."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
 from runnerkit.runner.snapshots import Snapshots
 from runnerkit.runner.stop import Stop
-from runnerkit.runner.updater import Updater
+from runnerkit.runner.updater import Updater, update
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import get_logger
@@ -82,7 +82,7 @@ def handed_on(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[C
 
 
 def _of_mmcv(path: str, flag: str | None = None) -> Any:
-    """A property that loops of MMCV's shape write: an attribute of a part. What it names then is not done (``flag``)."""
+    """An attribute of a part, which loops of MMCV's shape write. What they write is not done yet (``flag``)."""
     part, name = path.split('.')
 
     def write(self: BaseRunner, value: Any) -> None:
@@ -196,8 +196,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         hooks.listen('after_run', self.snapshots.after_run)
         if self.has_own_train:
             hooks.listen('after_train_iter', self.readers.count_own_iteration)
-        for part in (self.evaluator, self.snapshots, self.updater):  # a hook may have saved in after_run
-            hooks.listen('after_run', part.after_run, is_last=True)
+        for leave in (self.evaluator.after_run, self.snapshots.after_run, self.updater.after_run):
+            hooks.listen('after_run', leave, is_last=True)  # a hook may have saved in after_run
 
     def register_part(self, name: str, part: Any, is_last: bool = False) -> None:
         """Let the run call the methods of ``part`` that are named like points, before all hooks or behind them, and
@@ -303,7 +303,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         """Call the parts around a ``call_hook`` of a subclass's own (mmgen's), which knows the hooks only."""
         super().__init_subclass__(**kwargs)
         if 'call_hook' in vars(cls):
-            cls.call_hook = _with_parts(vars(cls)['call_hook'])  # type: ignore[method-assign]
+            cls.call_hook = _with_parts(vars(cls)['call_hook'])  # type: ignore[assignment, method-assign]
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
         """``outputs[key]`` of the running iteration.
@@ -398,8 +398,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     # --- what is done: methods of the parts, with their signatures ---------------------------------------------------
 
-    update = _of('updater.update', Updater.update.__doc__ or '')
-    configure_update = _of('updater.configure', Updater.configure.__doc__ or '')
+    update = update
+    configure_update = handed_on('updater', Updater.configure)
     evaluate = handed_on('evaluator', Evaluator.evaluate)
     around_val = handed_on('evaluator', Evaluator.around_val)
     entered = handed_on('evaluator', Evaluator.entered)

@@ -1,4 +1,4 @@
-"""What is not as it was, and what is not exact, when a run continues from a checkpoint: the one table and its messages."""
+"""What has changed, and what is not exact, when a run continues from a checkpoint: the one table, and messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 from runnerkit.checkpoint.conditions import (
     Change,
     Settings,
-    changed,
     changes,
     general_conditions,
     held_rates,

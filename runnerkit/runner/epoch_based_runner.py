@@ -102,7 +102,9 @@ class EpochBasedRunner(BaseRunner):
         Returns:
             The file's path.
         """
-        return self.snapshots.saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self.snapshots.saver.write(
+            out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args
+        )
 
 
 @RUNNERS.register_module()

@@ -207,7 +207,8 @@ class Evaluator:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """The span of evaluations without a run: the hooks' ``around_run`` rings, ``before_run`` and ``after_run``."""
-        runner, entered = self._runner, []
+        runner = self._runner
+        entered: list[Hook] = []
         with runner.hooks.around['around_run'], _leaving(entered, runner):
             for hook in [*runner.hooks]:
                 entered.append(hook)

@@ -128,7 +128,9 @@ class IterBasedRunner(BaseRunner):
     ) -> str:
         """As `EpochBasedRunner.save_checkpoint`; in ``filename_tmpl``, ``{}`` and ``{iter}`` are the completed training
         iterations, ``{epoch}`` the completed passes."""
-        return self.snapshots.saver.write(out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args)
+        return self.snapshots.saver.write(
+            out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args
+        )
 
     def register_training_hooks(  # type: ignore[override]  # as above
         self,

@@ -14,8 +14,8 @@ from runnerkit.data.kinds import length_of
 class Progress:
     """Where a run is. It is called first at every point, so what hooks and checkpoints read is up to date.
 
-    ``epoch``, ``iter`` and ``inner_iter`` are MMCV's: the 0-based index of what is running. What is *done* follows from
-    them: a running iteration counts as done from ``after_train_iter`` on, a running epoch from ``after_train_epoch`` on.
+    ``epoch``, ``iter`` and ``inner_iter`` are MMCV's: the 0-based index of what is running. What is *done* follows: a
+    running iteration counts as done from ``after_train_iter`` on, a running epoch from ``after_train_epoch`` on.
 
     Attributes:
         by_epoch: whether the unit of the run is the epoch.

@@ -440,9 +440,7 @@ def loaders_to_evaluate(hooks: Iterable[Any]) -> list[Any]:
     return [loader for loader in found if loader is not None]
 
 
-def paired(
-    readers: Iterable[Any], saved: Iterable[Any], own: Mapping[str, Any]
-) -> Iterator[tuple[Any, ReaderState]]:
+def paired(readers: Iterable[Any], saved: Iterable[Any], own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
     """The readers with their saved states, as far as there are any; a state knows the random states of its rank."""
     for reader, each in zip(readers, saved, strict=False):
         if each is not None:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, and how a run continues from it: a list of parts, saved and restored in its order."""
+"""What a checkpoint holds of a run, and how a run continues from it: a list of parts, restored in its order."""
 
 from __future__ import annotations
 
@@ -251,9 +251,7 @@ class Snapshots:
                 checkpoint,
                 extra=NOT_EXACT,
             )
-        runner.logger.info(
-            'resumed from %s: %d epochs, %d iterations are done', checkpoint, runner.epoch, runner.iter
-        )
+        runner.logger.info('resumed from %s: %d epochs, %d iterations are done', checkpoint, runner.epoch, runner.iter)
 
     def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
         """Without an EMAHook, go on from the raw weights of a run that had one."""

@@ -83,50 +83,6 @@ class Updater:
         update = self.updates[optimizer] = self._new_update(optimizer, options)
         return update
 
-    def update(self, loss: Tensor | Mapping[str, Tensor], optimizer: Optimizer | str | None = None) -> None:
-        """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
-
-        Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
-
-        Several losses by optimizer are one update: first all backward passes, then all steps. One of several
-        optimizers, by name or itself, steps with the gradients of its own loss only: a backward pass for it computes
-        none of parameters of others.
-
-        Args:
-            loss: a tensor of one element with a graph; or several, by the names of the optimizers that each of them is
-                for.
-            optimizer: one of several, by name or itself; None takes the only one, or all of them together.
-        """
-        is_single = isinstance(loss, Tensor) or not isinstance(loss, Mapping)
-        losses: dict[Any, Any] = {optimizer: loss} if is_single else dict(loss)
-        runner, progress = self._runner, self._runner.progress
-        max_iters = runner.plan.max_iters
-        updates = {key: self.updates.get(key) or self._default_update(key) for key in losses}
-        self.calls += 1
-        waiting = len(losses)
-        for key, update in updates.items():
-            waiting -= 1
-            if isinstance(runner.optimizer, dict):
-                self.losses_by_optimizer.update(list(runner.optimizer) if key is None else [self.name_of(key)])
-            try:
-                update.backward(losses[key], progress.iter, max_iters, runner.model, runner.logger, waiting > 0)
-            except (AttributeError, RuntimeError):
-                check_loss(losses[key], runner.model, '' if is_single else key)
-                raise
-        listeners = runner.hooks.calls
-        if listeners['after_backward']:
-            runner.call_hook('after_backward')
-        has_stepped = False
-        for key, update in updates.items():
-            if update.cumulative_iters == 1 or update.is_due(progress.iter, max_iters):
-                norm = update.step()
-                has_stepped = True
-                if norm is not None:
-                    name = f'grad_norm_{self.name_of(key)}' if update.is_one_of_several else 'grad_norm'
-                    runner.log_buffer.update({name: norm}, runner.outputs.get('num_samples', 1))
-        if has_stepped and listeners['after_step']:
-            runner.call_hook('after_step')
-
     def named(self) -> dict[str, Update]:
         """The updates by name."""
         return {self.name_of(key): update for key, update in self.updates.items()}
@@ -230,9 +186,9 @@ class Updater:
             parameter.grad = laid_out_like(value, parameter).to(parameter.device, parameter.dtype, copy=True)
 
     def _of(self, name: str) -> Update:
-        return self.updates.get(name or None) or self._default_update(name or None)
+        return self.updates.get(name or None) or self.default(name or None)
 
-    def _default_update(self, optimizer: Optimizer | str | None) -> Update:
+    def default(self, optimizer: Optimizer | str | None) -> Update:
         """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""
         key = optimizer
         if isinstance(optimizer, Optimizer):
@@ -268,6 +224,50 @@ class Updater:
                 f'{suggestion(str(optimizer), known)}'
             )
         return [named[optimizer]]
+
+
+def update(runner: Any, loss: Tensor | Mapping[str, Tensor], optimizer: Optimizer | str | None = None) -> None:
+    """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
+
+    Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
+
+    Several losses by optimizer are one update: first all backward passes, then all steps. One of several
+    optimizers, by name or itself, steps with the gradients of its own loss only: a backward pass for it computes
+    none of parameters of others.
+
+    Args:
+        loss: a tensor of one element with a graph; or several, by the names of the optimizers that each of them is
+            for.
+        optimizer: one of several, by name or itself; None takes the only one, or all of them together.
+    """
+    is_single = isinstance(loss, Tensor) or not isinstance(loss, Mapping)
+    losses: dict[Any, Any] = {optimizer: loss} if is_single else dict(loss)
+    updater, progress, max_iters = runner.updater, runner.progress, runner.plan.max_iters
+    updates = {key: updater.updates.get(key) or updater.default(key) for key in losses}
+    updater.calls += 1
+    waiting = len(losses)
+    for key, update in updates.items():
+        waiting -= 1
+        if isinstance(runner.optimizer, dict):
+            updater.losses_by_optimizer.update(list(runner.optimizer) if key is None else [updater.name_of(key)])
+        try:
+            update.backward(losses[key], progress.iter, max_iters, runner.model, runner.logger, waiting > 0)
+        except (AttributeError, RuntimeError):
+            check_loss(losses[key], runner.model, '' if is_single else key)
+            raise
+    listeners = runner.hooks.calls
+    if listeners['after_backward']:
+        runner.call_hook('after_backward')
+    has_stepped = False
+    for key, update in updates.items():
+        if update.cumulative_iters == 1 or update.is_due(progress.iter, max_iters):
+            norm = update.step()
+            has_stepped = True
+            if norm is not None:
+                name = f'grad_norm_{updater.name_of(key)}' if update.is_one_of_several else 'grad_norm'
+                runner.log_buffer.update({name: norm}, runner.outputs.get('num_samples', 1))
+    if has_stepped and listeners['after_step']:
+        runner.call_hook('after_step')
 
 
 def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
+from runnerkit.checkpoint import conditions
+from runnerkit.checkpoint.conditions import Change, changes, general_conditions, hook_changes, loader_changes, table
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import about
-from runnerkit.runner import conditions
-from runnerkit.checkpoint.conditions import Change, changes, general_conditions, hook_changes, loader_changes, table
 
 WAS = {
     'runner': 'by epoch',

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runnerkit.config import Config
 from runnerkit.checkpoint.config_changes import config_changes
+from runnerkit.config import Config
 
 RUN = {
     'model': {'type': 'Net', 'p': 0.1, 'init_cfg': 'first', 'head': {'type': 'Head', 'bins': [1, 2]}},

@@ -15,8 +15,8 @@ from forks import Fork
 from runner.signal_script import SENT, build, on_a_rank, train
 from support import Recorder, loader, tiny_runner
 
-from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.distributed.signals import STOPPING, StopSignals
+from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.utils.ending import Grace
 
 

@@ -467,7 +467,7 @@ def test_valid_is_an_evaluation_wherever_it_is_called(tmp_path):
     assert not torch.equal(seen[0][3], weights(made.model)[: len(seen[0][3])])  # the averages
     assert made.model.training
     assert made.scores['error'] == (after['error'], 3)
-    assert made.log_buffer is made._train_log
+    assert made.log_buffer is made.train_log
 
 
 def test_scores_decide_what_is_best_and_when_to_stop(tmp_path):

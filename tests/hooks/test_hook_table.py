@@ -36,7 +36,7 @@ def test_lower_number_first_ties_in_order_of_registration():
 
 def test_a_hook_that_overrides_nothing_is_never_called():
     table = table_of((Hook(), 50), (Named('a', []), 50))
-    assert [len(table.calls[point]) for point in ('before_run', 'before_train_iter', 'after_train_iter')] == [0, 0, 1]
+    assert [len(table.calls[point]) for point in ('after_step', 'before_train_iter', 'after_train_iter')] == [0, 0, 1]
 
 
 def test_train_and_val_points_fall_back_to_the_generic_one():

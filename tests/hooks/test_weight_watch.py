@@ -8,8 +8,8 @@ from support import Tiny, loader, tiny_runner
 from torch import nn
 
 from runnerkit.hooks import Hook, OptimizerHook
-from runnerkit.parallel import MMDataParallel
 from runnerkit.hooks.weight_watch import FIRST_LOOK, checksums, trainable
+from runnerkit.parallel import MMDataParallel
 
 ALARM = 'THE WEIGHTS HAVE NOT CHANGED'
 
@@ -300,9 +300,7 @@ def test_weights_that_have_changed_are_not_looked_at_again(monkeypatch):
     runner = tiny_runner(max_epochs=4)
     runner.register_hook(OptimizerHook())
     looks = []
-    monkeypatch.setattr(
-        'runnerkit.hooks.weight_watch.checksums', lambda weights: looks.append(1) or checksums(weights)
-    )
+    monkeypatch.setattr('runnerkit.hooks.weight_watch.checksums', lambda weights: looks.append(1) or checksums(weights))
     runner.run([loader()], [('train', 1)])
     assert len(looks) == 2  # at the beginning, and at the first epoch's end
 

@@ -1,9 +1,12 @@
 """What both runners share of the loop: the step, the points, counting."""
 
+import sys
+from contextlib import contextmanager
+
 import pytest
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, OptimizerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
 from runnerkit.utils.report import report
 
@@ -55,10 +58,19 @@ def test_report_lands_in_the_running_scope():
     assert found == {'train': 4, 'val': 6}
 
 
-def test_few_frames_and_calls_lie_between_run_and_the_step():
-    import sys
-
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_few_frames_lie_between_run_and_the_step(kind, tmp_path):
+    """With everything on: a ring, averages, an evaluation, logs, checkpoints in the background, a part of one's own."""
     frames = []
+
+    class Ring(Hook):
+        @contextmanager
+        def around_iter(self, runner):
+            yield
+
+    class Counts:
+        def before_train_iter(self, runner):
+            pass
 
     class Deep(Tiny):
         def train_step(self, data, optimizer):
@@ -69,9 +81,14 @@ def test_few_frames_and_calls_lie_between_run_and_the_step():
             frames.append(names)
             return super().train_step(data, optimizer)
 
-    runner = tiny_runner(model=Deep(), max_epochs=1)
-    runner.run([loader(4)], [('train', 1)])
-    assert frames == [['run_iter', '_train_iter', 'train']]  # at most three
+    runner = tiny_runner(kind, model=Deep(), max_epochs=1, work_dir=tmp_path)
+    runner.register_part('counts', Counts())
+    every = {'interval': 1, 'by_epoch': False}
+    hooks = Ring(), OptimizerHook(), EMAHook(), EvalHook(loader(4), **every), CheckpointHook(async_save=True, **every)
+    for hook in (*hooks, IterTimerHook(), TextLoggerHook(by_epoch=False, interval=1)):
+        runner.register_hook(hook)
+    runner.run([loader(8)], [('train', 1)])
+    assert frames == [['run_iter', 'train']] * 2
 
 
 def test_a_call_hook_of_ones_own_sees_every_point():

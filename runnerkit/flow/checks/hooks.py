@@ -21,11 +21,11 @@ from runnerkit.hooks import (
 )
 from runnerkit.hooks.capture import find_modules
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, overrides
+from runnerkit.hooks.hook_table import CALLED, meant_points
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.hooks.vega_callbacks import VegaCallbacks
 from runnerkit.optim.named import named_optimizers
-from runnerkit.hooks.hook_table import CALLED, meant_points
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
 

@@ -11,8 +11,8 @@ from runnerkit.flow.checks.hooks import FOREIGN
 from runnerkit.flow.preflight import Plan
 from runnerkit.hooks import HOOKS, EvalHook, Hook, LoggerHook
 from runnerkit.hooks.hook import RINGS
-from runnerkit.runner import EpochBasedRunner
 from runnerkit.hooks.hook_table import CALLED
+from runnerkit.runner import EpochBasedRunner
 
 
 def hook(name, **methods):

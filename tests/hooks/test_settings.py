@@ -9,6 +9,7 @@ import torch
 from support import Measured, Noisy, loader, tiny_runner, weights
 from torch import nn
 
+from runnerkit.checkpoint.conditions import changed, differs
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import (
     CheckpointHook,
@@ -23,11 +24,9 @@ from runnerkit.hooks import (
 )
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
+from runnerkit.hooks.settings import hook_settings
 from runnerkit.optim import build_optimizer
 from runnerkit.optim.settings import (
-    changed,
-    differs,
-    hook_settings,
     plain_settings,
     rescheduled,
     sets_own_rates,
@@ -35,6 +34,11 @@ from runnerkit.optim.settings import (
     why_not_settled,
     why_other_parameters,
 )
+
+
+def update_of(runner):
+    return runner.updater.updates[None]
+
 
 SGD = {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}
 ADAM = {'type': 'Adam', 'lr': 0.01}
@@ -257,20 +261,20 @@ EFFECTIVE = {
     ),
     'grad_clip': (
         {}, {'update': {'grad_clip': {'max_norm': 1.0}}},
-        lambda runner: runner.updater.updates[None].grad_clip == {'max_norm': 1.0}, ['OptimizerHook#0: grad_clip', 'max_norm'],
+        lambda runner: update_of(runner).grad_clip == {'max_norm': 1.0}, ['OptimizerHook#0: grad_clip', 'max_norm'],
     ),
     'cumulative_iters': (
         {'update': {'cumulative_iters': 4}}, {'update': {'cumulative_iters': 2}},
-        lambda runner: runner.updater.updates[None].cumulative_iters == 2, ['accumulation', 'unfinished cycle are dropped'],
+        lambda runner: update_of(runner).cumulative_iters == 2, ['accumulation', 'unfinished cycle are dropped'],
     ),
-    'amp': ({}, {'update': {'amp': 'bf16'}}, lambda runner: runner.updater.updates[None].amp == 'bf16', ['precision', 'bf16']),
+    'amp': ({}, {'update': {'amp': 'bf16'}}, lambda runner: update_of(runner).amp == 'bf16', ['precision', 'bf16']),
     'loss_scale': (
         {'update': None, 'fp16': {'loss_scale': 512.0}}, {'update': None, 'fp16': {'loss_scale': 64.0}},
-        lambda runner: runner.updater.updates[None].scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'starts with'],
+        lambda runner: update_of(runner).scaler.get_scale() == 64.0, ['loss_scale', '512.0', '64.0', 'starts with'],
     ),
     'growth of the loss scale': (
         {'update': {'amp': 'fp16'}}, {'update': {'amp': 'fp16', 'loss_scale': {'growth_interval': 5}}},
-        lambda runner: runner.updater.updates[None].scaler.get_growth_interval() == 5, ['loss_scale', 'growth_interval'],
+        lambda runner: update_of(runner).scaler.get_growth_interval() == 5, ['loss_scale', 'growth_interval'],
     ),
     'momentum of averages': (
         {'ema': {}}, {'ema': {'momentum': 0.5, 'warm_up': 0}}, attribute('EMAHook', 'momentum', 0.5),
