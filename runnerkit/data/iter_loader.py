@@ -36,7 +36,8 @@ class IterLoader(Reader):
             self._may_differ = may_differ(self._dataloader)
             if not self._left_out:
                 self._first = self._states()
-        batch = self._next_of(batches)
+        # The usual case saves a call in each iteration.
+        batch = self._next_of(batches) if self._may_differ else next(batches, _END)
         if batch is _END:
             if is_unbounded(self._dataloader):
                 raise WaitEnded('the stream has ended')

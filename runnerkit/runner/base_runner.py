@@ -192,7 +192,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         hooks.listen('before_run', self.updater.before_run)
         hooks.listen('before_run', self.evaluator.before_run)
         hooks.listen('before_run', self.lifecycle.begin, is_last=True)
-        hooks.listen('after_train_iter', self.stop.after_train_iter, is_last=True)
         hooks.listen('after_run', self.snapshots.after_run)
         if self.has_own_train:
             hooks.listen('after_train_iter', self.readers.count_own_iteration)

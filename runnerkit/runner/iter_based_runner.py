@@ -100,7 +100,7 @@ class IterBasedRunner(BaseRunner):
         n = self.plan.workflow[progress.entry][1]
         with self.around_val():
             while progress.unit < n:
-                progress.begin_unit()
+                progress.begin_unit(progress.entry, progress.unit)
                 progress.inner_iter = progress.unit
                 self.val(data_loader, **kwargs)
                 progress.end_unit()

@@ -87,9 +87,8 @@ class Plan:
     def is_done(self) -> bool:
         """Whether the run has its length."""
         progress = self._runner.progress
-        if self.by_iters:
-            return progress.iter >= (self.max_iters or 0)
-        return self.max_epochs is not None and progress.epoch >= self.max_epochs
+        done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
+        return limit is not None and done >= limit
 
     @property
     def epoch_is_over(self) -> bool:
@@ -138,28 +137,34 @@ class Plan:
         began: tuple[int, int] | None = None  # this round of the workflow; None: by going on or back into it
         units = [self._units[mode] for mode, _ in self.workflow]
         training = [trains(mode, runner) for mode, _ in self.workflow]
+        has_passed = False  # the boundary before this unit
         while stop.reason is None:
-            begins = False
-            if progress.entry >= len(units):
-                # A workflow that has not moved on would never end: one without any training runs once.
-                if self.is_done or began == (progress.epoch, progress.iter):
-                    return
-                progress.begin_workflow()
-                begins = True
-            entry = progress.entry
-            if (entry, progress.unit) == (0, 0):
-                began = (progress.epoch, progress.iter)
-            if progress.unit >= self.workflow[entry][1] or (training[entry] and not begins and self.is_done):
-                progress.next_entry()
-                continue
+            entry, unit, begins = progress.entry, progress.unit, False
+            # As `is_done`, without its call.
+            done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
+            is_done = limit is not None and done >= limit
+            while True:
+                if entry >= len(units):
+                    # A workflow that has not moved on would never end: one without any training runs once.
+                    if is_done or began == (progress.epoch, progress.iter):
+                        progress.begin_unit(entry, unit)
+                        return
+                    entry, unit, begins = 0, 0, True
+                if (entry, unit) == (0, 0):
+                    began = (progress.epoch, progress.iter)
+                if unit < self.workflow[entry][1] and (begins or not (is_done and training[entry])):
+                    break
+                entry, unit = entry + 1, 0
+            progress.begin_unit(entry, unit)
             # The validation iterations of an entry are one evaluation, which is not cut.
-            if runner.by_epoch or progress.unit == 0 or training[entry]:
+            if not has_passed and (runner.by_epoch or unit == 0 or training[entry]):
                 stop.boundary()
                 if stop.reason is not None:
                     return
-            progress.begin_unit()
             yield entry, units[entry]
-            if progress.running is None:  # a roll-back
-                began = None
-            elif stop.reason is None or not progress.epoch_is_open:
+            # A training iteration ends with one.
+            has_passed = training[entry] and not runner.by_epoch and not runner.has_own_train
+            if progress.running is None:  # it was left
+                began, has_passed = None, False
+            elif progress.unit == unit and (stop.reason is None or not progress.epoch_is_open):
                 progress.end_unit()

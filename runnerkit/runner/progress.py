@@ -110,13 +110,9 @@ class Progress:
         """Begin with the workflow's first entry."""
         self.entry = self.unit = 0
 
-    def next_entry(self) -> None:
-        """Continue with the workflow's next entry."""
-        self.entry, self.unit = self.entry + 1, 0
-
-    def begin_unit(self) -> None:
-        """The next unit of the workflow's entry runs."""
-        self.running = self.unit
+    def begin_unit(self, entry: int, unit: int) -> None:
+        """A unit of a workflow's entry runs."""
+        self.entry, self.unit, self.running = entry, unit, unit
 
     def count_batches(self, batches: int) -> None:
         """Of the open epoch, this rank has trained on ``batches`` batches, of whatever size they are now."""

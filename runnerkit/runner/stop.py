@@ -14,7 +14,7 @@ from runnerkit.hooks.nesting import OUTER
 
 
 class Stop:
-    """The part of the engine that ends a run. It is called last at ``after_train_iter``, behind whoever saves.
+    """The part of the engine that ends a run. It is called last at ``after_train_iter``, behind whatever saves.
 
     Args:
         runner: whose run.
@@ -89,9 +89,17 @@ class Stop:
         runner = self._runner
         self.outcome = self.reason = self.signal = None
         self._begun_at = runner.progress.iters
+        # Only a nested run pays for the former.
+        calls = [self.boundary] if runner.parent is None else [self.let_outer_wait, self.boundary]
+        for call in calls:
+            runner.hooks.listen('after_train_iter', call, is_last=True)
         with StopSignals(runner.rank, runner.world_size) as signals:
             self._signals = signals
-            yield signals
+            try:
+                yield signals
+            finally:
+                for call in calls:
+                    runner.hooks.unlisten('after_train_iter', call)
 
     def end(self, outcome: Outcome) -> None:
         """The run has ended."""
@@ -108,15 +116,14 @@ class Stop:
         if self.reason is None and inner.reason is not None:
             self.reason, self.signal = inner.reason.removeprefix(OUTER), inner.signal
 
-    def after_train_iter(self, runner: Any) -> None:
-        """The end of an iteration is a boundary."""
-        if runner.parent is not None:  # which meanwhile waits for this run
+    def let_outer_wait(self, runner: Any) -> None:
+        """After an iteration of a nested run: the run around it has waited for that."""
+        if runner.parent is not None:
             runner.parent.stop.while_waiting()
-        self.boundary()
 
-    def boundary(self) -> None:
-        """Ranks that run the same workflow count their boundaries alike. At this one the run ends if a signal or some
-        rank has asked for it."""
+    def boundary(self, runner: Any = None) -> None:
+        """The end of a training iteration, or the place between two units: the run ends here if a signal or some rank
+        has asked for it. Ranks that run the same workflow count their boundaries alike."""
         signals = self._signals
         if signals is None:
             return

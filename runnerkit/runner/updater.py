@@ -243,7 +243,9 @@ def update(runner: Any, loss: Tensor | Mapping[str, Tensor], optimizer: Optimize
     is_single = isinstance(loss, Tensor) or not isinstance(loss, Mapping)
     losses: dict[Any, Any] = {optimizer: loss} if is_single else dict(loss)
     updater, progress, max_iters = runner.updater, runner.progress, runner.plan.max_iters
-    updates = {key: updater.updates.get(key) or updater.default(key) for key in losses}
+    updates = {}
+    for key in losses:
+        updates[key] = updater.updates.get(key) or updater.default(key)
     updater.calls += 1
     waiting = len(losses)
     for key, update in updates.items():
