@@ -191,7 +191,14 @@ def _mark(value: Any) -> tuple[Any, ...]:
         return type(value).__name__, repr(value)
     few = len(value) <= MOST_ELEMENTS
     elements = value.items() if isinstance(value, Mapping) else value
-    return type(value).__name__, len(value), [repr(each) for each in elements if _is_plain(each)] if few else []
+    return type(value).__name__, len(value), [_brief(each) for each in elements if _is_plain(each)] if few else []
+
+
+def _brief(value: Any) -> Any:
+    """What tells whether a small value has changed. The repr of a tensor would take longer than an iteration."""
+    if isinstance(value, (Tensor, np.ndarray)):
+        return [checksum for checksum, _ in batch_checksums(value).values()]
+    return repr(value)
 
 
 _ABSENT = object()
