@@ -135,6 +135,18 @@ def test_the_place_is_behind_the_last_batch_or_the_one_before():
     assert next(batches).tolist() == [8, 9, 10, 11]
 
 
+def test_events_that_were_read_and_not_trained_on_come_again():
+    source = Listed(range(8), waits_at=6)
+    loader = loader_of(source)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0, 1, 2, 3]
+    with waiting_scope(lambda: True), pytest.raises(WaitEnded):  # two events of the next batch are there
+        next(batches)
+    loader.close()
+    source.goes_on.set()
+    assert next(batches).tolist() == [4, 5, 6, 7]
+
+
 def test_a_full_buffer_holds_the_source_back():
     class Endless(Source):
         given = 0
