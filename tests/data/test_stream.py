@@ -355,6 +355,14 @@ def test_the_end_of_the_stream_ends_the_run_and_is_saved_and_acknowledged(tmp_pa
     assert not [thread for thread in threading.enumerate() if thread.name == 'runnerkit-stream']
 
 
+def test_a_run_without_a_length_goes_on_to_the_end_of_its_stream(tmp_path):
+    model = Once()
+    runner = IterBasedRunner(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), work_dir=tmp_path)
+    runner.register_training_hooks(None, {})
+    runner.run([loader_of(Listed(range(10)))], [('train', 1)])
+    assert (trained(runner), runner.completed_iters, str(runner.outcome)) == (10, 3, 'stopped: the stream has ended')
+
+
 @pytest.mark.parametrize('async_save', [False, True])
 def test_events_are_acknowledged_when_their_checkpoint_is_on_disk_and_not_before(tmp_path, async_save, monkeypatch):
     source, written = Listed(range(40)), []
