@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test test-all golden coverage downstream ray bench check format docs clean
+.PHONY: help demo test test-all golden mutants coverage downstream ray bench check format docs clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -39,6 +39,9 @@ test-all: $(VENV)/.tests ## run all tests
 
 golden: $(VENV)/.tests ## write the golden traces of the engine anew: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
+
+mutants: $(VENV)/.tests ## make each change of tests/mutants.txt in a copy and see a test fail (JOBS=2, IDS='F01 …')
+	$(BIN)/python tests/run_mutants.py --jobs $(or $(JOBS),2) $(IDS)
 
 coverage: $(VENV)/.tests ## run all tests with branch coverage (a third longer)
 	$(PYTEST) -m '' --cov --cov-report=term:skip-covered

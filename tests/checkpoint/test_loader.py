@@ -168,9 +168,12 @@ def test_the_home_folder(tmp_path, monkeypatch):
 
 def test_one_submodules_weights(tmp_path):
     path = str(tmp_path / 'a.pth')
-    torch.save({'state_dict': {'backbone.conv.w': torch.ones(1), 'head.w': torch.zeros(1)}}, path)
+    names = ('backbone.conv.w', 'head.w', 'backbone2.w', 'old.backbone.w')
+    torch.save({'state_dict': {name: torch.ones(1) for name in names}}, path)
     assert list(_load_checkpoint_with_prefix('backbone', path)) == ['conv.w']
-    with pytest.raises(AssertionError, match='neck is not in the pretrained model .*; it has backbone, head'):
+    with pytest.raises(
+        AssertionError, match='neck is not in the pretrained model .*; it has backbone, backbone2, head, old'
+    ):
         _load_checkpoint_with_prefix('neck', path)
 
 

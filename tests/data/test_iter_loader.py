@@ -32,3 +32,12 @@ def test_loaders_that_nobody_has_begun():
     assert new_iter_loaders(since=former.number) == [one, other]
     next(one)
     assert new_iter_loaders(since=former.number) == [other]
+
+
+def test_a_batch_that_is_given_back_comes_next():
+    loader = IterLoader([1, 2, 3])
+    given = [next(loader), next(loader)]
+    loader.give_back(given[1])
+    assert loader.position == 1
+    assert [next(loader), next(loader), next(loader)] == [2, 3, 1]
+    assert loader.epoch == 1

@@ -2,7 +2,9 @@
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import order_of
+from runnerkit.data.loader import SeededLoader
 from runnerkit.data.reader_state import ReaderState
+from runnerkit.data.sampler import EpochSampler
 
 
 def test_a_file_that_lacks_fields_gives_their_defaults():
@@ -23,6 +25,10 @@ def test_a_place_is_known_in_samples_where_the_order_is_ours():
     assert (at.epoch, at.begun, at.batches, at.samples) == (1, True, 3, 6)
     assert ReaderState(batches=4).position_in(order_of(ours)) == 8
     assert ReaderState(batches=4, samples=5).position_in(order_of(ours)) == 5
+    assert ReaderState(batches=4).last_in(order_of(ours)) == 6
+    shared = SeededLoader(list(range(20)), 2, EpochSampler(range(20), world_size=3))
+    assert ReaderState(batches=2).position_in(order_of(shared)) == 12
+    assert ReaderState(batches=2).last_in(order_of(shared)) == 6
     assert ReaderState.at([1, 2], 1, 1).samples is None
     at.begin_anew()
     assert (at.epoch, at.begun, at.batches, at.samples) == (1, False, 0, 0)

@@ -103,3 +103,18 @@ def test_a_stop_iteration_in_a_sample_is_an_error_that_names_it(dataset, options
         return
     with pytest.raises(RuntimeError, match=f'{named}: StopIteration, probably from next'):
         list(build_dataloader(dataset, 2, workers, shuffle=False, **options))
+
+
+class Breaks(noisy.Noisy):
+    """Its fifth sample is damaged."""
+
+    def __getitem__(self, index):
+        if index == 5:
+            raise OSError('damaged')
+        return super().__getitem__(index)
+
+
+def test_an_error_in_a_sample_names_the_sample():
+    with pytest.raises(OSError, match='damaged') as caught:
+        list(build_dataloader(Breaks(), 2, 0, shuffle=False))
+    assert caught.value.__notes__ == ['sample 5 of the data set Breaks']

@@ -135,6 +135,18 @@ def test_the_place_is_behind_the_last_batch_or_the_one_before():
     assert next(batches).tolist() == [8, 9, 10, 11]
 
 
+def test_events_that_were_read_and_not_trained_on_come_again():
+    source = Listed(range(8), waits_at=6)
+    loader = loader_of(source)
+    batches = iter(loader)
+    assert next(batches).tolist() == [0, 1, 2, 3]
+    with waiting_scope(lambda: True), pytest.raises(WaitEnded):  # two events of the next batch are there
+        next(batches)
+    loader.close()
+    source.goes_on.set()
+    assert next(batches).tolist() == [4, 5, 6, 7]
+
+
 def test_a_full_buffer_holds_the_source_back():
     class Endless(Source):
         given = 0
@@ -341,6 +353,14 @@ def test_the_end_of_the_stream_ends_the_run_and_is_saved_and_acknowledged(tmp_pa
     assert source.acknowledged == [3, 7, 9]
     assert (tmp_path / 'malformed.jsonl').exists()
     assert not [thread for thread in threading.enumerate() if thread.name == 'runnerkit-stream']
+
+
+def test_a_run_without_a_length_goes_on_to_the_end_of_its_stream(tmp_path):
+    model = Once()
+    runner = IterBasedRunner(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0), work_dir=tmp_path)
+    runner.register_training_hooks(None, {})
+    runner.run([loader_of(Listed(range(10)))], [('train', 1)])
+    assert (trained(runner), runner.completed_iters, str(runner.outcome)) == (10, 3, 'stopped: the stream has ended')
 
 
 @pytest.mark.parametrize('async_save', [False, True])

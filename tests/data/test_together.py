@@ -10,7 +10,9 @@ from support import Tiny, tiny_runner
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from runnerkit.data import build_dataloader
-from runnerkit.data.together import in_step, may_differ
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.sampler import EpochSampler
+from runnerkit.data.together import each_sample_once, in_step, may_differ
 from runnerkit.evaluation import single_gpu_test
 from runnerkit.hooks import Hook
 from runnerkit.parallel import MMDistributedDataParallel
@@ -303,3 +305,15 @@ def test_a_stop_iteration_on_one_rank_ends_the_run_on_all(on_ranks):
     assert 'sample 5 of the data set Ends: StopIteration' in second
     assert 'StopIteration' not in first
     assert max(seconds for _, seconds in found) < 50  # gloo would wait for 60
+
+
+def test_an_evaluation_gives_each_sample_once_and_a_training_as_much_to_each_rank():
+    loaders = [SeededLoader(range(3), 1, EpochSampler(range(3), False, rank=rank, world_size=2)) for rank in range(2)]
+
+    def given():
+        return [torch.cat(list(each)).tolist() for each in loaders]
+
+    assert given() == [[0, 2], [1, 0]]
+    with each_sample_once(loaders[0]), each_sample_once(loaders[1]):
+        assert given() == [[0, 2], [1]]
+    assert given() == [[0, 2], [1, 0]]

@@ -201,3 +201,14 @@ def test_a_subclass_of_mmcvs_finds_models_and_averages_by_name(tmp_path):
     runner = trained(tmp_path / 'theirs', CheckpointHook(interval=1), ema=hook)
     torch.testing.assert_close(weights(runner.model), weights(expected.model))
     assert hook.swaps == 4
+
+
+def test_a_span_of_averages_inside_another_one_changes_nothing():
+    hook = EMAHook(momentum=0.2, warm_up=1)
+    runner = trained(None, ema=hook)
+    raw, average = runner.model.head.weight.clone(), runner.model.ema_head_weight.clone()
+    with hook.around_val(runner):
+        with hook.around_save(runner):
+            assert torch.equal(runner.model.head.weight, average)
+        assert torch.equal(runner.model.head.weight, average)
+    assert torch.equal(runner.model.head.weight, raw)

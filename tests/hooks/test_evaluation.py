@@ -121,7 +121,7 @@ def test_auto_takes_the_first_score(tmp_path):
         ({}, [1, 2, 3, 4, 5]),
         ({'interval': 2}, [2, 4]),
         ({'start': 3}, [3, 4, 5]),
-        ({'start': 2, 'interval': 2}, [2, 4]),
+        ({'start': 3, 'interval': 2}, [3, 5]),
         ({'start': 0}, [0, 1, 2, 3, 4, 5]),
     ],
 )

@@ -113,3 +113,19 @@ def test_base_methods_do_nothing_and_hand_on_to_the_generic_ones():
     runner = tiny_runner(max_epochs=1)
     runner.register_hook(Hook())
     runner.run([loader(4)], [('train', 1)])
+
+
+def test_what_a_hook_is_in_an_evaluation_without_a_training():
+    class Looks(Hook):
+        def after_val_iter(self, runner):
+            pass
+
+    class Trains(Looks):
+        needs_training = True
+
+    class Follows(Hook):
+        def after_train_iter(self, runner):
+            pass
+
+    looks = Looks()
+    assert [looks.for_evaluation(), Trains().for_evaluation(), Follows().for_evaluation()] == [looks, None, None]

@@ -1,10 +1,12 @@
 """Times of an iteration."""
 
 import time
+from itertools import count
+from types import SimpleNamespace
 
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import IterTimerHook
+from runnerkit.hooks import IterTimerHook, iter_timer
 
 
 def test_the_time_of_an_iteration_includes_the_wait_for_its_data():
@@ -19,6 +21,16 @@ def test_the_time_of_an_iteration_includes_the_wait_for_its_data():
     times = runner.log_buffer.val_history
     assert len(times['time']) == len(times['data_time']) == 2
     assert all(0 <= data <= whole - 0.02 for data, whole in zip(times['data_time'], times['time']))
+
+
+def test_each_iteration_begins_where_the_one_before_has_ended(monkeypatch):
+    clock = count()
+    monkeypatch.setattr(iter_timer, 'time', SimpleNamespace(time=lambda: next(clock)))
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(IterTimerHook())
+    runner.run([loader(12)], [('train', 1)])
+    times = runner.log_buffer.val_history
+    assert (times['data_time'], times['time']) == ([1, 1, 1], [2, 2, 2])
 
 
 def test_a_subclass_may_log_the_waiting_by_itself():

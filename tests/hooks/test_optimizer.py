@@ -148,6 +148,20 @@ def test_amp_runs_the_models_steps_under_autocast(amp, dtype):
     assert seen == {'train': dtype, 'val': dtype}
 
 
+def test_amp_spans_evaluations_without_iterations():
+    """As those of a data set that scores the model's predictions."""
+    seen = []
+
+    class Evaluates(Hook):
+        def after_train_epoch(self, runner):
+            seen.append(torch.is_autocast_enabled('cpu'))
+            with runner.around_val():
+                seen.append(torch.is_autocast_enabled('cpu'))
+
+    trained(OptimizerHook(amp='bf16'), extra=[Evaluates()])
+    assert seen == [False, True]
+
+
 def test_only_the_last_iteration_of_a_cycle_synchronises():
     log = []
 

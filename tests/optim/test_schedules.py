@@ -108,13 +108,13 @@ def one_cycle(progress, pct_start=0.4, three_phase=False):
 
 
 def test_one_cycle_in_two_phases():
-    assert [one_cycle(progress) for progress in (0, 1, 3, 9)] == pytest.approx([1, 2, 4, 0.5])
+    assert [one_cycle(progress) for progress in (0, 1, 3, 6, 9)] == pytest.approx([1, 2, 4, 2.25, 0.5])
     assert one_cycle(99) == 0.5
 
 
 def test_one_cycle_in_three_phases():
-    found = [one_cycle(progress, three_phase=True) for progress in (0, 3, 6, 9)]
-    assert found == pytest.approx([1, 4, 1, 0.5])
+    found = [one_cycle(progress, three_phase=True) for progress in (0, 3, 4, 6, 7, 9)]
+    assert found == pytest.approx([1, 4, 3, 1, 1 - 0.5 / 3, 0.5])
 
 
 def test_one_cycle_without_a_way_up():

@@ -208,6 +208,14 @@ def test_steps_are_counted_whoever_makes_them():
     assert update.steps == 1
 
 
+def test_an_update_that_is_replaced_counts_no_more_steps():
+    _, optimizer, update = make()
+    other = Update([optimizer])
+    update.retire()
+    optimizer.step()
+    assert (update.steps, other.steps) == (0, 1)
+
+
 def test_anomalous_parameters_are_named(caplog):
     model = nn.ModuleDict({'used': nn.Linear(2, 1), 'idle': nn.Linear(2, 1)})
     model['idle'].bias.requires_grad_(False)

@@ -136,3 +136,28 @@ def test_an_epoch_that_max_iters_ends_with_its_last_batch_is_done(limit, whole):
     runner = tiny_runner(max_iters=limit)
     runner.run([loader(20)], [('train', 1)])
     assert (runner.completed_epochs, runner.progress.epoch_is_open) == (whole, limit == 7)
+
+
+def test_what_a_step_logs_is_weighed_by_its_samples():
+    runner = tiny_runner(max_epochs=1)
+    runner.run([loader(6)], [('train', 1)])
+    assert runner.log_buffer.n_history['loss'] == [4, 2]
+
+
+def test_a_runner_that_calls_its_hooks_itself_counts_what_is_done():
+    class Calls(EpochBasedRunner):
+        def call_hook(self, fn_name):
+            for hook in self.hooks:
+                getattr(hook, fn_name)(self)
+
+    class Look(Hook):
+        def after_train_iter(self, runner):
+            seen.append(runner.completed_iters)
+
+        def after_train_epoch(self, runner):
+            seen.append(('epoch', runner.completed_epochs))
+
+    seen, runner = [], Calls(Tiny(), max_epochs=2)
+    runner.register_hook(Look())
+    runner.run([loader(8)], [('train', 1)])
+    assert seen == [1, 2, ('epoch', 1), 3, 4, ('epoch', 2)]

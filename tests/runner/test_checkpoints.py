@@ -765,3 +765,13 @@ def test_a_best_checkpoint_below_an_out_dir_moves_along(tmp_path):
     (place / 'best_acc_epoch_1.pth').touch()
     found = own_messages(best, str(tmp_path / 'epoch_1.pth'), ['s3://bucket/run', str(place)])
     assert found == {'best_ckpt': str(place / 'best_acc_epoch_1.pth')}
+
+
+def test_a_file_without_random_states_is_resumed_with_a_warning(tmp_path, caplog):
+    model = Tiny()
+    torch.save({'meta': {'epoch': 1, 'iter': 2}, 'state_dict': model.state_dict()}, tmp_path / 'a.pth')
+    runner = tiny_runner(max_epochs=2)
+    with caplog.at_level('WARNING', 'runnerkit'):
+        runner.resume(str(tmp_path / 'a.pth'))
+    assert 'a.pth holds no random states' in caplog.text
+    assert torch.equal(weights(runner.model), weights(model))

@@ -8,7 +8,7 @@ from support import Noisy, Recorder, Tiny, loader, tiny_runner, weights
 from torch.utils.data import DataLoader, TensorDataset
 
 from runnerkit.data import build_dataloader
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
 from runnerkit.runner import EpochBasedRunner
 
 
@@ -443,3 +443,55 @@ def test_a_failed_evaluation_leaves_nothing_behind_for_the_next_one():
         runner.evaluate(data, hooks=[Fail()])
     runner.evaluate(data, hooks=[Count()])
     assert seen == list(range(len(data)))
+
+
+def test_the_length_in_iterations_is_known_before_the_first_one():
+    seen = []
+
+    class Look(Hook):
+        def before_run(self, runner):
+            seen.append((runner.max_epochs, runner.max_iters))
+
+    for limits in ({'max_epochs': 3}, {'max_iters': 5}):
+        runner = tiny_runner(**limits)
+        runner.register_hook(Look())
+        run(runner, loaders=[loader(8)])
+    assert seen == [(3, 6), (3, 5)]
+
+
+class StopsInside(Hook):
+    """Stops after the second of an epoch's iterations."""
+
+    def after_train_iter(self, runner):
+        if runner.inner_iter == 1:
+            runner.stop('enough')
+
+
+def test_an_epoch_that_is_resumed_goes_on_at_the_index_of_its_next_batch(tmp_path):
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(CheckpointHook())
+    runner.register_hook(StopsInside())
+    run(runner, loaders=[loader(16)])
+    resumed = tiny_runner(max_epochs=2)
+    resumed.resume(str(tmp_path))
+    recorder = run(resumed, loaders=[loader(16)])
+    counts = [counts for name, *counts in recorder.heard if name == 'after_train_iter']
+    assert counts == [[0, 2, 2], [0, 3, 3], [1, 4, 0], [1, 5, 1], [1, 6, 2], [1, 7, 3]]
+
+
+def test_the_batch_on_which_a_run_has_stopped_is_compared_when_it_is_resumed(tmp_path, caplog):
+    def data(value):
+        samples = [(torch.full((4,), value), torch.zeros(1)) for _ in range(16)]
+        return build_dataloader(samples, 4, 0, dist=False, seed=1)
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(CheckpointHook())
+    runner.register_hook(StopsInside())
+    run(runner, loaders=[data(1.0)])
+    for value, differs in ((1.0, False), (2.0, True)):
+        resumed = tiny_runner(max_epochs=1)
+        resumed.resume(str(tmp_path))
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, 'runnerkit'):
+            run(resumed, loaders=[data(value)])
+        assert ('its last batch, read again, differs' in caplog.text) == differs

@@ -727,3 +727,14 @@ def test_a_checkpoint_inside_an_evaluation_has_the_shared_generators_of_the_trai
     *inside, at = found
     assert inside[0]
     assert all(torch.equal(state, at) for states in inside for state in states)
+
+
+def test_an_evaluation_leaves_what_the_training_logs_alone():
+    class Evaluates(Hook):
+        def after_train_iter(self, runner):
+            runner.evaluate(loader(8))
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Evaluates())
+    runner.run([loader(12)], [('train', 1)])
+    assert runner.log_buffer.val_history['loss'] == pytest.approx(runner.model.losses)

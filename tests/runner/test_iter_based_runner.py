@@ -1,5 +1,7 @@
 """The iteration runner and its endless loader."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from support import Measured, Noisy, Recorder, Tiny, loader, tiny_runner
@@ -249,3 +251,30 @@ def test_a_stop_inside_a_validation_does_not_cut_it():
     runner.run([loader(), loader()], [('train', 4), ('val', 2)])
     assert validated == [0, 1]
     assert (runner.iter, runner.outcome.kind) == (4, 'stopped')
+
+
+class Rising(Tiny):
+    """Its validation losses are 1, 3, 7."""
+
+    def val_step(self, data, **kwargs):
+        self.validated = getattr(self, 'validated', 0) * 2 + 1
+        return {'loss': None, 'log_vars': {'loss': float(self.validated)}, 'num_samples': 2}
+
+
+def test_the_batches_of_a_validation_entry_are_one_evaluation():
+    seen = []
+
+    class Spans(Hook):
+        @contextmanager
+        def around_val(self, runner):
+            seen.append('in')
+            yield
+            seen.append('out')
+
+        def after_evaluate(self, runner, scores):
+            seen.append(scores)
+
+    runner = tiny_runner('iter', model=Rising(), max_iters=1)
+    runner.register_hook(Spans())
+    run(runner, [('train', 1), ('val', 3)])
+    assert seen == ['in', 'out', {'loss': pytest.approx((1 + 3 + 7) / 3)}]

@@ -6,7 +6,7 @@ import signal
 from contextlib import contextmanager
 
 import pytest
-from support import Recorder, loader, tiny_runner
+from support import Recorder, Tiny, loader, tiny_runner
 
 from runnerkit.hooks import Hook
 from runnerkit.hooks.hook import Outcome
@@ -199,3 +199,35 @@ def test_a_signal_between_training_and_validation_stops_the_run_before_the_valid
     runner.run([loader(), loader()], [('train', 4), ('val', 3)])
     assert (str(runner.outcome), runner.iter) == ('stopped: SIGUSR1', 4)
     assert 'before_val_iter' not in recorder.names()
+
+
+def test_the_batch_on_which_a_step_has_failed_comes_first_when_the_runner_runs_again():
+    class Fails(Tiny):
+        def train_step(self, data, optimizer, **kwargs):
+            seen.append(data)
+            if len(seen) == 2:
+                raise ZeroDivisionError
+            return {'loss': None, 'log_vars': {}, 'num_samples': 1}
+
+    seen, batches = [], [1, 2, 3]
+    runner = tiny_runner(model=Fails(), max_epochs=1)
+    with pytest.raises(ZeroDivisionError):
+        runner.run([batches], [('train', 1)])
+    runner.run([batches], [('train', 1)])
+    assert seen == [1, 2, 2, 3]
+    assert runner.completed_iters == 3
+
+
+def test_a_loop_of_the_users_own_is_left_when_the_run_has_been_asked_to_end():
+    class Stops(Hook):
+        def after_train_epoch(self, runner):
+            runner.stop('enough')
+
+    runner, data, rounds = tiny_runner(max_epochs=3), loader(4), []
+    runner.register_hook(Stops())
+    with runner.around_own_loop([data], [('train', 1)]):
+        for number in range(3):
+            runner.train(data)
+            rounds.append(number)
+    assert rounds == [0]
+    assert str(runner.outcome) == 'stopped: enough'

@@ -135,3 +135,22 @@ def test_norms_are_logged_by_optimizer():
     assert set(runner.log_buffer.val_history) == {'grad_norm_gen', 'grad_norm_dis'}
     runner.update(runner.model.gen_step(batch(), None)['loss'])  # both together
     assert 'grad_norm' in runner.log_buffer.val_history
+
+
+def test_an_update_that_is_configured_in_the_same_words_is_the_same():
+    runner = tiny_runner(max_epochs=1)
+    first = runner.configure_update(cumulative_iters=2)
+    assert runner.configure_update(cumulative_iters=2) is first
+    assert runner.configure_update(cumulative_iters=3) is not first
+
+
+def test_after_step_is_called_where_a_step_was_made():
+    class Look(Hook):
+        def after_step(self, runner):
+            seen.append(runner.iter)
+
+    seen, runner = [], tiny_runner(max_epochs=1)
+    runner.register_hook(Look())
+    runner.register_hook(OptimizerHook(cumulative_iters=2))
+    runner.run([loader(20)], [('train', 1)])
+    assert seen == [1, 3, 4]

@@ -8,6 +8,7 @@ import torch
 from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import EvalHook, Hook, IterTimerHook, LoggerHook, NonFiniteError, NonFiniteHook
+from runnerkit.log_buffer import LogBuffer
 
 
 class Kept(LoggerHook):
@@ -79,6 +80,17 @@ def test_the_rest_of_an_epoch_if_asked_for():
     run(hook)
     assert [line[2] for line in hook.lines] == [3, 6, 7, 10, 13, 14]
     assert hook.lines[2][4]['train/loss'] == 6.0  # of the last three iterations
+
+
+def test_loggers_that_log_at_the_same_moment_share_one_average(monkeypatch):
+    moments, average = [], LogBuffer.average
+    monkeypatch.setattr(
+        LogBuffer, 'average', lambda self, n=0, **options: moments.append(n) or average(self, n, **options)
+    )
+    hooks = [Kept(interval=3), Kept(interval=3)]
+    run(hooks, max_epochs=1)
+    assert hooks[0].lines == hooks[1].lines
+    assert moments == [3, 3]
 
 
 def test_by_iteration_the_count_goes_on_over_epochs():
