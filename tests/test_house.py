@@ -308,7 +308,7 @@ OF_SOME_RUNS = {
     'runnerkit.fileio.file_client',
     'runnerkit.fileio.handlers',
     'runnerkit.nn.weight_init',
-    'runnerkit.checkpoint.conditions',
+    'runnerkit.checkpoint.config_changes',
     'runnerkit.utils.iteration_parts',
     'runnerkit.utils.stopwatch',
 }

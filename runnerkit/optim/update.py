@@ -158,20 +158,17 @@ class Update:
             loss = self.scaler.scale(loss)
         options: dict[str, Any] = {'retain_graph': True} if retain_graph else {}
         if self.is_one_of_several:
-            options['inputs'] = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        if options.get('inputs') != []:  # all of them are frozen; torch takes an empty list for an error
-            if self.is_one_of_several and self._is_sharded(model):
-                self._add_own_gradients(loss, model, options)
-            elif self.amp:
-                self._add_gradients(loss, options)
-            else:
-                # backward() would create this tensor each time. Reuse it, unless a hook on the loss has changed it.
-                one = self._one
-                if one is None or one.dtype is not loss.dtype or one.device != loss.device or one._version:
-                    # For types that are not real, backward() raises an error.
-                    real = loss.dtype if loss.is_floating_point() else None
-                    one = self._one = torch.ones((), dtype=real, device=loss.device)
-                loss.backward(None if loss.dim() or one.dtype is not loss.dtype else one, **options)
+            self._add_own_gradients(loss, model, options)
+        elif self.amp:
+            self._add_gradients(loss, options)
+        else:
+            # backward() would create this tensor each time. Reuse it, unless a hook on the loss has changed it.
+            one = self._one
+            if one is None or one.dtype is not loss.dtype or one.device != loss.device or one._version:
+                # For types that are not real, backward() raises an error.
+                real = loss.dtype if loss.is_floating_point() else None
+                one = self._one = torch.ones((), dtype=real, device=loss.device)
+            loss.backward(None if loss.dim() or one.dtype is not loss.dtype else one, **options)
         self.accumulated += 1
 
     def _is_sharded(self, model: nn.Module | None) -> TypeGuard[nn.Module]:
@@ -179,9 +176,16 @@ class Update:
             self._sharded = [] if model is None else [part for part in model.modules() if isinstance(part, FSDP2)]
         return bool(self._sharded)
 
-    def _add_own_gradients(self, loss: Tensor, model: nn.Module, options: dict[str, Any]) -> None:
-        """What ``inputs`` of backward does, which cannot name weights that are sharded: others keep their gradients."""
-        own = {id(parameter) for parameter in options.pop('inputs')}
+    def _add_own_gradients(self, loss: Tensor, model: nn.Module | None, options: dict[str, Any]) -> None:
+        """Compute the gradients of one of several optimizers' parameters alone."""
+        inputs = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        if not inputs:  # all of them are frozen; torch takes an empty list for an error
+            return
+        if not self._is_sharded(model):
+            self._add_gradients(loss, {**options, 'inputs': inputs})
+            return
+        # Sharded weights cannot be named as inputs: others keep their gradients.
+        own = {id(parameter) for parameter in inputs}
         for wrapper in self._sharded or ():
             wrapper.reshard()
         others = [(parameter, parameter.grad) for parameter in model.parameters() if id(parameter) not in own]

@@ -21,7 +21,6 @@ from runnerkit.checkpoint.conditions import (
     setting_changes,
     table,
 )
-from runnerkit.checkpoint.config_changes import config_changes
 from runnerkit.checkpoint.shards import optimizer_state_like
 from runnerkit.data.kinds import about
 from runnerkit.hooks.checkpoint import CheckpointHook
@@ -114,6 +113,8 @@ class Changes:
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         """Warn of all that has changed since the checkpoint was saved, in one table."""
+        from runnerkit.checkpoint.config_changes import config_changes  # only resumed runs need it
+
         runner, resumed = self._runner, self._runner.snapshots.resumed
         names = dict(runner.snapshots.named_hooks())
         saved = (resumed.get('settings') or {}).get('hooks', {})

@@ -1,4 +1,4 @@
-"""What the hook for nested runs is told, where it puts things, and what it leaves. tests/runner/test_nesting.py has the
+"""What the hook for nested runs is told, where it puts things, and what it leaves. tests/hooks/test_nesting.py has the
 runs inside runs."""
 
 import json

@@ -1,0 +1,67 @@
+"""Whether a run ends at the next boundary. Signals: `tests/distributed/test_signals.py`."""
+
+import os
+import signal
+
+import pytest
+from support import Recorder, loader, tiny_runner
+
+from runnerkit.hooks import CheckpointHook, Hook
+
+
+class At(Hook):
+    def __init__(self, iteration, do):
+        self.iteration, self.do = iteration, do
+
+    def after_train_iter(self, runner):
+        if runner.iter == self.iteration:
+            self.do(runner)
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize(
+    'ask', [lambda runner: runner.stop('enough'), lambda runner: os.kill(os.getpid(), signal.SIGTERM)]
+)
+def test_the_run_ends_after_the_running_iteration(kind, ask):
+    runner, recorder = tiny_runner(kind, max_iters=9), Recorder()
+    runner.register_hook(At(3, ask))
+    runner.register_hook(recorder)
+    runner.run([loader(12)], [('train', 1)])
+    assert (runner.iter, runner.outcome.kind) == (4, 'stopped')
+    assert recorder.names().count('after_train_iter') == 4
+
+
+def test_what_saves_is_called_before_the_run_decides(tmp_path):
+    runner = tiny_runner(max_iters=9, work_dir=tmp_path)
+    runner.register_hook(At(3, lambda runner: runner.stop('enough')))
+    runner.register_hook(CheckpointHook(interval=4, by_epoch=False, save_last=False))
+    runner.run([loader(12)], [('train', 1)])
+    assert (tmp_path / 'iter_4.pth').is_file()
+
+
+def test_a_runner_that_was_stopped_can_run_again():
+    runner, stop = tiny_runner(max_iters=9), At(3, lambda runner: runner.stop('enough'))
+    runner.register_hook(stop)
+    data = [loader(12)]
+    runner.run(data, [('train', 1)])
+    assert (runner.outcome.reason, runner.is_ending) == ('enough', True)
+    runner.run(data, [('train', 1)])
+    assert (runner.iter, runner.outcome.kind, runner.is_ending) == (9, 'completed', False)
+
+
+def test_the_heartbeat_moves_with_each_iteration_and_rests_in_evaluations():
+    beats = []
+
+    class Listen(Hook):
+        def after_train_iter(self, runner):
+            beats.append(runner.heartbeat)
+
+        def after_val_iter(self, runner):
+            assert runner.heartbeat is None
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Listen())
+    runner.run([loader(8), loader(4)], [('train', 1), ('val', 1)])
+    assert [beat[0] for beat in beats] == [1, 2]
+    assert beats[0] != beats[1]
+    assert runner.heartbeat is None
