@@ -27,7 +27,7 @@ from runnerkit.checkpoint.manifest import (
     remove_checkpoint,
     why_folder_damaged,
 )
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.small_files import read_json
 
@@ -520,3 +520,25 @@ def _into_cloud(checkpoint: Mapping[str, Any], path: str) -> None:
         copy = os.path.join(temporary, name)
         torch.save(checkpoint, copy)
         model.create_file(copy, name=name)
+
+
+def own_messages(messages: Mapping[str, Any], checkpoint: str, places: Iterable[str]) -> dict[str, Any]:
+    """The ``messages`` of hooks in ``checkpoint``, without paths of other checkpoints that lead elsewhere.
+
+    The file may name any path or URL. One stays if it lies in the folder of ``checkpoint`` or in one of ``places``,
+    where this run saves; if not, a local file of that name in one of them takes its place, if there is one.
+    """
+    path = local_path(checkpoint)
+    folder = path.rpartition('/')[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
+    found, folders = dict(messages), (folder, *places)
+    for key in ('best_ckpt', 'last_ckpt'):
+        named = found.pop(key, None)
+        if not isinstance(named, str):
+            continue
+        moved = [os.path.join(each, os.path.basename(named)) for each in folders]
+        there = [path for path in moved if any(lies_in(path, each) for each in folders) and os.path.exists(path)]
+        if any(lies_in(named, each) for each in folders):
+            found[key] = named
+        elif there:
+            found[key] = there[0]
+    return found

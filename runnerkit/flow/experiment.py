@@ -16,9 +16,9 @@ from runnerkit.flow.experiment_setup import ExperimentSetup, NoBatches
 from runnerkit.flow.own_state import OwnState, load_state, put_back, state_of, stateful
 from runnerkit.flow.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
+from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
-from runnerkit.runner.checks import check_optimizer
 from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.exceptions import add_note

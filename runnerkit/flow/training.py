@@ -22,9 +22,9 @@ from runnerkit.flow.wrapping import moves_batches
 from runnerkit.hooks import StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook
 from runnerkit.parallel import FSDP2
+from runnerkit.parallel.steps import check_step
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
-from runnerkit.runner.checks import check_step
 from runnerkit.utils.env import acts_as_mmcv
 from runnerkit.utils.logging import is_terminal
 

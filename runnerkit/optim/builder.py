@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from runnerkit.optim.fused import drop_missing_fused
+from runnerkit.optim.named import named_optimizers
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean
@@ -137,3 +138,18 @@ def _part_of(model: nn.Module, name: str) -> nn.Module:
             f'{"; " + hint if hint else "."} Its children: {", ".join(names) or "none"}.'
         )
     return part
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raise TypeError unless ``optimizer`` is an optimizer, a dict of them, or None; ValueError if a setting of one is
+    not a finite number."""
+    if isinstance(optimizer, dict):
+        for name, each in optimizer.items():
+            if not isinstance(each, Optimizer):
+                raise TypeError(
+                    f'optimizer must be a dict of torch.optim.Optimizers, but optimizer["{name}"] is a {type(each)}'
+                )
+    elif optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise TypeError(f'optimizer must be a torch.optim.Optimizer object or dict or None, but got {type(optimizer)}')
+    for each in named_optimizers(optimizer).values():
+        check_numbers(each)

@@ -379,3 +379,27 @@ def graph_leaves(loss: Tensor) -> Iterable[Tensor]:
         if variable is not None:
             yield variable
         waiting.extend(parent for parent, _ in node.next_functions)
+
+
+def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The mean over ranks of the gradients that wait in an unfinished cycle.
+
+    Args:
+        states: of the same update on all ranks that there were.
+
+    Raises:
+        ValueError: the ranks are not at the same place of the cycle.
+    """
+    if len({state['accumulated'] for state in states}) > 1:
+        raise ValueError(
+            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; '
+            'resume it with the same number of ranks'
+        )
+    means = []
+    for column in zip(*(state.get('grads', ()) for state in states), strict=True):
+        given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
+        if given and all(grad is given[0] for grad in column):  # of a sharded model: it is the mean
+            means.append(given[0])
+            continue
+        means.append(sum(given[1:], given[0]) / len(column) if given else None)
+    return means

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from runnerkit.parallel.scatter_gather import scatter_kwargs, to_device
 from runnerkit.parallel.wrappers import unwrap
+from runnerkit.utils.exceptions import WrongType
 
 if TYPE_CHECKING:
     _Base = nn.Module  # every wrapper is a module
@@ -101,3 +103,63 @@ def check_samples(value: Any, model: str) -> None:
         raise TypeError(f"num_samples of {model}'s step must be a number, but got {value!r}") from None
     if too_low:
         raise ValueError(f"num_samples of {model}'s step must not be negative, but got {value!r}")
+
+
+def check_loss(loss: Any, model: nn.Module, optimizer: str = '') -> None:
+    """Whether gradients can be computed of what the step of ``model`` returned as its loss.
+
+    Raises:
+        TypeError: it is no tensor.
+        ValueError: it has several elements, or no gradient.
+    """
+    name = type(unwrap(model)).__name__
+    which = f'the loss[{optimizer!r}]' if optimizer else 'the loss'
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"{which} of {name}'s step must be a tensor with a gradient, but got {loss!r}")
+    if loss.numel() != 1:
+        raise ValueError(
+            f"{which} of {name}'s step must be one number, but has the shape {tuple(loss.shape)}: return its mean"
+        )
+    if not loss.requires_grad:
+        raise ValueError(
+            f"{which} of {name}'s step has no gradient: it does not depend on a parameter that requires one, or was "
+            'computed with detach(), item() or no_grad()'
+        )
+
+
+#: Steps of every model, and of models for Lightning and MMEngine.
+_OTHER_STEPS = ('train_step', 'val_step', 'training_step', 'validation_step', 'test_step', 'predict_step')
+
+
+def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> None:
+    """Whether the step has exactly one owner.
+
+    Raises:
+        TypeError: ``batch_processor`` cannot be called, or there is no step.
+        RuntimeError: both the model and ``batch_processor`` want to be the step.
+    """
+    inner = unwrap(model)  # a wrapper has every step as far as hasattr can see
+    has_step = hasattr(inner, 'train_step') or hasattr(inner, 'val_step')
+    if batch_processor is not None and not callable(batch_processor):
+        raise TypeError(f'batch_processor must be callable, but got {type(batch_processor)}')
+    if batch_processor is not None:
+        warnings.warn(
+            'batch_processor is deprecated, please implement train_step() and val_step() in the model instead',
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    if batch_processor is not None and has_step:
+        raise RuntimeError(
+            'batch_processor and model.train_step()/model.val_step() cannot be both available: keep one of them'
+        )
+    if batch_processor is None and not (has_step or steps_of_modes(inner)):
+        raise WrongType(
+            f'{type(inner).__name__} has no train_step(data, optimizer): write one that returns dict(loss=…, '
+            f"log_vars=…, num_samples=…), or wrap the model: model=dict(type='Supervised', model=…, "
+            "loss=dict(type='CrossEntropyLoss'))"
+        )
+
+
+def steps_of_modes(model: nn.Module) -> list[str]:
+    """The names of the steps of ``model`` for workflow modes of its own, as ``dis_step`` for ``('dis', 5)``."""
+    return [name for name in dir(model) if name.endswith('_step') and name not in _OTHER_STEPS]

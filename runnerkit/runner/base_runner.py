@@ -27,11 +27,12 @@ from runnerkit.hooks.registration import Registration
 from runnerkit.hooks.step_record import StepRecord, record_of
 from runnerkit.hooks.weight_watch import WeightWatch
 from runnerkit.log_buffer import LogBuffer
+from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import learning_rates, momenta
 from runnerkit.parallel import to_device, unwrap
-from runnerkit.parallel.steps import check_samples, required_output
+from runnerkit.parallel.steps import check_samples, check_step, required_output
 from runnerkit.runner.changes import Changes
-from runnerkit.runner.checks import absolute_work_dir, check_optimizer, check_settings, check_step
+from runnerkit.runner.checks import absolute_work_dir, check_settings
 from runnerkit.runner.evaluator import Evaluator
 from runnerkit.runner.lifecycle import Lifecycle
 from runnerkit.runner.plan import Plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,9 +17,8 @@ from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import checkpoint_meant, finite_beside
+from runnerkit.checkpoint.store import checkpoint_meant, finite_beside, own_messages
 from runnerkit.distributed import together
-from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
@@ -468,25 +467,3 @@ def _add_up(state: dict[str, Any], added: Mapping[str, Any]) -> None:
     """Add the keys of a part to a rank's state."""
     for key, value in added.items():
         state[key] = {**state[key], **value} if key in state else value
-
-
-def own_messages(messages: Mapping[str, Any], checkpoint: str, places: Iterable[str]) -> dict[str, Any]:
-    """The ``messages`` of hooks in ``checkpoint``, without paths of other checkpoints that lead elsewhere.
-
-    The file may name any path or URL. One stays if it lies in the folder of ``checkpoint`` or in one of ``places``,
-    where this run saves; if not, a local file of that name in one of them takes its place, if there is one.
-    """
-    path = local_path(checkpoint)
-    folder = path.rpartition('/')[0] if is_url(path) else os.path.dirname(os.path.abspath(path))
-    found, folders = dict(messages), (folder, *places)
-    for key in ('best_ckpt', 'last_ckpt'):
-        named = found.pop(key, None)
-        if not isinstance(named, str):
-            continue
-        moved = [os.path.join(each, os.path.basename(named)) for each in folders]
-        there = [path for path in moved if any(lies_in(path, each) for each in folders) and os.path.exists(path)]
-        if any(lies_in(named, each) for each in folders):
-            found[key] = named
-        elif there:
-            found[key] = there[0]
-    return found

@@ -7,40 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.update import Update
-from runnerkit.parallel import FSDP2, unwrap
+from runnerkit.optim.update import Update, mean_gradients
+from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked, stacked
+from runnerkit.parallel.steps import check_loss
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.suggest import suggestion
-
-
-def check_loss(loss: Any, model: nn.Module, optimizer: str = '') -> None:
-    """Whether gradients can be computed of what the step of ``model`` returned as its loss.
-
-    Raises:
-        TypeError: it is no tensor.
-        ValueError: it has several elements, or no gradient.
-    """
-    name = type(unwrap(model)).__name__
-    which = f'the loss[{optimizer!r}]' if optimizer else 'the loss'
-    if not isinstance(loss, Tensor):
-        raise TypeError(f"{which} of {name}'s step must be a tensor with a gradient, but got {loss!r}")
-    if loss.numel() != 1:
-        raise ValueError(
-            f"{which} of {name}'s step must be one number, but has the shape {tuple(loss.shape)}: return its mean"
-        )
-    if not loss.requires_grad:
-        raise ValueError(
-            f"{which} of {name}'s step has no gradient: it does not depend on a parameter that requires one, or was "
-            'computed with detach(), item() or no_grad()'
-        )
 
 
 class Updater:
@@ -270,27 +249,3 @@ def update(runner: Any, loss: Tensor | Mapping[str, Tensor], optimizer: Optimize
                 runner.log_buffer.update({name: norm}, runner.outputs.get('num_samples', 1))
     if has_stepped and listeners['after_step']:
         runner.call_hook('after_step')
-
-
-def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The mean over ranks of the gradients that wait in an unfinished cycle.
-
-    Args:
-        states: of the same update on all ranks that there were.
-
-    Raises:
-        ValueError: the ranks are not at the same place of the cycle.
-    """
-    if len({state['accumulated'] for state in states}) > 1:
-        raise ValueError(
-            'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; '
-            'resume it with the same number of ranks'
-        )
-    means = []
-    for column in zip(*(state.get('grads', ()) for state in states), strict=True):
-        given = [grad for grad in column if grad is not None]  # a rank may not have used the parameter
-        if given and all(grad is given[0] for grad in column):  # of a sharded model: it is the mean
-            means.append(given[0])
-            continue
-        means.append(sum(given[1:], given[0]) / len(column) if given else None)
-    return means

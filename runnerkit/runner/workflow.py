@@ -10,7 +10,7 @@ from typing import Any
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
 from runnerkit.data.together import agree_on_length, warn_if_not_shared
 from runnerkit.parallel import unwrap
-from runnerkit.runner.checks import steps_of_modes
+from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import is_ours

@@ -9,8 +9,8 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, Hook, OptimizerHook, TextLoggerHook
+from runnerkit.optim.update import mean_gradients
 from runnerkit.runner import EpochBasedRunner
-from runnerkit.runner.updater import mean_gradients
 
 
 def adam(model):

@@ -5,8 +5,9 @@ import torch
 from support import Tiny, tiny_runner
 from torch import nn
 
+from runnerkit.optim.builder import check_optimizer
+from runnerkit.parallel.steps import check_step
 from runnerkit.runner import EpochBasedRunner
-from runnerkit.runner.checks import check_optimizer, check_step
 
 
 def test_wrapped_models_are_judged_by_what_is_inside():

@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from runnerkit.checkpoint import save_checkpoint
+from runnerkit.checkpoint.store import own_messages
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.hooks.hook import Score
-from runnerkit.runner.snapshots import own_messages
-from runnerkit.runner.updater import mean_gradients
+from runnerkit.optim.update import mean_gradients
 
 
 class Draws(Hook):
