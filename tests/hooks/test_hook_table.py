@@ -1,9 +1,14 @@
 """Who is called when: order, compilation, misspelt points."""
 
-import pytest
+from contextlib import contextmanager
 
-from runnerkit.hooks import ClosureHook, Hook
+import pytest
+import torch
+from support import Tiny, loader, tiny_runner
+
+from runnerkit.hooks import ClosureHook, Hook, OptimizerHook
 from runnerkit.hooks.hook_table import HookTable
+from runnerkit.runner import EpochBasedRunner
 
 
 class Named(Hook):
@@ -158,3 +163,155 @@ def test_calls_are_replaced_for_as_long_as_somebody_asks():
     fire(table)
     assert calls == ['a', 'b', 'begin', 'b', 'begin', 'b', 'c', 'a', 'b', 'c']
     assert seen == [('after_train_iter', ['a', 'b']), ('after_train_iter', ['a', 'b', 'c'])]
+
+
+# --- parts of the engine ---------------------------------------------------------------------------------------------
+
+
+class Part:
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+
+    def after_train_iter(self, runner):
+        self.calls.append(self.name)
+
+    def helper(self, runner):
+        raise AssertionError('it is no point')
+
+
+def test_parts_are_called_before_and_behind_all_hooks_and_are_not_in_the_list():
+    calls = []
+    table = table_of((Named('hook', calls), 0))
+    table.add_part(Part('last', calls), is_last=True)
+    table.add_part(Part('first', calls))
+    fire(table)
+    assert calls == ['first', 'hook', 'last']
+    assert [hook.name for hook in table] == ['hook']
+    assert table.calls['helper'] == ()
+
+
+def test_a_call_can_come_and_go():
+    calls = []
+    table, part = table_of((Named('hook', calls), 0)), Part('part', calls)
+    table.listen('after_train_iter', part.after_train_iter)
+    fire(table)
+    table.unlisten('after_train_iter', part.after_train_iter)
+    table.unlisten('after_train_iter', part.after_train_iter)  # it is gone already
+    fire(table)
+    assert calls == ['part', 'hook', 'hook']
+
+
+def test_a_part_may_leave_while_its_point_is_called():
+    calls, table = [], HookTable()
+
+    def once(runner):
+        calls.append('once')
+        table.unlisten('after_train_iter', once)
+
+    table.listen('after_train_iter', once)
+    table.listen('after_train_iter', lambda runner: calls.append('next'))
+    fire(table)
+    fire(table)
+    assert calls == ['once', 'next', 'next']
+
+
+def test_all_parts_and_hooks_leave_also_if_one_fails(caplog):
+    calls = []
+
+    class Fails(Hook):
+        def after_run(self, runner):
+            raise ValueError('its own')
+
+    class Leaves(Hook):
+        def after_run(self, runner):
+            calls.append('hook')
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Fails())
+    runner.register_hook(Leaves())
+    runner.hooks.listen('after_run', lambda runner: calls.append('part'), is_last=True)
+    with pytest.raises(ValueError, match='its own'):
+        runner.run([loader(4)], [('train', 1)])
+    assert calls == ['hook', 'part']
+    assert 'after_run of Fails failed' in caplog.text
+
+
+def test_rings_may_be_entered_within_themselves():
+    calls = []
+
+    class Ring(Hook):
+        @contextmanager
+        def around_epoch(self, runner):
+            calls.append('in')
+            yield
+            calls.append('out')
+
+    table = table_of((Ring(), 50))
+    with table.around['around_epoch'], table.around['around_epoch']:
+        assert calls == ['in', 'in']
+    assert calls == ['in', 'in', 'out', 'out']
+    table.clear()
+    with table.around['around_epoch']:
+        pass
+    assert len(calls) == 4
+
+
+def test_a_ring_that_cannot_be_entered_unwinds_the_outer_ones():
+    calls = []
+
+    class Outer(Hook):
+        @contextmanager
+        def around_iter(self, runner):
+            try:
+                yield
+            finally:
+                calls.append('outer is left')
+
+    class Inner(Hook):
+        def around_iter(self, runner):
+            raise KeyError('inner')
+
+    table = table_of((Outer(), 10), (Inner(), 50))
+    with pytest.raises(KeyError, match='inner'), table.around['around_iter']:
+        pass
+    assert calls == ['outer is left']
+
+
+def test_a_part_of_ones_own_is_saved_with_the_run_and_called_around_a_call_hook_of_ones_own(tmp_path):
+    class Counts:
+        def __init__(self):
+            self.iterations = 0
+
+        def after_train_iter(self, runner):
+            self.iterations += 1
+
+        def state_dict(self):
+            return {'iterations': self.iterations}
+
+        def load_state_dict(self, state):
+            self.iterations = state['iterations']
+
+    class OwnCalls(EpochBasedRunner):
+        def call_hook(self, fn_name):
+            for hook in self._hooks:
+                if hasattr(hook, fn_name):
+                    getattr(hook, fn_name)(self)
+
+    for kind in (EpochBasedRunner, OwnCalls):
+
+        def built(limit, kind=kind):
+            model, part = Tiny(), Counts()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            runner = kind(model, optimizer=optimizer, work_dir=tmp_path / kind.__name__, max_epochs=limit)
+            runner.register_part('counts', part)
+            runner.register_hook(OptimizerHook())
+            return runner, part
+
+        runner, part = built(1)
+        runner.run([loader(8)], [('train', 1)])
+        assert part.iterations == 2
+        saved = runner.save()
+        runner, part = built(2)
+        runner.resume(saved)
+        runner.run([loader(8)], [('train', 1)])
+        assert part.iterations == 4
