@@ -34,6 +34,7 @@ class HookTable(list[Hook]):
         first: by point, what is called before all hooks: parts of the engine that count.
         last: by point, what is called behind all hooks: parts that decide whether the run continues.
         calls_parts: False if the runner's own ``call_hook`` is wrapped in the calls of the parts.
+        point: the one that a subclass's own ``call_hook`` is calling.
         entered: the hooks whose ``before_run`` was called in this run; None before `enter`.
     """
 
@@ -44,7 +45,15 @@ class HookTable(list[Hook]):
         self.last: dict[str, list[Call]] = {}
         self.calls_parts = True
         self.entered: list[Hook] | None = None
+        self.point: str | None = None
         self.calls, self.around = _Calls(self), _Around(self)
+
+    def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
+        """A table of other hooks, with the same parts."""
+        table = HookTable(hooks, self.runner)
+        table.first, table.last, table.calls_parts = self.first, self.last, self.calls_parts
+        table.entered, table.point, table.calls.replace = self.entered, self.point, self.calls.replace
+        return table
 
     def forget_calls(self) -> None:
         """Make the calls anew when they are used next."""
@@ -54,7 +63,7 @@ class HookTable(list[Hook]):
     def add_part(self, part: Any, is_last: bool = False) -> None:
         """Call the methods of ``part`` that are named like points, before all hooks or behind them."""
         for point in CALLED:
-            if point not in RINGS and hasattr(part, point):
+            if point not in (*RINGS, 'after_resume') and hasattr(part, point):
                 self.listen(point, getattr(part, point), is_last)
 
     def listen(self, point: str, call: Call, is_last: bool = False) -> None:
@@ -162,9 +171,11 @@ class _Calls(dict[str, tuple[Call, ...]]):
             return (hooks.leave,)
         pairs = ((hook, _call(hook, point)) for hook in hooks.dispatch_order())
         called = [(hook, method) for hook, method in pairs if method is not None]
-        methods = [method for _, method in called] if self.replace is None else self.replace(point, called)
+        methods: Iterable[Call] = [method for _, method in called]
         if point == 'before_run':
             methods = [hooks.enter]
+        elif self.replace is not None:
+            methods = self.replace(point, called)
         first, last = hooks._parts(point)
         calls = self[point] = (*first, *methods, *last)
         return calls

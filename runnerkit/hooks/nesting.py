@@ -164,7 +164,7 @@ class Nest:
                 yield
         except OuterRunEnding:
             span.left_at = span.child.snapshots.rank_state()
-            runner.stop.end_with(span.child.stop)
+            runner.stopping.end_with(span.child.stopping)
         finally:
             span.end()
             if span.left_at is None:

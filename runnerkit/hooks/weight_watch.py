@@ -38,7 +38,6 @@ class WeightWatch:
     def __init__(self) -> None:
         self.due = -1
         self._begun = 0
-        self._listens = False
         self._weights: list[nn.Parameter] = []
         self._before: list[Tensor] = []
         self._is_told = False
@@ -50,9 +49,9 @@ class WeightWatch:
         self._begun, self._is_told = runner.completed_iters, False
         # One more than that, because the runner asks before the hooks of that iteration have updated anything.
         self.due = self._begun + FIRST_LOOK + 1 if self._weights else -1
-        if self._weights and not self._listens:
-            self._listens = True
-            for point in _POINTS:
+        for point in _POINTS:
+            runner.hooks.unlisten(point, getattr(self, point))
+            if self._weights:
                 runner.hooks.listen(point, getattr(self, point))
 
     def before_train_epoch(self, runner: Any) -> None:
@@ -107,10 +106,8 @@ class WeightWatch:
 
     def _forget(self, runner: Any) -> None:
         self._weights, self._before, self.due = [], [], -1
-        if self._listens:
-            self._listens = False
-            for point in _POINTS:
-                runner.hooks.unlisten(point, getattr(self, point))
+        for point in _POINTS:
+            runner.hooks.unlisten(point, getattr(self, point))
 
 
 def trainable(model: Any) -> list[nn.Parameter]:

@@ -21,7 +21,7 @@ from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks.finiteness import Finiteness
 from runnerkit.hooks.hook import Hook, Score
-from runnerkit.hooks.hook_table import HookTable
+from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.hooks.nesting import Nest, OuterRunEnding
 from runnerkit.hooks.registration import Registration
 from runnerkit.hooks.step_record import StepRecord, record_of
@@ -54,7 +54,7 @@ PARTS: dict[str, type] = {
     'hooks': HookTable,
     'progress': Progress,
     'plan': Plan,
-    'stop': Stop,
+    'stopping': Stop,
     'nest': Nest,
     'changes': Changes,
     'updater': Updater,
@@ -87,9 +87,9 @@ def _of_mmcv(path: str, flag: str | None = None) -> Any:
     part, name = path.split('.')
 
     def write(self: BaseRunner, value: Any) -> None:
-        setattr(getattr(self, part), name, value)
-        if flag is not None:
+        if flag is not None and value != getattr(getattr(self, part), name):
             setattr(getattr(self, part), flag, False)
+        setattr(getattr(self, part), name, value)
 
     return property(attrgetter(path), write)
 
@@ -175,10 +175,10 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     def _make_parts(self, max_epochs: int | None, max_iters: int | None) -> None:
         """The parts of the engine, in the order in which they are called at a point."""
         self.hooks = hooks = HookTable(runner=self)
-        hooks.calls_parts = type(self).call_hook is BaseRunner.call_hook
+        hooks.calls_parts = not hasattr(type(self).call_hook, '_has_parts')
         self.progress = Progress(self.by_epoch)
         self.plan = Plan(self, max_epochs, max_iters)
-        self.stop = Stop(self)
+        self.stopping = Stop(self)
         self.nest = Nest(self)
         self.changes = Changes(self)
         self.updater = Updater(self)
@@ -188,7 +188,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.lifecycle = Lifecycle(self)
         self.weight_watch = WeightWatch()
         self.finiteness = Finiteness()
-        for part in (self.progress, self.plan, self.readers, self.lifecycle, self.changes):
+        for part in (self.progress, self.readers, self.lifecycle, self.changes):
             hooks.add_part(part)
         hooks.listen('before_run', self.updater.before_run)
         hooks.listen('before_run', self.evaluator.before_run)
@@ -205,12 +205,16 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
         Args:
             name: what checkpoints call it; unique.
-            part: any object.
+            part: any object. Where a subclass's ``call_hook`` calls the hooks itself, ``after_forward``,
+                ``after_backward``, ``after_step`` and ``while_waiting`` are called if a hook has such a method, too.
             is_last: whether it is called behind all hooks.
+
+        Raises:
+            ValueError: there is another part of that name.
         """
-        self.hooks.add_part(part, is_last)
         if hasattr(part, 'state_dict'):
             self.snapshots.add(name, part)
+        self.hooks.add_part(part, is_last)
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
@@ -240,13 +244,18 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     @contextmanager
     def running(self, data_loaders: list[Any], workflow: Workflow) -> Iterator[Plan]:
         """The span of a run over ``data_loaders``: whatever happens, ``after_run`` is called with the outcome set."""
-        self._check_parts()
+        self.check_parts()
         self.plan.prepare(data_loaders, workflow)
         self.open_readers(data_loaders)
         with self.lifecycle.running(workflow):
             yield self.plan
 
-    def _check_parts(self) -> None:
+    def check_parts(self) -> None:
+        """Whether the parts of the engine are there.
+
+        Raises:
+            WrongType: a subclass, or whoever has set an attribute, has replaced one.
+        """
         for name, part in PARTS.items():
             if not isinstance(getattr(self, name), part) or hasattr(type(self), name):
                 raise WrongType(
@@ -302,8 +311,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Call the parts around a ``call_hook`` of a subclass's own (mmgen's), which knows the hooks only."""
         super().__init_subclass__(**kwargs)
-        if 'call_hook' in vars(cls):
-            cls.call_hook = _with_parts(vars(cls)['call_hook'])  # type: ignore[assignment, method-assign]
+        if cls.call_hook is not BaseRunner.call_hook and not hasattr(cls.call_hook, '_has_parts'):
+            cls.call_hook = _with_parts(cls.call_hook)  # type: ignore[assignment, method-assign]
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:
         """``outputs[key]`` of the running iteration.
@@ -352,10 +361,10 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     max_iters = _of(
         'plan.max_iters', 'After how many training iterations the run ends; None where that is not known (yet).'
     )
-    outcome = _of('stop.outcome', 'How the run ended; None before it has.')
-    stop_signal = _of('stop.signal', 'The signal that asked the last run to stop, also if it came too late.')
-    is_ending = _of('stop.is_ending', 'Whether the run has been asked to end: it does at the next boundary.')
-    heartbeat = _of('stop.heartbeat', 'What changes whenever the run moves; see `Stop.heartbeat`.')
+    outcome = _of('stopping.outcome', 'How the run ended; None before it has.')
+    stop_signal = _of('stopping.signal', 'The signal that asked the last run to stop, also if it came too late.')
+    is_ending = _of('stopping.is_ending', 'Whether the run has been asked to end: it does at the next boundary.')
+    heartbeat = _of('stopping.heartbeat', 'What changes whenever the run moves; see `Stop.heartbeat`.')
     parent = _of('nest.parent', 'The run around this one; None if there is none.')
     position = _of('nest.position', 'How many iterations are done; then those of the open nested run, and so on.')
     update_calls = _of('updater.calls', 'How often `update` was called, by whomever.')
@@ -375,7 +384,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     @_hooks.setter
     def _hooks(self, hooks: Iterable[Hook]) -> None:
-        self.hooks[:] = hooks
+        self.hooks = self.hooks.with_hooks(hooks)
 
     @property
     def loaders(self) -> list[Any]:
@@ -408,6 +417,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     roll_back = handed_on('snapshots', Snapshots.roll_back)
     restore_hooks = handed_on('snapshots', Snapshots.restore_hooks)
     nested = handed_on('nest', Nest.nested)
+    stop = handed_on('stopping', Stop.stop)
     around_own_loop = handed_on('lifecycle', Lifecycle.around_own_loop)
 
     def load_checkpoint(
@@ -447,11 +457,24 @@ def _with_parts(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseR
 
     @wraps(call_hook)
     def called(self: BaseRunner, fn_name: str) -> None:
-        for call in [*self.hooks.first.get(fn_name, ())]:
-            call(self)
-        with suppress(OuterRunEnding):
+        hooks = self.hooks
+        if hooks.point == fn_name:  # another subclass's own one calls this one
             call_hook(self, fn_name)
-        for call in [*self.hooks.last.get(fn_name, ())]:
-            call(self)
+            return
+        first, last = ([*calls.get(fn_name, ())] for calls in (hooks.first, hooks.last))
+        before, hooks.point = hooks.point, fn_name
+        try:
+            if fn_name == 'after_run':  # every call is made, whatever the others raise
+                call_each([*first, lambda runner: call_hook(runner, fn_name), *last], self)
+                return
+            for call in first:
+                call(self)
+            with suppress(OuterRunEnding):
+                call_hook(self, fn_name)
+            for call in last:
+                call(self)
+        finally:
+            hooks.point = before
 
+    called._has_parts = True  # type: ignore[attr-defined]
     return called

@@ -48,17 +48,17 @@ class EpochBasedRunner(BaseRunner):
         if self.lifecycle.skips(trains=True):
             return
         self.model.train()
-        self.mode, self.data_loader = mode, data_loader
-        progress, plan, around = self.progress, self.plan, self.hooks.around
-        with around['around_epoch']:
+        self.mode, self.data_loader, progress, plan = mode, data_loader, self.progress, self.plan
+        plan.follow(data_loader)
+        with self.hooks.around['around_epoch']:
             self.call_hook('before_train_epoch')
             for progress.inner_iter, self.data_batch in self.readers.batches(data_loader):
-                with around['around_iter']:
+                with self.hooks.around['around_iter']:
                     self.call_hook('before_train_iter')
                     self.run_iter(self.data_batch, train_mode=True, **kwargs)
                     self.call_hook('after_train_iter')
                 progress.iter, progress.iter_is_done = progress.iter + 1, False
-                if self.stop.reason is not None or (plan.by_iters and progress.iter == plan.max_iters):
+                if self.stopping.reason is not None or (plan.by_iters and progress.iter == plan.max_iters):
                     self.readers.leave(data_loader)
                     break
                 self.data_batch = None

@@ -113,7 +113,7 @@ class Evaluator:
             if keeps:
                 self._training_rng = None
                 before.restore()
-            elif not self._has_told_moves and runner.stop.is_running and before.have_moved():
+            elif not self._has_told_moves and runner.stopping.is_running and before.have_moved():
                 self._has_told_moves = True
                 runner.logger.info(
                     'The evaluation has drawn random numbers that the training would have drawn, as in MMCV: without '
@@ -287,6 +287,8 @@ class Evaluator:
         runner.log_buffer = self._log
         try:
             with runner.around_val() as found, report_scope(self._log):
+                if loader not in runner.readers.entries:
+                    runner.readers.of(loader)
                 runner.mode, runner.data_loader, runner.data_batch = 'val', loader, next(loader)
                 with runner.hooks.around['around_iter']:
                     runner.call_hook('before_val_iter')

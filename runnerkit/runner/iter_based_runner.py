@@ -67,7 +67,7 @@ class IterBasedRunner(BaseRunner):
             self.call_hook('before_epoch')
             self.readers.start()
             yield plan
-            if self.stop.reason is None:
+            if self.stopping.reason is None:
                 self.call_hook('after_epoch')
 
     def open_readers(self, data_loaders: list[Any]) -> None:
@@ -89,7 +89,7 @@ class IterBasedRunner(BaseRunner):
             self.call_hook('before_train_iter')
             self.run_iter(self.data_batch, train_mode=True, **kwargs)
             self.call_hook('after_train_iter')
-        if self.stop.reason is not None:
+        if self.stopping.reason is not None:
             data_loader.remember(self.data_batch)
         self.data_batch = None
         progress.iter, progress.inner_iter, progress.iter_is_done = progress.iter + 1, progress.inner_iter + 1, False
@@ -110,8 +110,6 @@ class IterBasedRunner(BaseRunner):
         """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
         if self.lifecycle.skips(trains=False):
             return
-        if data_loader not in self.readers.entries:
-            self.readers.of(data_loader)
         progress, workflow = self.progress, self.plan.workflow
         k = progress.inner_iter
         self.evaluator.validate_batch(data_loader, k, workflow[progress.entry][1] if workflow else k + 1, **kwargs)

@@ -63,7 +63,7 @@ class Lifecycle:
                 if trains and runner.plan.is_done and not is_over:
                     is_over = True
                     runner.logger.info('The run has its length: further calls of train do nothing')
-                if runner.stop.reason is not None:
+                if runner.stopping.reason is not None:
                     raise LoopEnded
                 return not (trains and is_over)
 
@@ -92,12 +92,13 @@ class Lifecycle:
         self.own_loop = runner.outputs_of = None
         runner.hooks.entered = None
         runner.notices.clear()
+        runner.progress.begin_run()
         runner.plan.begin(workflow)
         with ExitStack() as stack:
             stack.enter_context(runner.nest.as_innermost())
-            signals = stack.enter_context(runner.stop.listening())
+            signals = stack.enter_context(runner.stopping.listening())
             stack.enter_context(report_scope(runner.log_buffer))
-            stack.enter_context(waiting_scope(runner.stop.while_waiting))
+            stack.enter_context(waiting_scope(runner.stopping.while_waiting))
             error: BaseException | None = None
             try:
                 stack.enter_context(runner.hooks.around['around_run'])
@@ -114,7 +115,7 @@ class Lifecycle:
                 runner.readers.give_back_batch()
                 raise
             finally:
-                runner.stop.end(outcome)
+                runner.stopping.end(outcome)
                 self._tell_end(outcome)
                 try:
                     runner.call_hook('after_run')
@@ -126,8 +127,8 @@ class Lifecycle:
                     for stream in runner.readers.streams():  # only now: the end of the run is saved and acknowledged
                         stream.close()
                 runner.snapshots.forget()
-                was_cut = runner.stop.ends_for_outer
-                runner.stop.note_signal(signals.received)
+                was_cut = runner.stopping.ends_for_outer
+                runner.stopping.note_signal(signals.received)
         if runner.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
         if was_cut:
@@ -135,7 +136,7 @@ class Lifecycle:
 
     def _outcome(self) -> Outcome:
         """How a run without an error ends; all ranks call it and get the same answer."""
-        runner, reason = self._runner, self._runner.stop.reason
+        runner, reason = self._runner, self._runner.stopping.reason
         found = runner.finiteness.look(runner) if runner.plan.trains else {}
         if 'weights' in found:
             runner.last_checkpoint()  # one that is being written is waited for
@@ -164,7 +165,8 @@ class Lifecycle:
 
     def before_run(self, runner: Any) -> None:
         """A run is about to begin, also one of a subclass's own ``run``."""
-        self._has_begun = False
+        runner.check_parts()
+        self._has_begun, self.own_loop = False, None
 
     def begin(self, runner: Any) -> None:
         """After ``before_run`` of all hooks: say what is going to happen, and be where a resumed run was."""

@@ -95,7 +95,7 @@ class Plan:
         """Whether the epoch that the loop has left is over: one that was stopped stays open for a resume, one that the
         run's ``max_iters`` cuts short is closed."""
         runner = self._runner
-        return runner.stop.reason is None or runner.progress.batches == length_of(runner.data_loader)
+        return runner.stopping.reason is None or runner.progress.batches == length_of(runner.data_loader)
 
     @property
     def trains(self) -> bool:
@@ -119,11 +119,11 @@ class Plan:
         """What the run counts, in words."""
         return 'by epoch' if self._runner.by_epoch else 'by iteration'
 
-    def before_train_epoch(self, runner: Any) -> None:
-        """The run's length follows the loader that is trained on. Earlier epochs may have had other lengths, with
+    def follow(self, loader: Any) -> None:
+        """The run's length follows the ``loader`` that is trained on. Earlier epochs may have had other lengths, with
         another number of ranks."""
-        loader, progress = runner.data_loader, runner.progress
-        if self.by_iters or self.max_epochs is None or loader is None:
+        runner, progress = self._runner, self._runner.progress
+        if self.by_iters:
             return
         whole = iters_in(self.max_epochs, loader)
         if whole is not None and sum(trains(mode, runner) for mode, _ in self.workflow) == 1:
@@ -133,11 +133,11 @@ class Plan:
     def __iter__(self) -> Iterator[tuple[int, Callable[..., Any]]]:
         """One unit after another, from where the run is until it is done or stops: the index of its workflow entry, and
         the runner's method."""
-        runner, progress, stop = self._runner, self._runner.progress, self._runner.stop
+        runner, progress, stop = self._runner, self._runner.progress, self._runner.stopping
         began: tuple[int, int] | None = None  # this round of the workflow; None: by going on or back into it
         units = [self._units[mode] for mode, _ in self.workflow]
         training = [trains(mode, runner) for mode, _ in self.workflow]
-        has_passed = False  # the boundary before this unit
+        has_passed = False  # the boundary between two training iterations
         while stop.reason is None:
             entry, unit, begins = progress.entry, progress.unit, False
             # As `is_done`, without its call.
@@ -157,7 +157,7 @@ class Plan:
                 entry, unit = entry + 1, 0
             progress.begin_unit(entry, unit)
             # The validation iterations of an entry are one evaluation, which is not cut.
-            if not has_passed and (runner.by_epoch or unit == 0 or training[entry]):
+            if not (has_passed and training[entry]) and (runner.by_epoch or unit == 0 or training[entry]):
                 stop.boundary()
                 if stop.reason is not None:
                     return
@@ -166,5 +166,5 @@ class Plan:
             has_passed = training[entry] and not runner.by_epoch and not runner.has_own_train
             if progress.running is None:  # it was left
                 began, has_passed = None, False
-            elif progress.unit == unit and (stop.reason is None or not progress.epoch_is_open):
+            elif progress.unit != progress.running + 1 and (stop.reason is None or not progress.epoch_is_open):
                 progress.end_unit()

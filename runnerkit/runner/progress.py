@@ -106,6 +106,11 @@ class Progress:
         """The next epoch is the running one, if this one is done."""
         self.epoch, self.epoch_is_done = self.epochs, False
 
+    def begin_run(self) -> None:
+        """A run begins. What an error of the former one has interrupted behind its end is done."""
+        self.iter, self.iter_is_done = self.iters, False
+        self.next_epoch()
+
     def begin_workflow(self) -> None:
         """Begin with the workflow's first entry."""
         self.entry = self.unit = 0

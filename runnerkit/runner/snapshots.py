@@ -72,7 +72,13 @@ class Snapshots:
         self._from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
 
     def add(self, name: str, part: Any) -> None:
-        """Save and restore ``part``, too, under a name that no other one has."""
+        """Save and restore ``part``, too.
+
+        Raises:
+            ValueError: there is another part of that name.
+        """
+        if any(isinstance(each, _Added) and each.name == name for each in self.parts):
+            raise ValueError(f'there is a part {name!r} already: give this one another name')
         self.parts.append(_Added(name, part))
 
     # --- as a part ---------------------------------------------------------------------------------------------------
@@ -453,14 +459,14 @@ class _Added:
     """A part of the user's own: its state is under its name."""
 
     def __init__(self, name: str, part: Any) -> None:
-        self._name, self._part = name, part
+        self.name, self._part = name, part
 
     def state_dict(self) -> dict[str, Any]:
-        return {'parts': {self._name: self._part.state_dict()}}
+        return {'parts': {self.name: self._part.state_dict()}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        if self._name in own.get('parts', {}):
-            self._part.load_state_dict(own['parts'][self._name])
+        if self.name in own.get('parts', {}):
+            self._part.load_state_dict(own['parts'][self.name])
 
 
 def _add_up(state: dict[str, Any], added: Mapping[str, Any]) -> None:

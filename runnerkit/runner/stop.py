@@ -34,7 +34,7 @@ class Stop:
         self._waits = 0  # how often the run has waited for a stream
         self._begun_at = 0  # the iteration with which the run began
 
-    def __call__(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
         """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
 
         In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
@@ -118,8 +118,7 @@ class Stop:
 
     def let_outer_wait(self, runner: Any) -> None:
         """After an iteration of a nested run: the run around it has waited for that."""
-        if runner.parent is not None:
-            runner.parent.stop.while_waiting()
+        runner.parent.stopping.while_waiting()
 
     def boundary(self, runner: Any = None) -> None:
         """The end of a training iteration, or the place between two units: the run ends here if a signal or some rank
@@ -149,5 +148,5 @@ class Stop:
         for call in runner.hooks.calls['while_waiting']:
             call(runner)
         if runner.parent is not None:
-            runner.parent.stop.while_waiting()
+            runner.parent.stopping.while_waiting()
         return self.is_ending

@@ -164,7 +164,7 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
 def _is_no_mode(method: Any, mode: str) -> bool:
     """Whether ``method`` is one of our runners' that runs no epoch: ``run``, ``save_checkpoint`` and the like."""
     module = getattr(method, '__module__', None) or ''
-    return mode not in ('train', 'val') and module.startswith('runnerkit.runner.')
+    return mode not in ('train', 'val') and module.startswith(('runnerkit.runner.', 'runnerkit.hooks.'))
 
 
 def iters_in(epochs: int | None, loader: Any) -> int | None:

@@ -580,7 +580,7 @@ def ranked(rank, work_dir, mode):
     def until_it_is_heard(child):
         """The ranks agree beside the training, which is over in no time here."""
         patience = 400
-        while child.parent.completed_iters == 8 and not child.stop.is_ending and patience:
+        while child.parent.completed_iters == 8 and not child.is_ending and patience:
             patience -= 1
             time.sleep(0.05)
 

@@ -92,7 +92,7 @@ def test_the_length_follows_the_loader_that_is_trained_on():
     runner = planned([('train', 1)], max_epochs=3)
     runner.progress.load_state_dict({'epochs': 1, 'iters': 10})  # of an epoch with ten batches
     runner.data_loader = loader(8)
-    runner.plan.before_train_epoch(runner)
+    runner.plan.follow(runner.data_loader)
     assert runner.max_iters == 10 + 2 * 2
 
 
