@@ -4,10 +4,12 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+import torch
 from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, OptimizerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner.base_runner import PARTS
 from runnerkit.utils.report import report
 
 
@@ -181,3 +183,41 @@ def test_the_loaders_of_the_workflow():
     assert runner.loaders == []
     runner.run(loaders, [('val', 1), ('val', 1)])
     assert [each is given for each, given in zip(runner.loaders, loaders, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize('name', PARTS)
+def test_an_attribute_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
+    runner, loaded = tiny_runner(max_epochs=1), []
+    setattr(runner, name, 'mine')
+    with pytest.raises(
+        TypeError, match=rf"^EpochBasedRunner.{name} is a part of the engine, but is 'mine'.*other name$"
+    ):
+        runner.run([Loads(loaded)], [('train', 1)])
+    assert loaded == []
+
+
+@pytest.mark.parametrize('name', PARTS)
+def test_a_method_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
+    """Though the attribute of the instance is the part: the method would never be called."""
+    loaded, called = [], []
+    kind = type('MyRunner', (EpochBasedRunner,), {name: lambda self, *args: called.append(args)})
+    runner = kind(Tiny(), max_epochs=1)
+    with pytest.raises(
+        TypeError, match=rf'^MyRunner.{name} is a part of the engine.*attribute or method another name$'
+    ):
+        runner.run([Loads(loaded)], [('train', 1)])
+    assert loaded == called == []
+
+
+class Loads:
+    """A loader that notes that it is read."""
+
+    def __init__(self, loaded):
+        self.loaded = loaded
+
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        self.loaded.append(1)
+        yield torch.rand(4, 4), torch.rand(4, 1)
