@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from importlib import metadata
-from itertools import count
+from itertools import count as count_up
 from types import SimpleNamespace
 
 import numpy as np
@@ -763,7 +763,7 @@ def test_the_hook_of_the_page_about_growing_keeps_what_it_has_spent(shell, tmp_p
     (tmp_path / 'config.py').write_text(text_of(page, '_base_'))
     found, works = import_object('time_budget.py:TimeBudget'), tmp_path / 'work_dirs' / 'config'
     try:
-        monkeypatch.setattr(sys.modules[found.__module__], 'time', SimpleNamespace(monotonic=count(0, 600).__next__))
+        monkeypatch.setattr(sys.modules[found.__module__], 'time', SimpleNamespace(monotonic=count_up(0, 600).__next__))
         assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
         assert resumable(works) == (6, {'spent': 3600})
         more = shlex.split(re.search('`(runnerkit train .*7200)`', read(page))[1])
