@@ -74,7 +74,7 @@ NOT_RUN = {
 
 #: The blocks that the tests below run, by their first line.
 RUN = {
-    'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
+    'docs/dev/engine.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
     'docs/from_lightning.md': {
         'import torch',
         "model = dict(type='my_denoiser.py:Denoiser', hidden=8)",
@@ -113,11 +113,11 @@ RUN = {
     },
     'docs/experiment.md': {'import torch', 'class Visible(Digits):', 'seed = 0'},
     'docs/growing.md': {
-        '# time_budget.py',
+        '# my_budget.py',
         "_base_ = ['configs/mnist/lenet.py']",
         "[project.entry-points.'runnerkit.hooks']",
-        '# samples.py',
-        'python samples.py 100',
+        '# my_samples.py',
+        'python my_samples.py 100',
     },
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/large_data.md': {  # in test_large_data.py
@@ -320,7 +320,7 @@ COMPARED = {
 def test_every_text_block_is_compared_with_what_is_printed():
     for page in PAGES:
         texts = [dedent(code) for _, language, code in BLOCK.findall(read(page)) if language == 'text']
-        if texts and page not in WALKED and page != 'CONTRIBUTING.md':  # which has drawings
+        if texts and page not in WALKED and page != 'docs/dev/engine.md':  # which has drawings
             starts = COMPARED.get(page, set())
             assert len(texts) == len(starts), f'{page}: which test compares its text blocks?'
             assert all(any(text.strip().startswith(start) for start in starts) for text in texts), page
@@ -587,10 +587,10 @@ def test_the_changes_that_the_page_about_checkpoints_shows():
     assert table(found).strip() == shown('docs/checkpoints.md', 'world size').strip()
 
 
-def test_the_hook_of_contributing_is_built_by_name():
+def test_the_hook_of_the_page_about_the_engine_is_built_by_name():
 
     space = {}
-    exec(text_of('CONTRIBUTING.md', 'from runnerkit.hooks.hook'), space)
+    exec(text_of('docs/dev/engine.md', 'from runnerkit.hooks.hook'), space)
     try:
         runner = tiny_runner(max_epochs=9)
         runner.register_hook(OptimizerHook())
@@ -759,9 +759,9 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
 
 def test_the_hook_of_the_page_about_growing_keeps_what_it_has_spent(shell, tmp_path, monkeypatch):
     page = 'docs/growing.md'
-    (tmp_path / 'time_budget.py').write_text(text_of(page, '# time_budget.py'))
+    (tmp_path / 'my_budget.py').write_text(text_of(page, '# my_budget.py'))
     (tmp_path / 'config.py').write_text(text_of(page, '_base_'))
-    found, works = import_object('time_budget.py:TimeBudget'), tmp_path / 'work_dirs' / 'config'
+    found, works = import_object('my_budget.py:TimeBudget'), tmp_path / 'work_dirs' / 'config'
     try:
         monkeypatch.setattr(sys.modules[found.__module__], 'time', SimpleNamespace(monotonic=count_up(0, 600).__next__))
         assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
@@ -782,23 +782,23 @@ def resumable(work_dir):
 
 def test_the_entry_point_of_the_page_about_growing(tmp_path, monkeypatch):
     page = 'docs/growing.md'
-    code, written = text_of(page, '# time_budget.py'), text_of(page, '[project.entry-points').splitlines()
+    code, written = text_of(page, '# my_budget.py'), text_of(page, '[project.entry-points').splitlines()
     group = re.fullmatch(r"\[project\.entry-points\.'(.*)'\]", written[0])[1]
     offers = dict(re.fullmatch(r"(\w+) = '(.*)'", line).groups() for line in written[1:])
-    install(tmp_path, monkeypatch, 'time_budget', code, group, **offers)
+    install(tmp_path, monkeypatch, 'my_budget', code, group, **offers)
     runner = tiny_runner(max_epochs=1)
     try:
         runner.register_custom_hooks([dict(type='TimeBudget', seconds=3600)])
     finally:
         HOOKS.module_dict.pop('TimeBudget', None)
-        sys.modules.pop('time_budget', None)
+        sys.modules.pop('my_budget', None)
     assert runner.hooks[0].seconds == 3600
 
 
 def test_the_part_of_the_page_about_growing_keeps_its_count(shell, tmp_path):
     page = 'docs/growing.md'
-    (tmp_path / 'samples.py').write_text(text_of(page, '# samples.py'))
-    said = shell(text_of(page, 'python samples.py')).splitlines()
+    (tmp_path / 'my_samples.py').write_text(text_of(page, '# my_samples.py'))
+    said = shell(text_of(page, 'python my_samples.py')).splitlines()
     assert [line for line in said if re.match(r'\d+ samples,', line)] == shown(page, '112 samples').splitlines()
 
 
