@@ -16,12 +16,15 @@ import subprocess
 import sys
 from collections import Counter
 from importlib import metadata
+from itertools import count as count_up
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import wrapping_runs
 import yaml
+from installed import install
 from printed import check_printed
 from support import free_port, loader, tiny_runner
 from test_docs import BLOCK, PAGES, ROOT, dedent, read
@@ -71,7 +74,7 @@ NOT_RUN = {
 
 #: The blocks that the tests below run, by their first line.
 RUN = {
-    'CONTRIBUTING.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
+    'docs/dev/engine.md': {'from runnerkit.hooks.hook import HOOKS, Hook, RunnerView'},
     'docs/from_lightning.md': {
         'import torch',
         "model = dict(type='my_denoiser.py:Denoiser', hidden=8)",
@@ -109,6 +112,13 @@ RUN = {
         'runnerkit train configs/recommendation/deepfm.yaml',
     },
     'docs/experiment.md': {'import torch', 'class Visible(Digits):', 'seed = 0'},
+    'docs/growing.md': {
+        '# my_budget.py',
+        "_base_ = ['configs/mnist/lenet.py']",
+        "[project.entry-points.'runnerkit.hooks']",
+        '# my_samples.py',
+        'python my_samples.py 100',
+    },
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/large_data.md': {  # in test_large_data.py
         "data = dict(train_dataloader=dict(sampler=dict(type='EpochSampler', order='feistel')))",
@@ -290,12 +300,13 @@ def test_every_block_is_run_or_cannot_be(page):
     for first, (language, code) in blocks.items():
         assert first in run or first in NOT_RUN, f'{page}: nobody runs the block {first!r}'
         assert language == 'bash' or first not in NOT_RUN, f'{page}: {first!r} is no shell block'
-        assert language in ('python', 'bash', 'yaml'), f'{page}: say what language the block {code!r} is in'
+        assert language in ('python', 'bash', 'yaml', 'toml'), f'{page}: say what language the block {code!r} is in'
 
 
 #: How the text blocks that the tests below compare begin; those of `WALKED` pages all are.
 COMPARED = {
     'docs/checkpoints.md': {'was'},
+    'docs/growing.md': {'112 samples'},
     'docs/online.md': {'curl'},  # prints nothing here: commands for another program, with a token
     'docs/preflight.md': {'error:'},
     'docs/profiling.md': {'50 iterations'},
@@ -309,7 +320,7 @@ COMPARED = {
 def test_every_text_block_is_compared_with_what_is_printed():
     for page in PAGES:
         texts = [dedent(code) for _, language, code in BLOCK.findall(read(page)) if language == 'text']
-        if texts and page not in WALKED and page != 'CONTRIBUTING.md':  # which has drawings
+        if texts and page not in WALKED and page != 'docs/dev/engine.md':  # which has drawings
             starts = COMPARED.get(page, set())
             assert len(texts) == len(starts), f'{page}: which test compares its text blocks?'
             assert all(any(text.strip().startswith(start) for start in starts) for text in texts), page
@@ -576,10 +587,10 @@ def test_the_changes_that_the_page_about_checkpoints_shows():
     assert table(found).strip() == shown('docs/checkpoints.md', 'world size').strip()
 
 
-def test_the_hook_of_contributing_is_built_by_name():
+def test_the_hook_of_the_page_about_the_engine_is_built_by_name():
 
     space = {}
-    exec(text_of('CONTRIBUTING.md', 'from runnerkit.hooks.hook'), space)
+    exec(text_of('docs/dev/engine.md', 'from runnerkit.hooks.hook'), space)
     try:
         runner = tiny_runner(max_epochs=9)
         runner.register_hook(OptimizerHook())
@@ -744,6 +755,51 @@ def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     runner.register_hook(names['TestEvery'](loader(8), interval=4))
     runner.run([loader(20)], [('train', 1)])
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ['4', '8']
+
+
+def test_the_hook_of_the_page_about_growing_keeps_what_it_has_spent(shell, tmp_path, monkeypatch):
+    page = 'docs/growing.md'
+    (tmp_path / 'my_budget.py').write_text(text_of(page, '# my_budget.py'))
+    (tmp_path / 'config.py').write_text(text_of(page, '_base_'))
+    found, works = import_object('my_budget.py:TimeBudget'), tmp_path / 'work_dirs' / 'config'
+    try:
+        monkeypatch.setattr(sys.modules[found.__module__], 'time', SimpleNamespace(monotonic=count_up(0, 600).__next__))
+        assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
+        assert resumable(works) == (6, {'spent': 3600})
+        more = shlex.split(re.search('`(runnerkit train .*7200)`', read(page))[1])
+        for iterations, spent in ((12, 7200), (13, 7800)):  # the second one has nothing left
+            assert called(more, monkeypatch) == 0
+            assert resumable(works) == (iterations, {'spent': spent})
+    finally:
+        del HOOKS.module_dict['TimeBudget']
+
+
+def resumable(work_dir):
+    """Of the newest checkpoint: the completed iterations and the state of the page's hook."""
+    saved = torch.load(work_dir / 'latest.pth')
+    return saved['meta']['iter'], saved['runnerkit']['ranks'][0]['hooks']['TimeBudget#0']
+
+
+def test_the_entry_point_of_the_page_about_growing(tmp_path, monkeypatch):
+    page = 'docs/growing.md'
+    code, written = text_of(page, '# my_budget.py'), text_of(page, '[project.entry-points').splitlines()
+    group = re.fullmatch(r"\[project\.entry-points\.'(.*)'\]", written[0])[1]
+    offers = dict(re.fullmatch(r"(\w+) = '(.*)'", line).groups() for line in written[1:])
+    install(tmp_path, monkeypatch, 'my_budget', code, group, **offers)
+    runner = tiny_runner(max_epochs=1)
+    try:
+        runner.register_custom_hooks([dict(type='TimeBudget', seconds=3600)])
+    finally:
+        HOOKS.module_dict.pop('TimeBudget', None)
+        sys.modules.pop('my_budget', None)
+    assert runner.hooks[0].seconds == 3600
+
+
+def test_the_part_of_the_page_about_growing_keeps_its_count(shell, tmp_path):
+    page = 'docs/growing.md'
+    (tmp_path / 'my_samples.py').write_text(text_of(page, '# my_samples.py'))
+    said = shell(text_of(page, 'python my_samples.py')).splitlines()
+    assert [line for line in said if re.match(r'\d+ samples,', line)] == shown(page, '112 samples').splitlines()
 
 
 def test_the_searches_of_pages_are_planned(shell, tmp_path):

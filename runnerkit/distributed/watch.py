@@ -47,7 +47,6 @@ _DEPTH = 12  # how many of its innermost frames a rank shows
 _WAITS = (
     os.path.join('torch', 'distributed', ''),
     os.path.join('runnerkit', 'distributed', ''),
-    os.path.join('runnerkit', 'runner', 'signals.py'),
 )
 _WAITS_IN_CPP = (os.path.join('torch', 'autograd', ''), os.path.join('torch', 'nn', 'parallel', 'distributed.py'))
 

@@ -231,7 +231,7 @@ def _found_by_name(name: str, of_user: bool) -> Iterator[tuple[Registry, Any]]:
     """All that ``name`` may be, in whichever registry it will be looked up."""
     registries = list(Registry.everywhere)
     found = [(each, each.module_dict[name]) for each in registries if name in each.module_dict]
-    found = found or [(each, each._get_here(name)) for each in registries if each is not METRICS]
+    found = found or [(each, _found_behind(each, name)) for each in registries if each is not METRICS]
     found = [(registry, made) for registry, made in found if made is not None]
     yield from found
     if of_user and not found and find_spec('torchmetrics'):  # slow: it is imported
@@ -252,6 +252,18 @@ def _found_by_path(name: str) -> Iterator[tuple[Registry | None, Any]]:
             if made is held or name in (known, path_of(made)) or (registry.scope, known) == (scope, rest):
                 yield registry, made
         if registry.scope == scope and rest.isidentifier() and registry is not METRICS:
-            made = registry._get_here(rest)
+            made = _found_behind(registry, rest)
             if made is not None:
                 yield registry, made
+
+
+class _NotImported:
+    """Stands for what a registry would import by a name. It may not be named."""
+
+
+def _found_behind(registry: Registry, name: str) -> Any:
+    """What ``registry`` finds by a name that is not registered. Where nothing may be named, nothing is imported to know
+    that: an entry point leads to whatever its package has written."""
+    if _holds_what_acts(registry):
+        return _NotImported if name in registry.names() else None
+    return registry._get_here(name)

@@ -43,6 +43,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
+from runnerkit.utils.entry_points import EntryPoints
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -50,7 +51,10 @@ if TYPE_CHECKING:
 
     from runnerkit.hooks.step_record import StepRecord
 
-HOOKS = Registry('hook')
+_OF_PACKAGES = EntryPoints('runnerkit.hooks')
+
+#: Hooks by name; of one that is not registered, the entry points of installed packages are asked.
+HOOKS = Registry('hook', fallback=_OF_PACKAGES.load, fallback_names=_OF_PACKAGES.names)
 
 #: MMCV's ten points, in the order in which a run meets them.
 STAGES = (

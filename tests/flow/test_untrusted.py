@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from installed import install
 
 from runnerkit.config import Config
 from runnerkit.flow.earlier import write_record
@@ -67,6 +68,22 @@ def test_code_that_is_not_registered_is_refused(hostile, text, named):
     assert named in str(refused.value)
     assert "config='…/config.py'" in str(refused.value)
     assert 'trust=True' in str(refused.value)
+
+
+@pytest.mark.parametrize('name', ['EvilHook', 'runnerkit.EvilHook'])
+def test_what_an_installed_package_offers_is_refused_and_not_imported(hostile, monkeypatch, name):
+    """The same as for registered hooks: nothing that acts may be named."""
+    install(hostile / 'site', monkeypatch, 'evil_pack', CODE, EvilHook='evil_pack:Net')
+    for text in (
+        f'model = dict(type={name!r}, in_features=1, out_features=1)',
+        f"model = dict(type='Supervised', model=dict(type='ReLU'), loss={name!r})",
+        f"model = dict(type='ReLU', hooks=[dict(type={name!r})])",
+    ):
+        with pytest.raises(ValueError, match=f"names code: (type|loss) '{name}', which may do more than compute"):
+            config_in({'config': text}, 'x.pth', trust=False)
+    assert 'evil_pack' not in sys.modules
+    # A file may have hooks; they are not built for a prediction.
+    config_in({'config': f'custom_hooks = [dict(type={name!r})]'}, 'x.pth', trust=False)
 
 
 EXECUTED = [

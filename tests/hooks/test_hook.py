@@ -1,11 +1,13 @@
 """The contract of a hook."""
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from installed import install
 from support import loader, tiny_runner
 
 from runnerkit.hooks import Hook, RunnerView
@@ -129,3 +131,39 @@ def test_what_a_hook_is_in_an_evaluation_without_a_training():
 
     looks = Looks()
     assert [looks.for_evaluation(), Trains().for_evaluation(), Follows().for_evaluation()] == [looks, None, None]
+
+
+CODE = """
+from runnerkit.hooks import Hook
+
+
+class {name}(Hook):
+    def __init__(self, times=1):
+        self.times = times
+"""
+
+
+def test_a_hook_of_an_installed_package_is_found_by_its_name(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, 'watch_pack', CODE.format(name='WeightNorms'), WeightNorms='watch_pack:WeightNorms')
+    runner = tiny_runner(max_epochs=1)
+    with pytest.raises(KeyError, match="did you mean 'WeightNorms'"):
+        runner.register_custom_hooks([{'type': 'WeightNorm'}])
+    assert 'watch_pack' not in sys.modules
+    runner.register_custom_hooks([{'type': 'WeightNorms', 'times': 3, 'priority': 'LOW'}])
+    (hook,) = runner.hooks
+    assert (type(hook).__module__, hook.times, hook.priority) == ('watch_pack', 3, 70)
+    with pytest.raises(TypeError, match='WeightNorms: .*tims.*times'):
+        runner.register_custom_hooks([{'type': 'WeightNorms', 'tims': 3}])
+
+
+def test_no_metadata_is_read_for_a_registered_hook_or_a_path(tmp_path, monkeypatch):
+    """What is registered also has precedence."""
+    install(tmp_path, monkeypatch, 'ema_pack', CODE.format(name='EMAHook'), EMAHook='ema_pack:EMAHook')
+    (tmp_path / 'own_hooks.py').write_text(CODE.format(name='Own'))
+    monkeypatch.setattr('importlib.metadata.entry_points', lambda **kwargs: pytest.fail('metadata was read'))
+    runner = tiny_runner(max_epochs=1)
+    runner.register_training_hooks({'policy': 'step', 'step': [1]}, {}, {}, {'hooks': [{'type': 'TextLoggerHook'}]})
+    own = [{'type': 'own_hooks.Own'}, {'type': f'{tmp_path}/own_hooks.py:Own'}]
+    runner.register_custom_hooks([{'type': 'EMAHook'}, *own])
+    assert 'ema_pack' not in sys.modules
+    sys.modules.pop('own_hooks', None)

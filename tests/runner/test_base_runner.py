@@ -4,10 +4,12 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+import torch
 from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, OptimizerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner.base_runner import PARTS
 from runnerkit.utils.report import report
 
 
@@ -181,3 +183,108 @@ def test_the_loaders_of_the_workflow():
     assert runner.loaders == []
     runner.run(loaders, [('val', 1), ('val', 1)])
     assert [each is given for each, given in zip(runner.loaders, loaders, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize('name', PARTS)
+def test_an_attribute_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
+    runner, loaded = tiny_runner(max_epochs=1), []
+    setattr(runner, name, 'mine')
+    with pytest.raises(
+        TypeError, match=rf"^EpochBasedRunner.{name} is a part of the engine, but is 'mine'.*other name$"
+    ):
+        runner.run([Loads(loaded)], [('train', 1)])
+    assert loaded == []
+
+
+@pytest.mark.parametrize('name', PARTS)
+def test_a_method_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
+    """Though the attribute of the instance is the part: the method would never be called."""
+    loaded, called = [], []
+    kind = type('MyRunner', (EpochBasedRunner,), {name: lambda self, *args: called.append(args)})
+    runner = kind(Tiny(), max_epochs=1)
+    with pytest.raises(
+        TypeError, match=rf'^MyRunner.{name} is a part of the engine.*attribute or method another name$'
+    ):
+        runner.run([Loads(loaded)], [('train', 1)])
+    assert loaded == called == []
+
+
+class Loads:
+    """A loader that notes that it is read."""
+
+    def __init__(self, loaded):
+        self.loaded = loaded
+
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        self.loaded.append(1)
+        yield torch.rand(4, 4), torch.rand(4, 1)
+
+
+class Calls:
+    """A part that notes who is called when, and how often it was."""
+
+    def __init__(self, name, calls):
+        self.name, self.calls, self.times = name, calls, 0
+
+    def after_train_iter(self, runner):
+        self.calls.append(self.name)
+        self.times += 1
+
+    def state_dict(self):
+        return {'times': self.times}
+
+    def load_state_dict(self, state):
+        self.times = state['times']
+
+
+class Called(Hook):
+    def __init__(self, calls):
+        self.calls = calls
+
+    def after_train_iter(self, runner):
+        self.calls.append('hook')
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_parts_are_called_around_all_hooks_and_resumed(kind, tmp_path):
+    def made(max_iters):
+        calls = []
+        runner = tiny_runner(kind, work_dir=tmp_path, max_iters=max_iters)
+        parts = [Calls('behind', calls), Calls('first', calls)]
+        runner.register_part('behind', parts[0], is_last=True)
+        runner.register_part('first', parts[1])
+        runner.register_part('without state', object())
+        for hook, priority in ((Called(calls), 'HIGHEST'), (OptimizerHook(), 'NORMAL'), (Called(calls), 'LOWEST')):
+            runner.register_hook(hook, priority)
+        return runner, parts, calls
+
+    runner, parts, calls = made(2)
+    runner.run([loader(8)], [('train', 1)])
+    assert calls == ['first', 'hook', 'hook', 'behind'] * 2
+    path = runner.save()
+    assert torch.load(path)['runnerkit']['ranks'][0]['parts'] == {'behind': {'times': 2}, 'first': {'times': 2}}
+    runner, parts, calls = made(3)
+    runner.resume(path)
+    runner.run([loader(8)], [('train', 1)])
+    assert [part.times for part in parts] == [3, 3]
+
+
+def test_a_part_that_a_hook_registers_is_resumed_too(tmp_path):
+    class Registers(Hook):
+        def __init__(self):
+            self.part = Calls('part', [])
+
+        def before_run(self, runner):
+            runner.register_part('part', self.part)
+
+    for max_epochs, times in ((1, 2), (2, 4)):
+        runner, hook = tiny_runner(work_dir=tmp_path, max_epochs=max_epochs), Registers()
+        for each in (hook, OptimizerHook(), CheckpointHook(interval=1)):
+            runner.register_hook(each)
+        if max_epochs == 2:
+            runner.resume(str(tmp_path))
+        runner.run([loader(8)], [('train', 1)])
+        assert hook.part.times == times
