@@ -518,9 +518,7 @@ def test_a_signal_that_comes_right_before_a_nested_run_ends_it(tmp_path):
 
 
 def test_a_run_whose_nested_run_a_signal_cuts_behind_the_last_epoch_has_not_ended(tmp_path):
-    inner = Inner(
-        by_epoch=True, interval=2, hooks=lambda: [At(3, lambda runner: os.kill(os.getpid(), signal.SIGTERM))]
-    )
+    inner = Inner(by_epoch=True, interval=2, hooks=lambda: [At(3, lambda runner: os.kill(os.getpid(), signal.SIGTERM))])
     runner = run(outer_runner(tmp_path, 'epoch', inner))
     assert runner.position == (12, 3)
     assert (str(runner.outcome), runner.stop_signal) == ('stopped: SIGTERM', signal.SIGTERM)
