@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -151,8 +152,9 @@ def main(arguments=None):
         return 1
     print(f'the named tests pass without a change ({time.monotonic() - begin:.0f} s)', flush=True)
     survivors = []
-    with multiprocessing.get_context('fork').Pool(options.jobs) as pool:
-        for name, found, line in pool.imap(find, chosen):
+    # The processes of a `Pool` are daemons: tests that start processes would fail in them without any change.
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context('fork')) as pool:
+        for name, found, line in pool.map(find, chosen):
             print(line, flush=True)
             survivors += [] if found else [name]
     print(f'{len(chosen) - len(survivors)} of {len(chosen)} are killed, {time.monotonic() - begin:.0f} s')

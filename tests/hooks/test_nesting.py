@@ -517,6 +517,18 @@ def test_a_signal_that_comes_right_before_a_nested_run_ends_it(tmp_path):
     assert weights(run(resumed).model) == weights(whole.model)
 
 
+def test_a_run_whose_nested_run_a_signal_cuts_behind_the_last_epoch_has_not_ended(tmp_path):
+    inner = Inner(by_epoch=True, interval=2, hooks=lambda: [At(3, lambda runner: os.kill(os.getpid(), signal.SIGTERM))])
+    runner = run(outer_runner(tmp_path, 'epoch', inner))
+    assert runner.position == (12, 3)
+    assert (str(runner.outcome), runner.stop_signal) == ('stopped: SIGTERM', signal.SIGTERM)
+    again = Inner(by_epoch=True, interval=2)
+    resumed = outer_runner(tmp_path, 'epoch', again)
+    resumed.resume(find_latest_checkpoint(str(tmp_path)))
+    assert run(resumed).outcome.kind == 'completed'
+    assert [len(child.model.losses) for child in again.children] == [5]
+
+
 class Probed(Tiny):
     """A head of its own on the body of another model."""
 

@@ -108,3 +108,15 @@ def test_only_the_loaders_of_this_run_are_found():
     readers.adopt_new_iter_loaders()
     assert own in readers.entries
     assert former not in readers.entries
+
+
+def test_an_open_epoch_is_none_in_an_iteration_runner(tmp_path):
+    runner = tiny_runner(max_iters=3)
+    runner.run([loader()], [('train', 1)])
+    path = runner.save(str(tmp_path))
+    assert (runner.progress.epoch_is_open, runner.progress.batches) == (True, 3)
+    resumed = tiny_runner('iter', max_iters=5)
+    resumed.resume(path)
+    resumed.run([loader()], [('train', 1)])
+    saved = torch.load(resumed.save(str(tmp_path)), weights_only=True)['runnerkit']['progress']
+    assert (saved['iters'], saved['epoch_is_open'], saved['batches'], saved['samples']) == (5, False, 0, 0)
