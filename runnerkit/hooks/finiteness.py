@@ -49,6 +49,10 @@ class Finiteness:
             self.exempt, self._seen = set(loaded['meta'].get(AT_START, ())), set(loaded['state_dict'])
         self.last = checkpoint if why_not_finite(loaded) is None else finite_beside(checkpoint)
 
+    def note_saved(self, checkpoint: str) -> None:
+        """``checkpoint`` is written, and its values are finite."""
+        self.last = checkpoint
+
     def look(self, runner: Any, alone: bool = False) -> dict[str, str]:
         """What is not finite, in words, under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if all is.
 

@@ -55,6 +55,10 @@ class HookTable(list[Hook]):
         table.entered, table.point, table.calls.replace = self.entered, self.point, self.calls.replace
         return table
 
+    def begin_run(self) -> None:
+        """A run begins: no hook has entered it."""
+        self.entered = None
+
     def forget_calls(self) -> None:
         """Make the calls anew when they are used next."""
         self.calls.clear()
@@ -106,12 +110,19 @@ class HookTable(list[Hook]):
             is_behind = is_behind or each is hook
 
     def enter(self, runner: Any) -> None:
-        """Call ``before_run`` of every hook, also of those that are registered meanwhile."""
+        """Call ``before_run`` of every hook, also of those that are registered meanwhile.
+
+        Raises:
+            RuntimeError: a hook begins a nested run after another one was cut short.
+        """
         entered: list[Hook] = []
         self.entered = entered
         while waiting := [hook for hook in self if not any(hook is done for done in entered)]:
             entered.append(waiting[0])
-            waiting[0].before_run(runner)
+            try:
+                waiting[0].before_run(runner)
+            except OuterRunEnding as error:  # nothing is restored yet, so the run must not go on to its end
+                raise RuntimeError('a nested run was to begin in before_run after another one was cut short') from error
 
     def leave(self, runner: Any) -> None:
         """Call ``after_run`` of every part and of every hook that was entered, also if one of them fails.

@@ -20,8 +20,8 @@ from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks.finiteness import Finiteness
-from runnerkit.hooks.hook import Hook, Score
-from runnerkit.hooks.hook_table import HookTable, call_each
+from runnerkit.hooks.hook import RINGS, Hook, Score
+from runnerkit.hooks.hook_table import HookTable, call_each, check_method_names
 from runnerkit.hooks.nesting import Nest, OuterRunEnding
 from runnerkit.hooks.registration import Registration
 from runnerkit.hooks.step_record import StepRecord, record_of
@@ -210,8 +210,13 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             is_last: whether it is called behind all hooks.
 
         Raises:
-            ValueError: there is another part of that name.
+            ValueError: there is another part of that name, or a method is almost called like a point.
+            WrongType: it has rings (``around_iter``), as hooks may.
         """
+        check_method_names(type(part))  # type: ignore[arg-type]  # a class is hashable
+        rings = [ring for ring in RINGS if hasattr(part, ring)]
+        if rings:
+            raise WrongType(f'a part has no rings, but {type(part).__name__} has {rings[0]}: write a hook')
         if hasattr(part, 'state_dict'):
             self.snapshots.add(name, part)
         self.hooks.add_part(part, is_last)

@@ -49,14 +49,11 @@ class Changes:
 
     Args:
         runner: whose run.
-
-    Attributes:
-        config: the config's text in the checkpoint; None if it has none.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
-        self.config: Any = None
+        self._config: Any = None  # the text in the checkpoint
         # What optimizers and hooks were configured with, each with the object that it is of.
         self._groups: dict[str, tuple[Optimizer, list[Settings]]] = {}
         self._hooks: dict[int, tuple[Hook, Settings]] = {}
@@ -74,6 +71,10 @@ class Changes:
                 self._groups[name] = optimizer, group_settings(optimizer, model)
         for hook in hooks:
             self._hooks.setdefault(id(hook), (hook, hook_settings(hook)))
+
+    def note_config(self, text: Any) -> None:
+        """``text`` is the config in the checkpoint that is resumed; None if it has none."""
+        self._config = text
 
     def of_hook(self, hook: Hook) -> Settings:
         """What ``hook`` was configured with."""
@@ -127,7 +128,7 @@ class Changes:
         for reader, state in runner.readers.saved_in(own):
             number = runner.readers.entries.index(reader)
             found += loader_changes(number, state.about, about(reader.dataloader))
-        found += config_changes(self.config, runner.meta.get('config'))
+        found += config_changes(self._config, runner.meta.get('config'))
         texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
         for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):
             runner.logger.warning('%s', text, extra=NOT_EXACT)

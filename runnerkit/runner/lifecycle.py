@@ -90,7 +90,7 @@ class Lifecycle:
         """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
         runner = self._runner
         self.own_loop = runner.outputs_of = None
-        runner.hooks.entered = None
+        runner.hooks.begin_run()
         runner.notices.clear()
         runner.progress.begin_run()
         runner.plan.begin(workflow)

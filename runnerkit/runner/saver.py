@@ -100,7 +100,7 @@ class Saver:
 
         def written() -> None:
             if not found:
-                runner.finiteness.last = path
+                runner.finiteness.note_saved(path)
             if after_write is not None:
                 after_write()
 
@@ -273,7 +273,7 @@ class Saver:
         if request is not None:
             request.after_write()
         elif not found:
-            runner.finiteness.last = store.path(name)
+            runner.finiteness.note_saved(store.path(name))
         if counts_as_done:
             runner.readers.acknowledge(ranks[0])
         runner.call_hook('after_save')

@@ -247,7 +247,7 @@ class Snapshots:
         messages = own_messages(loaded['meta'].get('hook_msgs', {}), checkpoint, places)
         runner.meta.setdefault('hook_msgs', {}).update(messages)
         self._load_counters(loaded)
-        runner.changes.config = loaded['meta'].get('config')
+        runner.changes.note_config(loaded['meta'].get('config'))
         if self.resumed is None:
             runner.logger.warning(
                 '%s holds no random states: shuffling and dropout start over, at the data position that the '
@@ -325,6 +325,11 @@ class Snapshots:
         own = self.own
         for part in self.parts:
             part.load_state_dict(own)
+        saved, now = own.get('parts', {}).keys(), {each.name for each in self.parts if isinstance(each, _Added)}
+        for name in sorted(saved ^ now):
+            lacks = 'the checkpoint has a state of the part %r, which this run lacks'
+            text = lacks if name in saved else 'the checkpoint has no state of the part %r'
+            runner.logger.warning(text, name, extra=NOT_EXACT)
         self.restore_moment()
         runner.nest.load_state_dict(own)
 

@@ -257,3 +257,45 @@ def test_two_parts_of_one_name_are_refused():
     runner.register_part('mine', Part())
     with pytest.raises(ValueError, match="there is a part 'mine' already"):
         runner.register_part('mine', Part())
+
+
+def test_parts_with_rings_or_misspelt_points_are_refused():
+    class Rings:
+        def around_iter(self, runner):
+            pass
+
+    class Misspelt:
+        def after_train_itr(self, runner):
+            pass
+
+    runner = tiny_runner(max_epochs=1)
+    with pytest.raises(TypeError, match='a part has no rings, but Rings has around_iter'):
+        runner.register_part('rings', Rings())
+    with pytest.raises(ValueError, match="Did you mean 'after_train_iter'"):
+        runner.register_part('misspelt', Misspelt())
+
+
+def test_parts_that_are_gone_or_new_in_a_resumed_run_are_told(tmp_path, caplog):
+    class Part:
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    def run(name, resumed=None):
+        runner = built(EpochBasedRunner, work_dir=tmp_path)
+        runner.register_part(name, Part())
+        if resumed is not None:
+            runner.resume(resumed)
+        runner.run([loader(8)], [('train', 1)])
+        return runner.save()
+
+    saved = run('old')
+    caplog.clear()
+    run('new', saved)
+    told = [record.getMessage() for record in caplog.records if 'the part' in record.getMessage()]
+    assert told == [
+        "the checkpoint has no state of the part 'new'",
+        "the checkpoint has a state of the part 'old', which this run lacks",
+    ]
