@@ -121,6 +121,17 @@ class Recorder(Hook):
         return [name for name, *_ in self.heard]
 
 
+class At(Hook):
+    """Calls ``do`` with the runner at the end of one iteration."""
+
+    def __init__(self, iteration, do):
+        self.iteration, self.do = iteration, do
+
+    def after_train_iter(self, runner):
+        if runner.iter == self.iteration:
+            self.do(runner)
+
+
 class Counts(Hook):
     """A user's hook with a memory: of the iterations that it has seen."""
 

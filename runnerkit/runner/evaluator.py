@@ -287,8 +287,7 @@ class Evaluator:
         runner.log_buffer = self._log
         try:
             with runner.around_val() as found, report_scope(self._log):
-                if loader not in runner.readers.entries:
-                    runner.readers.of(loader)
+                runner.readers.of(loader)
                 runner.mode, runner.data_loader, runner.data_batch = 'val', loader, next(loader)
                 with runner.hooks.around['around_iter']:
                     runner.call_hook('before_val_iter')

@@ -91,10 +91,10 @@ class Stop:
         self._begun_at = runner.progress.iters
         # Only a nested run pays for the former.
         calls = [self.boundary] if runner.parent is None else [self.let_outer_wait, self.boundary]
-        for call in calls:
-            runner.hooks.listen('after_train_iter', call, is_last=True)
         with StopSignals(runner.rank, runner.world_size) as signals:
             self._signals = signals
+            for call in calls:
+                runner.hooks.listen('after_train_iter', call, is_last=True)
             try:
                 yield signals
             finally:

@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from support import Noisy, Recorder, Tiny, loader, tiny_runner, weights
+from support import At, Noisy, Recorder, Tiny, loader, tiny_runner, weights
 from torch.utils.data import DataLoader
 
 from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
@@ -48,15 +48,6 @@ def built(kind, *hooks, **options):
 
 def shuffled():
     return DataLoader(Noisy(16), 4, shuffle=True, generator=torch.Generator().manual_seed(3))
-
-
-class At(Hook):
-    def __init__(self, iteration, do):
-        self.iteration, self.do = iteration, do
-
-    def after_train_iter(self, runner):
-        if runner.iter == self.iteration:
-            self.do(runner)
 
 
 @pytest.mark.parametrize('kind', [MixedEpochs, MixedIterations, Twice])

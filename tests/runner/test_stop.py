@@ -4,18 +4,9 @@ import os
 import signal
 
 import pytest
-from support import Recorder, loader, tiny_runner
+from support import At, Recorder, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, Hook
-
-
-class At(Hook):
-    def __init__(self, iteration, do):
-        self.iteration, self.do = iteration, do
-
-    def after_train_iter(self, runner):
-        if runner.iter == self.iteration:
-            self.do(runner)
 
 
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
