@@ -36,7 +36,6 @@ class Lifecycle:
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
-        self._has_begun = True
         self.own_loop: Callable[[bool], bool] | None = None
 
     # --- a loop of the user's own ------------------------------------------------------------------------------------
@@ -166,13 +165,10 @@ class Lifecycle:
     def before_run(self, runner: Any) -> None:
         """A run is about to begin, also one of a subclass's own ``run``."""
         runner.check_parts()
-        self._has_begun, self.own_loop = False, None
+        self.own_loop = None
 
     def begin(self, runner: Any) -> None:
         """After ``before_run`` of all hooks: say what is going to happen, and be where a resumed run was."""
-        if self._has_begun:
-            return
-        self._has_begun = True
         runner.hooks.forget_calls()  # a hook may have chosen in before_run which points it serves
         self._tell_begin()
         readers, snapshots = runner.readers, runner.snapshots
