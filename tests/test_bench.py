@@ -192,6 +192,7 @@ def test_what_engines_print_goes_nowhere_near_the_result():
         assert process.read() == {}
 
 
+@pytest.mark.thorough  # test_each_round_has_every_entry_once_and_the_plain_loops_twice
 def test_trainings_take_turns_one_at_a_time(references, monkeypatch, tmp_path):
     """Real ones: who has the turn is told by what their processes say, and what they take by their own clocks."""
     bench = script('bench')
@@ -311,7 +312,7 @@ def test_calls_can_be_counted_without_measuring_time(train, monkeypatch, capsys)
     assert all(float(calls) > 50 for _, calls in said)
 
 
-@pytest.mark.thorough  # test_trainings_take_turns_one_at_a_time
+@pytest.mark.thorough  # test_each_round_has_every_entry_once_and_the_plain_loops_twice
 def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_path):
     bench, rows = script('bench'), script('speed.rows')
     options = rows.Options(str(tmp_path), rounds=1, warmup=2, measured=10, long=4000)

@@ -362,6 +362,7 @@ def test_the_config_of_the_page_trains_logs_evaluates_and_saves(folder):
     assert len(names) == 5  # and the best
 
 
+@pytest.mark.thorough  # tests/flow/test_switches.py
 def test_the_switches_train(folder, monkeypatch):
     # The default backend compiles C++ for a minute; this one compiles everything but that.
     compiled = []
@@ -404,6 +405,7 @@ def names_in(folder):
     return {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.thorough  # tests/flow and tests/hooks have what each recipe does
 def test_the_recipes_do_what_they_say(folder, monkeypatch, caplog):
     blocks = [(start, code) for start, (language, code) in found('docs/recipes.md').items() if language == 'python']
     assert len(blocks) == len(re.findall('```python', read('docs/recipes.md'))), 'two blocks begin with the same line'
@@ -457,6 +459,7 @@ def test_the_job_for_kubernetes_has_a_command_that_is_one():
         assert parser().parse_args(arguments).auto_resume
 
 
+@pytest.mark.thorough  # tests/flow/test_wrapping.py
 def test_each_wrapper_of_the_page_about_several_processes_trains(on_ranks, folder, monkeypatch):
     blocks = re.findall(r'```python\n(.*?)```', read('docs/distributed.md').partition('## Wrapping')[2], re.DOTALL)
     names = ['ddp', 'my_wrapper', 'own', 'by_class', 'by_size']
@@ -539,6 +542,7 @@ def test_each_compile_of_the_switches_is_one(monkeypatch):
     assert [options.get('mode') for options in seen] == [None, 'reduce-overhead', None, None]
 
 
+@pytest.mark.thorough  # tests/flow/test_experiment.py
 def test_the_experiment_trains_alone_and_from_a_config(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'configs').symlink_to(ROOT / 'configs')
@@ -683,6 +687,7 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     assert (tmp_path / 'trace.json').stat().st_size > 0
 
 
+@pytest.mark.thorough  # tests/test_seed_paddlerec.py, tests/configs
 def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     (tmp_path / 'my_startup.py').write_text(text_of('docs/flow.md', 'from runnerkit.flow import StartupBase'))
     base = "_base_ = ['configs/mnist/lenet.py']\nrunner = dict(max_epochs=1)\n"
@@ -702,6 +707,7 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     assert scores[1]['accuracy'] > 0.8
 
 
+@pytest.mark.thorough  # tests/test_seed_vega.py
 def test_the_page_about_vega(shell, tmp_path, monkeypatch, capsys):
     (tmp_path / 'my_parts.py').write_text(text_of('docs/vega.md', 'import time'))
     (tmp_path / 'nas.yml').write_text(text_of('docs/vega.md', 'nas:'))
@@ -734,6 +740,7 @@ def test_the_page_about_vega(shell, tmp_path, monkeypatch, capsys):
         del registry.module_dict[name]
 
 
+@pytest.mark.thorough  # tests/test_seed_paddle.py
 def test_the_page_about_runs_inside_a_run(shell, tmp_path, monkeypatch, capsys):
     (tmp_path / 'my_probe.py').write_text(text_of('docs/nested_runs.md', 'import torch'))
     (tmp_path / 'config.py').write_text(text_of('docs/nested_runs.md', '_base_'))
@@ -868,6 +875,7 @@ def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     assert 'runnerkit train' in capsys.readouterr().out
 
 
+@pytest.mark.thorough  # tests/configs/recommendation
 def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
     for name in ('online', 'recommendation'):
         shutil.copytree(ROOT / 'configs' / name, tmp_path / 'configs' / name)
@@ -878,6 +886,7 @@ def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
     assert re.search(r'epoch_1.pth: .*auc 0.77', said)
 
 
+@pytest.mark.thorough  # tests/cli
 def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
     config = tmp_path / 'configs' / 'mnist' / 'lenet.py'
     config.write_text(config.read_text().replace("part='train', augment=True", "part='val'"))
@@ -890,6 +899,7 @@ def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
     assert all('profile' in (tmp_path / script).read_text() for script in scripts)
 
 
+@pytest.mark.thorough  # tests/cli/test_predict.py, test_export.py
 def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
     from PIL import Image
 
@@ -923,6 +933,7 @@ def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
     assert torch.allclose(published, space['same'], atol=1e-5)
 
 
+@pytest.mark.thorough  # tests/compat/test_main.py
 def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
     (tmp_path / 'tools').unlink()
     for name in ('tools', 'my_package'):
@@ -1031,6 +1042,7 @@ def test_the_page_on_seeing_everything(wines, tmp_path, monkeypatch, capsys):
     assert 'model.2.grad_norm' in [line for line in lines if line.get('mode') == 'train'][-1]
 
 
+@pytest.mark.thorough  # tests/configs/online, tests/data/test_stream.py
 def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys):
     """The page's processes, at another port than it says, which may be taken."""
     online = tmp_path / 'configs' / 'online'

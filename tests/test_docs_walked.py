@@ -161,6 +161,7 @@ def test_first_steps(walk, tmp_path):
     walk('docs/first_steps.md')
 
 
+@pytest.mark.thorough  # test_first_steps walks the same way
 def test_your_own_data_and_model(walk):
     write_table()
     walk('docs/your_own_data_and_model.md')
@@ -172,6 +173,7 @@ def last_scores(run):
     return [row for row in map(json.loads, log.read_text().splitlines()) if row.get('mode') == 'val'][-1]
 
 
+@pytest.mark.thorough  # tests/data/test_sampler.py
 def test_unequal_samples(walk):
     walk('docs/unequal_samples.md')
     assert last_scores('texts')['accuracy'] > 0.95
@@ -184,6 +186,7 @@ def test_unequal_samples(walk):
     assert short.argmax(1).tolist() == [1, 1]
 
 
+@pytest.mark.thorough  # tests/data/test_sampler.py
 def test_class_imbalance(walk):
     walk('docs/class_imbalance.md')
     keys = ('accuracy', 'recall_1', 'precision_1', 'balanced')

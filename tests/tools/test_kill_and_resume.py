@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from printed import check_printed
 from test_docs_blocks import text_of
 
@@ -18,6 +19,7 @@ def lines_of(recording):
     return [html.unescape(text) for text in re.findall(r'<text [^>]*>(.*?)</text>', recording)]
 
 
+@pytest.mark.thorough  # tests/cli/test_train.py interrupts and resumes the demo
 def test_the_recording_is_what_the_config_of_the_readme_shows(tmp_path):
     (tmp_path / 'configs').symlink_to(ROOT / 'configs')
     (tmp_path / 'my_config.py').write_text(text_of('README.md', '# my_config.py'))

@@ -70,6 +70,7 @@ def run(name, *arguments, **variables):
     )
 
 
+@pytest.mark.thorough  # tests/utils/test_exceptions.py
 @pytest.mark.distributed
 def test_torchruns_summary_has_the_traceback_of_the_rank_that_failed(folder):
     ended = run('dist_train.sh', folder / 'cfg.py', 2, '--work-dir', folder / 'run', PORT=free_port(), BREAK='1')
@@ -112,6 +113,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(tmp_path, call):
     assert run.stdout == 'torchrun has been called\n'
 
 
+@pytest.mark.thorough  # test_several_machines
 @pytest.mark.distributed
 def test_slurm(folder):
     """A srun that starts two processes here, as Slurm's would on two machines."""

@@ -63,6 +63,7 @@ def epochs_in(work, number, process):
         time.sleep(0.02)
 
 
+@pytest.mark.thorough  # tests/cli/test_search.py
 def test_ctrl_c_stops_it_and_the_same_command_goes_on(start):
     long = ['--cfg-options', 'nas.overrides.runner.max_epochs=300']
     process, work = start(*long)
@@ -83,6 +84,7 @@ def test_ctrl_c_stops_it_and_the_same_command_goes_on(start):
     assert done <= {path.name for path in work.glob('nas/trials/0000/*/epoch_*.pth')}
 
 
+@pytest.mark.thorough  # tests/cli/test_search.py
 def test_its_exit_codes(start):
     # In one process: how trials that have processes of their own end is another test's.
     short = ['--cfg-options', 'nas.overrides.runner.max_epochs=1', 'nas.executor=Serial']

@@ -132,6 +132,7 @@ def on_two(rank, folder):
     return found
 
 
+@pytest.mark.thorough  # tests/runner/test_several_networks.py
 def test_two_ranks_stay_together_and_resume_exactly(on_ranks, tmp_path):
     one, other = on_ranks(__file__, 'on_two', str(tmp_path))
     for name in LENGTHS:

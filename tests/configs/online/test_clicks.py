@@ -33,6 +33,7 @@ def test_it_learns_from_ratings_to_come(served, tmp_path):
     assert saved['meta']['iter'] == 100
 
 
+@pytest.mark.thorough  # tests/data/test_stream.py
 def test_kills_and_commands_at_random_moments_change_nothing(tmp_path):
     found = online.prove(tmp_path, kills=3, events=6000, rate=3000.0, seed=1, longest=0.6)
     assert found['kills'] == 3

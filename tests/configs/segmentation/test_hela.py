@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -50,6 +51,7 @@ def test_predictions_for_frames_in_files(tmp_path):
     assert torch.allclose(torch.stack(found), model(frames), atol=1e-3)
 
 
+@pytest.mark.thorough  # tests/configs/mnist/test_lenet.py
 def test_exported_files_give_the_predictions(tmp_path):
     import onnxruntime
 

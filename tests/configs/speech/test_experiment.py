@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from runnerkit.utils.imports import import_object
@@ -25,6 +26,7 @@ def test_what_lies_behind_an_utterance_does_not_matter():
     assert all(parameter.grad.abs().sum() > 0 for parameter in net.parameters())
 
 
+@pytest.mark.thorough  # tests/flow/test_experiment.py
 def test_it_runs_by_itself(tmp_path):
     flags = ['--config', 'configs/speech/speakers.py', '--output', str(tmp_path), '--device', 'cpu']
     flags += ['--opts', 'training.max_iteration', '2', 'training.valid_interval', '2', 'speaker_net.width', '4']
