@@ -95,7 +95,7 @@ class EpochBasedRunner(BaseRunner):
             filename_tmpl: ``{}`` is the epoch that is running or was completed last, from 1; ``{epoch}`` and
                 ``{iter}`` are the completed counts.
             save_optimizer: whether the optimizers' states are part of it.
-            meta: what to remember beside the runner's own meta.
+            meta: stored in addition to the runner's meta.
             create_symlink: whether ``latest.pth`` leads to it.
             file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
 

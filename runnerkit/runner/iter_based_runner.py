@@ -78,7 +78,7 @@ class IterBasedRunner(BaseRunner):
         """Train one iteration, with ``model.<mode>_step``."""
         if self.lifecycle.own_loop is not None and self.lifecycle.skips(trains=True):
             return
-        if not self.model.training:  # a walk over all modules: only where somebody has switched it off
+        if not self.model.training:  # train() walks over all modules: only after user code called eval()
             self.model.train()
         if data_loader not in self.readers.entries:
             self.readers.of(data_loader)
