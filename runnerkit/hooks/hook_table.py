@@ -66,7 +66,7 @@ class HookTable(list[Hook]):
     def add_part(self, part: Any, is_last: bool = False) -> None:
         """Call the methods of ``part`` that are named like points, before all hooks or after them."""
         for point in CALLED:
-            if point not in (*RINGS, 'after_resume') and hasattr(part, point):
+            if point != 'after_resume' and hasattr(part, point):
                 self.listen(point, getattr(part, point), is_last)
 
     def listen(self, point: str, call: Call, is_last: bool = False) -> None:
@@ -135,7 +135,8 @@ class HookTable(list[Hook]):
         call_each([*first, *hooks, *last], runner)
 
     def _parts(self, point: str) -> tuple[Sequence[Call], Sequence[Call]]:
-        return (self.first.get(point, ()), self.last.get(point, ())) if self.calls_parts else ((), ())
+        calls_them = self.calls_parts or point in RINGS  # call_hook does not enter rings
+        return (self.first.get(point, ()), self.last.get(point, ())) if calls_them else ((), ())
 
     @contextmanager
     def replacing_calls(self, replace: Replace) -> Iterator[None]:

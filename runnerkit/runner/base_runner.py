@@ -20,7 +20,7 @@ from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks.finiteness import Finiteness
-from runnerkit.hooks.hook import RINGS, Hook, Score
+from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each, check_method_names
 from runnerkit.hooks.nesting import Nest, OuterRunEnding
 from runnerkit.hooks.registration import Registration
@@ -200,8 +200,9 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             hooks.listen('after_run', leave, is_last=True)  # a hook may have saved in after_run
 
     def register_part(self, name: str, part: Any, is_last: bool = False) -> None:
-        """Call the methods of ``part`` that are named like points, before all hooks or after them, and save and restore
-        it if it has ``state_dict`` and ``load_state_dict``.
+        """Call the methods of ``part`` that are named like points, before all hooks or after them; enter its rings
+        (``around_iter``) outside the hooks' or inside them; and save and restore it if it has ``state_dict`` and
+        ``load_state_dict``.
 
         Args:
             name: its unique name in checkpoints.
@@ -211,12 +212,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
         Raises:
             ValueError: the name is taken, or a method's name is almost that of a point.
-            WrongType: it has rings (``around_iter``), which only hooks may have.
         """
         check_method_names(type(part))  # type: ignore[arg-type]  # a class is hashable
-        rings = [ring for ring in RINGS if hasattr(part, ring)]
-        if rings:
-            raise WrongType(f'a part has no rings, but {type(part).__name__} has {rings[0]}: write a hook')
         if hasattr(part, 'state_dict'):
             self.snapshots.add(name, part)
         self.hooks.add_part(part, is_last)
