@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -251,6 +252,17 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.open_readers(data_loaders)
         with self.lifecycle.running(workflow):
             yield self.plan
+
+    def _set_old_limit(self, name: str, limit: int | None) -> None:
+        """Take a limit that is an argument of ``run``, as in old MMCV, and warn."""
+        if limit is not None:
+            kind = 'EpochBasedRunner' if self.by_epoch else 'IterBasedRunner'
+            warnings.warn(
+                f'{name} in run is deprecated, please give it to the runner: {kind}(…, {name}=…)',
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            setattr(self, f'_{name}', limit)
 
     def check_parts(self) -> None:
         """Check that no part of the engine was replaced.

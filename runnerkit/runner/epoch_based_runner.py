@@ -29,13 +29,7 @@ class EpochBasedRunner(BaseRunner):
             max_epochs: MMCV's old place to say it; better when the runner is built.
             **kwargs: handed to the model's training steps.
         """
-        if max_epochs is not None:
-            warnings.warn(
-                'max_epochs in run is deprecated, please give it to the runner: EpochBasedRunner(…, max_epochs=…)',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_epochs = max_epochs
+        self._set_old_limit('max_epochs', max_epochs)
         with self.running(data_loaders, workflow) as plan:
             for entry, unit in plan:  # from where the run is, until it is done or asked to stop
                 try:
