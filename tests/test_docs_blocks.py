@@ -40,7 +40,7 @@ from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
 from runnerkit.data.kinds import about
 from runnerkit.flow import Flow, Options
-from runnerkit.flow.switches import compile_options
+from runnerkit.flow.stages.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.hooks.vega_callbacks import CALLBACKS

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.earlier import jobs
 from runnerkit.flow.paddlerec_words import WORDS
+from runnerkit.flow.work_dir.previous_runs import jobs
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.suggest import suggestion
 
@@ -24,8 +24,9 @@ class Options:
     """The command line's flags, apart from changes to the config; None if not given.
 
     Attributes:
-        if_used: what to do if an earlier run has used the work dir: one of `runnerkit.flow.earlier.IF_USED`. By default
-            its files are moved aside, unless this run resumes it.
+        if_used: what to do if an earlier run has used the work dir, one of
+            `runnerkit.flow.work_dir.previous_runs.IF_USED`. By default its files are moved aside, unless this run
+            resumes it.
         overfit: train and evaluate on so many samples, the first of the training data.
         stop_after: end the run after so many epochs, or iterations in an iteration runner.
     """

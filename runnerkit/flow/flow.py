@@ -9,8 +9,8 @@ from typing import Any
 
 from runnerkit.config import Config
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.slots import SLOTS, Slot, add_place, makers, origin
+from runnerkit.flow.stages.process_state import preserved_process_state
+from runnerkit.flow.stages.stage_config import SLOTS, Slot, add_place, makers, origin
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.user_files import end_import
 

@@ -307,7 +307,7 @@ CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'whi
 def check_method_names(hook_type: type[Hook]) -> None:
     """Refuse a hook class with a method that is almost a point: it would never be called.
 
-    Methods that are further away from any point are told by the preflight (`runnerkit.flow.checks.hooks`).
+    Methods that are further away from any point are told by the preflight (`runnerkit.flow.preflight.hooks`).
 
     Raises:
         ValueError: a public method whose name is within two letters of a point's name, but is none.

@@ -19,8 +19,8 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.fileio.paths import shown as path_shown
-from runnerkit.flow.earlier import finish_move, free_name, move_aside
-from runnerkit.flow.places import out_dirs
+from runnerkit.flow.work_dir.previous_runs import finish_move, free_name, move_aside
+from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor

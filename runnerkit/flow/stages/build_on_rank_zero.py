@@ -1,0 +1,193 @@
+"""Building a model whose weights are going to be sharded: with weights on the first rank only."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from runnerkit.distributed import all_gather_objects, broadcast_object, from_first_rank, get_dist_info
+from runnerkit.flow.stages.wrapping import wrapper_of
+from runnerkit.utils.exceptions import one_line
+
+#: An attribute: the module's name in the model, and its own.
+Attribute = tuple[str, str]
+
+
+def built_once(
+    build: Callable[[], nn.Module], initialise: Callable[[nn.Module], None], cfg: Any, logger: Any
+) -> nn.Module:
+    """The model that ``build`` builds; for FSDP2, where the model allows it, with weights on the first rank only.
+
+    The other ranks build it on the meta device, where weights take no memory: `runnerkit.parallel.FSDP2` gives each its
+    part. Attributes that hold other tensors, or that ``initialise`` has changed, come from the first rank, as does
+    whether a parameter requires a gradient; the random generators go on from where the first rank's are.
+
+    Args:
+        build: builds the model.
+        initialise: gives a model its weights; called where they are wanted.
+        cfg: the config.
+        logger: told where the model is built whole on all ranks, and why.
+    """
+
+    def whole() -> nn.Module:
+        model = build()
+        initialise(model)
+        return model
+
+    def first() -> None:
+        built.append(build())
+        before = _contents(built[0])
+        initialise(built[0])
+        after = _contents(built[0])
+        wanted.update(each for each in after if each not in before or before[each] != after[each])
+
+    rank, world_size = get_dist_info()
+    if wrapper_of(cfg) != 'FSDP2' or world_size == 1:
+        return whole()
+    built: list[nn.Module] = []
+    wanted: set[Attribute] = set()
+    from_first_rank(first)  # an error of it is raised on all ranks
+    problem = ''
+    if rank > 0:
+        try:
+            with torch.device('meta'):
+                built.append(build())
+            wanted.update(on_meta(built[0]))
+        except Exception as error:  # whatever the model's constructor cannot do without numbers
+            problem = f'{type(error).__name__}: {one_line(error)}'
+    answers = all_gather_objects((problem, wanted))
+    problem = next((each for each, _ in answers if each), '')
+    attributes = sorted({each for _, some in answers for each in some})
+    if not problem:
+        problem, values, trained = from_first_rank(lambda: (*packed(built[0], attributes), _trained(built[0])))
+    if problem:
+        logger.info('the model is built whole on every rank, since it cannot be built without weights: %s', problem)
+        model = built[0] if rank == 0 else whole()
+    else:
+        model = built[0]
+        if rank > 0:
+            unpack(model, values)
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(name in trained)
+    _follow_first_rank()
+    return model
+
+
+def on_meta(model: nn.Module) -> Iterator[Attribute]:
+    """The attributes of modules in ``model`` that hold tensors on the meta device, somewhere within; the model's own
+    parameters, buffers and modules aside."""
+    known = _known(model)
+    for attribute, value in _attributes(model):
+        pickler = _Pickler(io.BytesIO(), known)
+        try:
+            pickler.dump(value)
+        except Exception:  # a function, for example: what was found up to there counts
+            pass
+        if pickler.has_met_meta:
+            yield attribute
+
+
+def packed(model: nn.Module, attributes: list[Attribute]) -> tuple[str, dict[Attribute, bytes]]:
+    """The values of these attributes as bytes; before them, why they cannot be packed, or an empty text."""
+    parts, known = dict(model.named_modules()), _known(model)
+    values: dict[Attribute, bytes] = {}
+    for name, key in attributes:
+        file = io.BytesIO()
+        try:
+            _Pickler(file, known).dump(vars(parts[name])[key])
+        except Exception as error:
+            place = f'{name}.{key}'.lstrip('.')
+            return f'{place} cannot be sent to other ranks ({type(error).__name__}: {one_line(error)})', {}
+        values[name, key] = file.getvalue()
+    return '', values
+
+
+def unpack(model: nn.Module, values: dict[Attribute, bytes]) -> None:
+    """Give modules in ``model`` what `packed` has made of another rank's."""
+    parts = dict(model.named_modules())
+    named = dict(_named(model))
+    for (name, key), value in values.items():
+        parts[name].__dict__[key] = _Unpickler(io.BytesIO(value), named).load()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out what the model has under a name, and notes tensors on the meta device."""
+
+    def __init__(self, file: io.BytesIO, known: dict[int, str]) -> None:
+        super().__init__(file)
+        self.known = known
+        self.has_met_meta = False
+
+    def persistent_id(self, obj: Any) -> str | None:
+        if not isinstance(obj, (Tensor, nn.Module)):
+            return None
+        name = self.known.get(id(obj))
+        self.has_met_meta = self.has_met_meta or (name is None and isinstance(obj, Tensor) and obj.is_meta)
+        return name
+
+
+class _Unpickler(pickle.Unpickler):
+    """Puts in what `_Pickler` has left out."""
+
+    def __init__(self, file: io.BytesIO, named: dict[str, Any]) -> None:
+        super().__init__(file)
+        self.named = named
+
+    def persistent_load(self, pid: str) -> Any:
+        return self.named[pid]
+
+
+def _attributes(model: nn.Module) -> Iterator[tuple[Attribute, Any]]:
+    """What the modules in ``model`` hold besides parameters, buffers and modules."""
+    for name, part in model.named_modules():
+        for key, value in vars(part).items():
+            if key not in ('_parameters', '_buffers', '_modules'):
+                yield (name, key), value
+
+
+def _contents(model: nn.Module) -> dict[Attribute, int | None]:
+    """A hash of each attribute's value, by which a change is noticed; None for what cannot be packed."""
+    known = _known(model)
+    found: dict[Attribute, int | None] = {}
+    for attribute, value in _attributes(model):
+        file = io.BytesIO()
+        try:
+            _Pickler(file, known).dump(value)
+            found[attribute] = hash(file.getvalue())
+        except Exception:
+            found[attribute] = None
+    return found
+
+
+def _trained(model: nn.Module) -> set[str]:
+    """The names of the parameters that require a gradient."""
+    return {name for name, each in model.named_parameters() if each.requires_grad}
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    for kind, each in (
+        ('module', model.named_modules()),
+        ('parameter', model.named_parameters()),
+        ('buffer', model.named_buffers()),
+    ):
+        for name, found in each:
+            yield f'{kind} {name}', found
+
+
+def _known(model: nn.Module) -> dict[int, str]:
+    return {id(each): name for name, each in _named(model)}
+
+
+def _follow_first_rank() -> None:
+    """Set the random generators of torch, numpy and Python to the first rank's states; all ranks call it together."""
+    of_torch, of_numpy, of_python = broadcast_object((torch.get_rng_state(), np.random.get_state(), random.getstate()))
+    torch.set_rng_state(of_torch)
+    np.random.set_state(of_numpy)
+    random.setstate(of_python)
