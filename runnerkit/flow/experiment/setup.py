@@ -30,7 +30,6 @@ from runnerkit.flow.stages.startup import newest
 from runnerkit.flow.stages.wrapping import hand_over, placed, wrapped
 from runnerkit.flow.work_dir.previous_runs import (
     files_of_a_run,
-    finish_move,
     free_name,
     free_timestamp,
     move_aside,
@@ -472,10 +471,9 @@ class ExperimentSetup(IterBasedRunner):
     def _set_aside(self) -> None:
         """On rank 0: move the files of an earlier run in the work dir to ``earlier/<its timestamp>``."""
         folder = Path(self._folder)
-        finish_move(folder)
         names = [name for name in files_of_a_run(folder) if not name.startswith(f'{self.timestamp}.log')]
         if names:
-            to = move_aside(folder, names, free_name(folder, timestamp_of(names) or self.timestamp))
+            to = move_aside(folder, names, free_name(folder, timestamp_of(names) or self.timestamp, names[-1]))
             self.logger.info(
                 'the earlier run in %s is moved to %s (resume_or_load goes on with a run)', shown(folder), shown(to)
             )

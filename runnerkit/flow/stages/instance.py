@@ -31,7 +31,7 @@ from runnerkit.flow.stages.agreement import check_same_config, check_shared, sam
 from runnerkit.flow.stages.defaults import fill_in
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.stages.switches import set_tf32
-from runnerkit.flow.work_dir.previous_runs import finish_move, free_timestamp, jobs_of_all_ranks
+from runnerkit.flow.work_dir.previous_runs import free_timestamp, jobs_of_all_ranks
 from runnerkit.flow.work_dir.resume import check_start, seed_of_resumed
 from runnerkit.registry import placed_errors
 from runnerkit.utils.devices import accelerator, current_index
@@ -129,9 +129,8 @@ class InstanceBase(Stage):
         set_verbose(context.logger, options.verbose)
 
     def take_work_dir(self, context: Context) -> str:
-        """Lock the work dir and finish what a killed run was moving; returns a timestamp that no log there has."""
+        """Lock the work dir; returns a timestamp that no log there has."""
         context.closing.callback(claim(context.work_dir).release)
-        finish_move(context.work_dir)
         return free_timestamp(context.work_dir, context.timestamp)
 
     def settle_seed(self, context: Context) -> None:

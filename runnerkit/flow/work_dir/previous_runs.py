@@ -1,8 +1,7 @@
-"""A work dir that an earlier run has used: what is that run's, and how it is kept apart from the next one.
+"""A work dir that an earlier run has used: which files are that run's, and how they move out of the next run's way.
 
-A run begins by moving the earlier run's files to ``<work_dir>/earlier/<timestamp>/``, unless it resumes that run. A
-kill in the middle of the move is no danger: the folder is called ``….unfinished`` and holds a plan until everything is
-in it, and the next start does the rest.
+A run begins by moving the earlier run's files to ``<work_dir>/earlier/<timestamp>/``, unless it resumes that run. The
+log that gives the folder its name moves last, so the start after a kill moves the rest to the same folder.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, write_atomically
+from runnerkit.checkpoint.store import OWNER
 from runnerkit.distributed import all_gather_objects
 from runnerkit.log_files import EARLIER, logs_in
 from runnerkit.utils.small_files import read_json
@@ -35,23 +34,17 @@ RECORD = '.flow.json'
 AGENT = 'torchrun process '
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
-_OTHERS = {
-    'curve.png',
-    'scores.json',
-    'scores.png',
-    'tf_logs',
-    'tf_tracing_logs',
-    '.eval_hook',
-    'malformed.jsonl',
-    RECORD,
-}
-_UNFINISHED, _PLAN = '.unfinished', '.plan.json'
+_PICTURES = ('curve.png', 'scores.json', 'scores.png')
+_TELLING = (RECORD, OWNER, 'latest.pth')
+_OTHERS = {*_PICTURES, 'tf_logs', 'tf_tracing_logs', '.eval_hook', 'malformed.jsonl', RECORD}
 
 
 def files_of_a_run(work_dir: Path) -> list[str]:
     """The names of the files and folders in ``work_dir`` that a run has written there; empty if none has begun.
 
-    The log of a start that was refused before its first iteration does not count on its own.
+    What says whose the others are comes last: the record, the link to the latest checkpoint, and the logs that name the
+    run. The log of a start that was refused before its first iteration does not count
+    on its own.
     """
     if not work_dir.is_dir():
         return []
@@ -59,7 +52,10 @@ def files_of_a_run(work_dir: Path) -> list[str]:
     logs = {name for name in names if _LOG.fullmatch(name)}
     record = read_record(work_dir)
     found = logs | names & {*Store(work_dir).saved(), *_OTHERS, record.get('config'), record.get('code')}
-    return sorted(found) if any(not name.endswith('.log') for name in found) else []
+    if all(name.endswith('.log') for name in found):
+        return []
+    first = f'{timestamp_of(found)}.log'
+    return sorted(found, key=lambda name: (name.startswith(first), name in _TELLING, name))
 
 
 def read_record(work_dir: Path) -> dict[str, Any]:
@@ -99,18 +95,23 @@ def timestamp_of(names: Collection[str]) -> str | None:
     return min(began or found.values(), default=None)
 
 
-def free_name(work_dir: Path, timestamp: str) -> str:
-    """``timestamp``, with a number if ``earlier`` has a folder of that name."""
-    taken = {path.name for path in (work_dir / EARLIER).glob('*')}
+def free_name(work_dir: Path, timestamp: str, last: str) -> str:
+    """The name of a folder in ``earlier``: ``timestamp``, with a number if that is taken.
+
+    Args:
+        work_dir: the folder.
+        timestamp: of the run.
+        last: the file that moves last; a folder without it is half filled, by a start that was killed.
+    """
     number, name = 1, timestamp
-    while name in taken or name + _UNFINISHED in taken:
+    while os.path.lexists(work_dir / EARLIER / name / last):
         number += 1
         name = f'{timestamp}_{number}'
     return name
 
 
 def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection[str] = ()) -> Path:
-    """Move ``names`` to ``<work_dir>/earlier/<to>``; what a kill leaves undone is for `finish_move`.
+    """Move ``names``, in this order, to ``<work_dir>/earlier/<to>``, and return that folder.
 
     Args:
         work_dir: the folder.
@@ -121,69 +122,25 @@ def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection
     Raises:
         OSError: one cannot be moved, for example because it is a mount point.
     """
-    folder = work_dir / EARLIER / (to + _UNFINISHED)
+    folder = work_dir / EARLIER / to
     folder.mkdir(parents=True, exist_ok=True)
-    flush_folder(folder.parent)
-    write_atomically(
-        folder / _PLAN, methodcaller('write', json.dumps({name: name in copied for name in names}).encode())
-    )
-    return _carry_out(work_dir, folder)
-
-
-def finish_move(work_dir: Path) -> Path | None:
-    """Finish the move that a killed run has begun; the folder, or None if there was none."""
-    folder = next((work_dir / EARLIER).glob('*' + _UNFINISHED), None)
-    if folder is None:
-        return None
-    if any(not path.name.startswith('.' + _PLAN) for path in folder.iterdir()):  # more than half a plan
-        return _carry_out(work_dir, folder)
-    shutil.rmtree(folder)  # nothing has been moved yet: it is for the next run to decide
-    return None
-
-
-def _carry_out(work_dir: Path, folder: Path) -> Path:
-    """Do what the plan in ``folder`` says and is not done yet; without a plan, all is done."""
-    plan = folder / _PLAN
-    for name, stays in _read_plan(plan).items() if plan.exists() else ():
-        source, target = work_dir / name, folder / name
-        if not os.path.lexists(source):
-            continue
-        if stays:
-            copy = partial(shutil.copytree, dirs_exist_ok=True) if source.is_dir() else shutil.copy2
-            copy(source, target)
-            continue
-        try:
-            os.rename(source, target)
-        except OSError as error:
-            raise type(error)(
-                f'{source}, of an earlier run, cannot be moved to {folder} ({error.strerror}): move it, or choose '
-                'another work dir (--work-dir)'
-            ) from error
-    plan.unlink(missing_ok=True)
-    name = folder.name.removesuffix(_UNFINISHED)
-    final = folder.with_name(free_name(work_dir, name) if folder.with_name(name).exists() else name)
-    os.rename(folder, final)
-    for changed in (final, folder.parent, work_dir):
+    for name in names:
+        source = work_dir / name
+        if name in copied and source.is_dir():
+            shutil.copytree(source, folder / name, dirs_exist_ok=True)
+        elif name in copied:
+            shutil.copy2(source, folder / name)
+        else:
+            try:
+                os.rename(source, folder / name)
+            except OSError as error:
+                raise type(error)(
+                    f'{source}, of an earlier run, cannot be moved to {folder} ({error.strerror}): move it, or choose '
+                    'another work dir (--work-dir)'
+                ) from error
+    for changed in (folder, folder.parent, work_dir):
         flush_folder(changed)
-    return final
-
-
-def _read_plan(plan: Path) -> dict[str, bool]:
-    """What `move_aside` has written; it may move nothing but what lies in the work dir.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    try:
-        found = read_json(plan)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(map(_is_name, found)):
-        raise ValueError(
-            f'{plan} does not list files of the work dir, so no run has written it: remove {plan.parent}, or choose '
-            'another work dir (--work-dir)'
-        )
-    return found
+    return folder
 
 
 def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:

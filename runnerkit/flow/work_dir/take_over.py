@@ -76,7 +76,7 @@ def set_run_aside(context: Context) -> None:
     """Move the files of an earlier run to ``earlier/<timestamp>``, in the work dir and wherever it has saved."""
     work_dir, logger = context.work_dir, context.logger
     names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{context.timestamp}.log')]
-    to = free_name(work_dir, timestamp_of(names) or context.timestamp)
+    to = free_name(work_dir, timestamp_of(names) or context.timestamp, last=names[-1] if names else '')
     # The work dir comes last: until then, a resume after a kill finds the earlier run.
     for store in other_stores(context):
         set_checkpoints_aside(context, store, f'{EARLIER}/{to}')

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from runnerkit.config import Config
 from runnerkit.distributed import same_seed_everywhere
-from runnerkit.flow import Context, Flow, Instance, Options, agreement
+from runnerkit.flow import Context, Flow, Instance, Options
+from runnerkit.flow.stages import agreement
 from runnerkit.flow.stages.agreement import check_same_config, check_shared, differences, values_of
 
 

@@ -9,8 +9,9 @@ import torch
 from runnerkit.config import Config, PreflightError
 from runnerkit.distributed import launch
 from runnerkit.fileio.paths import join
-from runnerkit.flow import Context, Instance, Options, instance
+from runnerkit.flow import Context, Instance, Options
 from runnerkit.flow.preflight import check_switches
+from runnerkit.flow.stages import instance
 from runnerkit.flow.stages.instance import choose_device, split_url
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow import Context, Terminal, terminal
+from runnerkit.flow import Context, Terminal
+from runnerkit.flow.stages import terminal
 from runnerkit.hooks.hook import Outcome, Score
 
 MESSAGES = {'hook_msgs': {'best_score': 0.98765, 'best_ckpt': 'best.pth', 'last_ckpt': 'last.pth'}}

@@ -2,17 +2,16 @@
 
 import json
 import os
+import signal
 import socket
 
 import pytest
-from forks import Fork
 
 from runnerkit.checkpoint.atomic import replace_link
 from runnerkit.flow.work_dir import previous_runs
 from runnerkit.flow.work_dir.previous_runs import (
     agent,
     files_of_a_run,
-    finish_move,
     free_name,
     is_restarted,
     jobs,
@@ -60,7 +59,8 @@ def used(tmp_path):
 
 
 def test_what_a_run_has_written_and_what_not(used):
-    assert files_of_a_run(used) == sorted(OWN)
+    last = ['.flow.json', '.run.json', 'latest.pth', *(name for name in OWN if name.startswith('20261121_114345'))]
+    assert files_of_a_run(used) == sorted({*OWN} - {*last}) + last
     assert left_behind(used, OWN) == FOREIGN
     assert timestamp_of(OWN) == '20261121_114345'
     assert timestamp_of(['20261121_114345.log', 'x']) == '20261121_114345'
@@ -73,7 +73,7 @@ def test_a_start_that_never_ran_has_not_used_the_work_dir(tmp_path):
     (tmp_path / 'notes.txt').write_text('')
     assert files_of_a_run(tmp_path) == []
     (tmp_path / 'curve.png').write_text('')
-    assert files_of_a_run(tmp_path) == ['20261121_114345.log', 'curve.png']
+    assert files_of_a_run(tmp_path) == ['curve.png', '20261121_114345.log']
 
 
 def test_the_config_of_an_older_version_is_known_by_the_log(tmp_path):
@@ -95,30 +95,27 @@ def test_everything_moves_but_what_the_next_run_reads_is_copied(used):
         assert moved == (name not in ('lenet.py', 'code'))
     assert (folder / 'code' / 'inside').read_text() == 'code'
     assert (used / 'earlier' / '20260101_000000' / 'inside').exists()
-    assert free_name(used, '20261121_114345') == '20261121_114345_2'
-    assert free_name(used, '20261121_114346') == '20261121_114346'
+    assert free_name(used, '20261121_114345', 'latest.pth') == '20261121_114345_2'
+    assert free_name(used, '20261121_114346', 'latest.pth') == '20261121_114346'
 
 
-@pytest.mark.parametrize('at', range(len(OWN) + 1))
-def test_a_kill_at_any_moment_leaves_nothing_mixed(used, at):
-    """The process dies before the n-th rename, the last of which is the folder's: the next start moves the rest."""
+@pytest.mark.parametrize('at', range(len(OWN)))
+def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch):
+    """The process dies before the n-th rename; the log that names the run is the last one."""
 
-    def killed():
-        rename, count = os.rename, iter(range(at, -1, -1))
-        os.rename = lambda *paths: rename(*paths) if next(count) else os._exit(9)
-        move_aside(used, sorted(OWN), '20261121_114345')
+    def start():
+        names = files_of_a_run(used)
+        move_aside(used, names, free_name(used, timestamp_of(names), names[-1]))
 
-    (used / 'fork').mkdir()
-    assert Fork(killed, folder=used / 'fork').code() == 9
-    there = set(os.listdir(used))
-    assert len(there & {*OWN}) == len(OWN) - at
-    assert free_name(used, '20261121_114345') == '20261121_114345_2'
-    folder = finish_move(used)
-    assert folder == used / 'earlier' / '20261121_114345'
-    assert sorted(path.name for path in folder.iterdir()) == sorted(OWN)
-    assert not {*OWN} & {*os.listdir(used)}
+    rename, count = os.rename, iter(range(at, -1, -1))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, 'rename', lambda *paths: rename(*paths) if next(count) else signal.raise_signal(2))
+        start()
+    assert len({*os.listdir(used)} & {*OWN}) == len(OWN) - at
+    start()
+    assert sorted(os.listdir(used / 'earlier')) == ['20260101_000000', '20261121_114345']
+    assert sorted(os.listdir(used / 'earlier' / '20261121_114345')) == sorted(OWN)
     assert {*FOREIGN} < {*os.listdir(used)}
-    assert finish_move(used) is None
 
 
 def test_a_link_moves_also_after_what_it_names(used):
@@ -126,35 +123,6 @@ def test_a_link_moves_also_after_what_it_names(used):
     replace_link(used / 'latest.pth', 'epoch_2.pth')
     folder = move_aside(used, ['epoch_2.pth', 'latest.pth'], 'x')
     assert (folder / 'latest.pth').resolve() == folder / 'epoch_2.pth'
-
-
-def test_a_folder_of_that_name_that_has_come_meanwhile_is_left_alone(used):
-    (used / 'earlier' / 'x.unfinished').mkdir()
-    (used / 'earlier' / 'x' / 'other').mkdir(parents=True)
-    assert move_aside(used, ['epoch_1.pth'], 'x') == used / 'earlier' / 'x_2'
-    assert os.listdir(used / 'earlier' / 'x') == ['other']
-    assert os.listdir(used / 'earlier' / 'x_2') == ['epoch_1.pth']
-
-
-def test_a_kill_before_the_first_move_leaves_the_choice(used):
-    (used / 'earlier' / '20261121_114345.unfinished').mkdir()
-    (used / 'earlier' / '20261121_114345.unfinished' / '..plan.json.4711.tmp').write_text('{"epoch')
-    assert finish_move(used) is None
-    assert files_of_a_run(used) == sorted(OWN)
-    assert [path.name for path in (used / 'earlier').iterdir()] == ['20260101_000000']
-
-
-@pytest.mark.parametrize('plan', ['{"../kept": false}', '{"a/../../kept": true}', '{"..": false}', '["kept"]', '{', ''])
-def test_a_plan_moves_nothing_but_what_lies_in_the_work_dir(tmp_path, plan):
-    (tmp_path / 'kept').write_text('mine')
-    folder = tmp_path / 'run' / 'earlier' / 'x.unfinished'
-    folder.mkdir(parents=True)
-    (folder / '.plan.json').write_text(plan)
-    (folder / 'moved').touch()
-    with pytest.raises(ValueError, match='no run has written it: remove .*x.unfinished'):
-        finish_move(tmp_path / 'run')
-    assert (tmp_path / 'kept').read_text() == 'mine'
-    assert sorted(os.listdir(folder)) == ['.plan.json', 'moved']
 
 
 def test_what_cannot_be_moved_is_told(used, monkeypatch):
