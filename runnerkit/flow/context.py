@@ -61,8 +61,8 @@ class Context:
         options: the command line's other flags.
         jobs: what of torchrun and Slurm the ranks belong to, and whether it was restarted.
         timestamp: the run's name in its work dir.
-        resume_from: the checkpoint that the runner stage will resume from; None if it starts anew.
-        continues: whether this run goes on with the one in the work dir.
+        resume_from: the checkpoint that the runner stage will resume from; None if it starts from the beginning.
+        continues: whether this run continues the one in the work dir.
         stages: where the stage of each slot comes from, for messages.
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.

@@ -83,7 +83,7 @@ class Flow:
             try:
                 for slot in working:
                     self._run_stage(slot)
-                if context.outcome is None:  # the runner stage has a loop of its own, or none
+                if context.outcome is None:  # the runner stage has its own loop, or none
                     context.outcome = Outcome('completed')
             except BaseException:
                 try:

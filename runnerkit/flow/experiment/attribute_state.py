@@ -98,7 +98,7 @@ def load_state(each: Any, state: Any) -> None:
 
 
 def put_back(now: Any, saved: Any) -> Any:
-    """What to set in the place of ``now``: tensors and containers stay the objects that others may hold, too."""
+    """What to set in the place of ``now``: tensors and containers stay the same objects, since others may hold them."""
     if isinstance(saved, Tensor):
         if not isinstance(now, Tensor) or now.shape != saved.shape or now.dtype != saved.dtype:
             return saved.clone()
@@ -135,7 +135,7 @@ def _mark(value: Any, depth: int = 0) -> tuple[Any, ...] | None:
     if type(value) in _SCALARS:
         return 'scalar', value
     if type(value) is Tensor:
-        is_result = value.grad_fn is not None  # of a step, which the next one computes anew
+        is_result = value.grad_fn is not None  # of a step, which the next one computes again
         return None if is_result or value.is_inference() else ('tensor', value, value._version)
     if isinstance(value, np.ndarray):
         return 'array', batch_checksums(value)

@@ -158,7 +158,7 @@ class Experiment(ExperimentSetup):
 
     @contextmanager
     def manual_loop(self) -> Iterator[None]:
-        """The span of a loop of your own, in a ``run`` that you override. ::
+        """The span of your own loop, in a ``run`` that you override. ::
 
             def run(self):
                 with self.manual_loop():
@@ -171,7 +171,7 @@ class Experiment(ExperimentSetup):
 
         It is a run in all: hooks, logs, signals, the end saved, exact resumes. ``valid`` and ``save`` are called by the
         loop alone, and all that it saves is kept; ``valid_interval``, ``save_interval`` and ``save_best`` have no
-        effect of their own. When the run is asked to stop, the next ``train`` leaves the span.
+        effect. When the run is asked to stop, the next ``train`` leaves the span.
 
         Raises:
             RuntimeError: there is no model.
@@ -323,7 +323,7 @@ class Experiment(ExperimentSetup):
     def read_batch(self, loader_name: str | None = None) -> Any:
         """The next batch, on ``device``. After the last one of a pass over the loader, the next epoch begins.
 
-        A batch of training may read none, one, or several; a resumed run goes on behind what was read.
+        A batch of training may read none, one, or several; a resumed run continues behind what was read.
 
         Args:
             loader_name: which of several loaders; None: the first one.
@@ -391,12 +391,12 @@ class Experiment(ExperimentSetup):
             self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
 
     def save(self, *args: Any, **options: Any) -> str | None:
-        """As in every runner. A ``save`` of your own may take no arguments and call this one without any."""
+        """As in every runner. Your own ``save`` may take no arguments and call this one without any."""
         self._saved_to = super().save(**{**self._save_options, **by_name(args, options)})
         return self._saved_to
 
     def state_dict(self) -> dict[str, Any]:
-        """Values of your own that checkpoints should hold, on each rank: tensors and plain Python values."""
+        """Your values that checkpoints should hold, on each rank: tensors and plain Python values."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -479,7 +479,7 @@ class Experiment(ExperimentSetup):
                 )
         for place in objects.keys() - saved['attributes'].keys():
             if state_of(objects[place]):  # a loss, for example, has none
-                self.logger.warning('the checkpoint holds no state of %s, which begins anew', place, extra=NOT_EXACT)
+                self.logger.warning('the checkpoint holds no state of %s, which starts afresh', place, extra=NOT_EXACT)
         for name, value in saved.get('values', {}).items():
             if not self._is_base(name) and not hasattr(type(self), name):
                 setattr(self, name, put_back(vars(self).get(name), value))
@@ -539,7 +539,7 @@ class _Attributes:
 
 
 class _ReadByHand:
-    """A loader as an experiment sees it in a run: one who iterates over it is told what follows.
+    """A loader as an experiment sees it in a run: iterating over it logs what follows.
 
     Args:
         loader: the loader.

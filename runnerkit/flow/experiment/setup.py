@@ -174,14 +174,14 @@ class ExperimentSetup(IterBasedRunner):
         self.meta.update(config=self.config.pretty_text, exp_name=type(self).__name__)
 
     def setup_visualizer(self) -> None:
-        """Log to TensorBoard, if it is installed and the config has no ``log_config`` of its own."""
+        """Log to TensorBoard, if it is installed and the config has no ``log_config``."""
         if 'log_config' not in self.config and find_spec('tensorboard') is not None:
             hooks = [{'type': 'TensorboardLoggerHook'}]
             self.register_logger_hooks({'interval': self._log_interval, 'hooks': hooks})
 
     @property
     def visualizer(self) -> Any:
-        """TensorBoard's ``SummaryWriter``, for pictures and sounds of your own; or what you set here in
+        """TensorBoard's ``SummaryWriter``, for your pictures and sounds; or what you set here in
         `setup_visualizer`. On other ranks than the first, what is drawn goes nowhere.
 
         Raises:
@@ -424,7 +424,7 @@ class ExperimentSetup(IterBasedRunner):
             if self._world_size > 1 and is_shared_by_all(loader) and not self._has_told_shared:
                 self._has_told_shared = True
                 self.logger.warning(
-                    'each of the %d processes trains on all samples of self.train_loader%s, not on a part of its own: '
+                    'each of the %d processes trains on all samples of self.train_loader%s, not on its own part: '
                     'build it with runnerkit.data.build_dataloader, or with torch.utils.data.DistributedSampler',
                     self._world_size,
                     name and [name],
@@ -475,7 +475,7 @@ class ExperimentSetup(IterBasedRunner):
         if names:
             to = move_aside(folder, names, free_name(folder, timestamp_of(names) or self.timestamp, names[-1]))
             self.logger.info(
-                'the earlier run in %s is moved to %s (resume_or_load goes on with a run)', shown(folder), shown(to)
+                'the earlier run in %s is moved to %s (resume_or_load continues a run)', shown(folder), shown(to)
             )
 
 

@@ -22,7 +22,7 @@ Points = list[tuple[int, float]]
 #: The name of a best checkpoint: its score, the unit, and how many of these were done.
 _BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)\.pth')
 
-#: How many panels are drawn, beside that of the learning rate.
+#: How many panels are drawn, apart from that of the learning rate.
 MOST_PANELS = 9
 #: A curve with more points has no marks, which would hide the line.
 MOST_MARKS = 60
@@ -195,7 +195,7 @@ def picture(
     Args:
         lines: of the log.
         path: of the picture.
-        title: stands above it.
+        title: the line above it.
         best: the evaluation to mark.
         focus: cut off values at the beginning that would squash the rest, see `limits`.
     """

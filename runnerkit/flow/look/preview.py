@@ -100,7 +100,7 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
         here = [hook for hook in hooks if hook.optimizer in (None, name)]
         own = [hook for hook in here if getattr(hook, 'key', 'lr') == key]
         if key == 'lr' or own or len(set(values)) > 1:
-            # Some torch schedulers change the momentum, too.
+            # Some torch schedulers also change the momentum.
             sources = own or [hook for hook in here if isinstance(hook, TorchLrUpdaterHook)]
             source = ', '.join(getattr(hook, 'scheduler', type(hook).__name__) for hook in sources) or 'no schedule'
             several = f'; the first of {len(groups)} parameter groups' if len(groups) > 1 else ''

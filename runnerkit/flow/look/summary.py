@@ -28,7 +28,7 @@ class Part:
     Attributes:
         name: its name in the model; empty for the model itself.
         kind: its class.
-        parameters: how many numbers it has to learn or hold, those of its own modules included.
+        parameters: how many numbers it has to learn or hold, those of its modules included.
         trainable: how many of them require gradients.
         calls: how often the step has called it.
         flops: floating-point operations of these calls; a multiplication and an addition are two.

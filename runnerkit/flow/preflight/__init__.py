@@ -1,6 +1,6 @@
 """What a run would do that its user cannot mean, found before the first batch.
 
-`CONFIG_CHECKS` look at a config alone; `RUN_CHECKS` look at the built runner, its hooks and its loaders, too. Each is a
+`CONFIG_CHECKS` look at a config alone; `RUN_CHECKS` look at the built runner, also at its hooks and loaders. Each is a
 function from a `Plan` to findings. To check a runner that was made in Python::
 
     from runnerkit.flow.preflight import Plan, preflight
@@ -96,6 +96,6 @@ def preflight(plan: Plan) -> list[Finding]:
         plan: the run: its config, or its runner with loaders and workflow, or both.
 
     Raises:
-        PreflightError: it cannot do what it is told; the error names all reasons.
+        PreflightError: it cannot do what the config says; the error names all reasons.
     """
     return without_errors(find(plan))

@@ -22,7 +22,7 @@ from runnerkit.utils.user_files import is_ours
 def workflow_fits(plan: Plan) -> Iterator[Finding]:
     """Modes that neither runner nor model knows, and empty loaders."""
     if not plan.loaders or not is_ours(type(plan.runner).run.__module__):
-        return  # there is nothing to look at, or the runner has a loop of its own
+        return  # there is nothing to look at, or the runner has its own loop
     try:
         check_workflow(list(plan.loaders), plan.workflow, plan.runner)
     except (TypeError, ValueError) as error:

@@ -108,7 +108,7 @@ def hooks_listen(plan: Plan) -> Iterator[Finding]:
 
 
 def _dispatches_itself(runner: Any) -> bool:
-    """Whether a runner of the user's own may call points of its own."""
+    """Whether the user's runner may call its own points."""
     return not is_ours(type(runner).__module__)
 
 
@@ -116,7 +116,7 @@ def _never(plan: Plan, hook: Hook) -> dict[str, tuple[str, str]]:
     """The points at which this run never calls ``hook``: why, and the way out."""
     never, evaluations = {}, plan.hooks_of(EvalHook)
     if not plan.by_epoch:
-        reason = 'an iteration runner has no epochs of its own'
+        reason = 'an iteration runner has no epochs'
         found = reason, 'Use another point, or leave the hook out.'
         never.update({point: found for point in FALLBACKS if point.endswith('_epoch')})
     if plan.workflow and not any(mode == 'val' for mode, _ in plan.workflow):
@@ -140,7 +140,7 @@ def _why_no_val_point(hook: Hook, evaluations: list[EvalHook]) -> tuple[str, str
     if not hook.hears_evaluations:
         reason = f'{type(hook).__name__}.hears_evaluations is False, as for all loggers ({no_entry})'
         return reason, 'Set hears_evaluations = True in the class, or list the hook in evaluation.hooks instead.'
-    reason = f'an EvalHook that is built in Python calls the val points of its own hooks only ({no_entry})'
+    reason = f'an EvalHook that is built in Python calls the val points of only its hooks ({no_entry})'
     return reason, 'Give it the hook: EvalHook(…, hooks=[…]), or write evaluation=dict(…).'
 
 
@@ -149,7 +149,7 @@ def _writes_foreign_names(hook: Hook) -> bool:
 
 
 def _foreign(hook_type: type[Hook]) -> Iterator[tuple[str, str]]:
-    """Methods of ``hook_type`` that look like points but are none, and what is meant."""
+    """Methods of ``hook_type`` that look like points but are none, and the points that they resemble."""
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
             continue
@@ -284,7 +284,7 @@ def average_is_slow(plan: Plan) -> Iterator[Finding]:
 
 
 def text_log_stays(plan: Plan) -> Iterator[Finding]:
-    """A list of loggers without the text log, which it replaces. A logger of the user's own may write a text, too."""
+    """A list of loggers without the text log, which it replaces. A logger of the user may write a text."""
     given = plan.get('log_config', 'hooks')
     loggers = plan.hooks_of(LoggerHook)
     if given and not any(isinstance(hook, TextLoggerHook) or _is_own(hook) for hook in loggers):

@@ -188,7 +188,7 @@ CONTRADICTIONS: tuple[Rule, ...] = (
     ),
 )
 
-#: Keys that have no effect beside others, in the same form.
+#: Keys that other keys switch off, in the same form.
 WITHOUT_EFFECT: tuple[Rule, ...] = (
     (
         ('load_from',),
@@ -213,7 +213,7 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
         lambda plan: (
             _fp16_is_ignored(plan) and plan.get('amp') == 'fp16' and plan.get('fp16', 'loss_scale') is not None
         ),
-        "is ignored beside amp='fp16', which scales the loss dynamically",
+        "is ignored with amp='fp16', which scales the loss dynamically",
         'Leave amp out, or write optimizer_config=dict(loss_scale=…).',
     ),
     (

@@ -165,7 +165,7 @@ def _total_steps(hook: Any) -> Any:
     return of.get('total_steps') or of['epochs'] * of['steps_per_epoch'] or None
 
 
-#: The argument with the length of a torch scheduler, and what a run that is shorter, or longer, never has or has too.
+#: The argument with the length of a torch scheduler, and what happens in a shorter run, and in a longer one.
 _TORCH_LENGTHS: dict[str, tuple[str, str, str]] = {
     'CosineAnnealingLR': ('T_max', 'eta_min is never reached', 'the learning rate rises again'),
     'LinearLR': ('total_iters', 'end_factor is never reached', ''),

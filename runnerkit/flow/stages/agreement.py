@@ -18,13 +18,13 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.stages.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 
-#: What each rank may have of its own: rank 0's counts for the first two, the others are of a process.
+#: What may differ between the ranks: rank 0's counts for the first two, the others belong to a process.
 OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
 
 #: Texts that say what is built or done. Others may be paths, which differ from machine to machine.
 _MEANT = ('type', 'policy', 'mode')
 
-#: The arguments of a data set: each rank may take a share of its own (``rank=int(os.environ['RANK'])``).
+#: The arguments of a data set: each rank may take another share (``rank=int(os.environ['RANK'])``).
 _SHARES = re.compile(r'data\.[^.]+\.')
 
 _MISSING = 'not there'

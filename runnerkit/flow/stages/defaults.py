@@ -14,7 +14,7 @@ from runnerkit.runner import RUNNERS
 #: Iterations between two log lines.
 LOG_INTERVAL = 50
 
-#: How many checkpoints are kept, beside the best one.
+#: How many checkpoints are kept, apart from the best one.
 KEPT = 3
 
 _RUNNER = "a dict such as dict(type='EpochBasedRunner', max_epochs=12)"

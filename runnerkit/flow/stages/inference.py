@@ -52,7 +52,7 @@ class InferNetwork(NetworkBase):
 
 @STAGES.register_module()
 class Infer(RunnerBase):
-    """Evaluate every checkpoint of a folder, oldest first; scores are computed anew for each.
+    """Evaluate every checkpoint of a folder, oldest first; scores are computed again for each.
 
     The scores of all are in ``scores.json`` in the work dir, and in ``context['scores']``: a list of dicts with
     ``checkpoint``, ``epoch``, ``iter`` and the scores by name. ``scores.png`` has the validation curve, if there are

@@ -262,7 +262,7 @@ def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.devic
     Args:
         name: ``'cpu'``, ``'cuda'`` (also that of ROCm), ``'xpu'``, ``'mps'``, with a number or without.
         gpu_id: the number where ``name`` has none, in a run of one process.
-        world_size: how many processes train together; each of them has a device of its own already.
+        world_size: how many processes train together; each of them has its device already.
 
     Raises:
         ValueError: there is no such device.

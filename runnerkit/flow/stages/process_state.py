@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,11 +37,20 @@ def preserved_process_state(logger: str = 'runnerkit') -> Iterator[None]:
     Args:
         logger: the name of the logger that the run sets up; handlers added inside the context are closed.
     """
-    with ExitStack() as stack:
-        stack.callback(_restore_switches, [(read, _read(read), write) for read, write in _SWITCHES])
-        stack.callback(_restore_variables, {name: os.environ.get(name) for name in VARIABLES})
-        stack.enter_context(_preserved_logger(logger))
-        yield
+    switches = [(read, _read(read), write) for read, write in _SWITCHES]
+    variables = {name: os.environ.get(name) for name in VARIABLES}
+    try:
+        with _preserved_logger(logger):
+            yield
+    finally:
+        for read, before, write in switches:
+            if before is not None and _read(read) != before:
+                write(before)
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _read(read: Callable[[], Any]) -> Any:
@@ -49,20 +58,6 @@ def _read(read: Callable[[], Any]) -> Any:
         return read()
     except RuntimeError:  # set through torch's newer API, which a run does not use
         return None
-
-
-def _restore_switches(switches: list[tuple[Callable[[], Any], Any, Callable[[Any], None]]]) -> None:
-    for read, before, write in switches:
-        if before is not None and _read(read) != before:
-            write(before)
-
-
-def _restore_variables(before: dict[str, str | None]) -> None:
-    for name, value in before.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
 
 
 @contextmanager

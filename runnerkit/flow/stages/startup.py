@@ -64,7 +64,7 @@ class Startup(StartupBase):
 def to_resume(context: Context) -> str | None:
     """The checkpoint to resume from, if any. If its run is the one in the work dir, ``context.continues`` is set.
 
-    A job that torchrun or Slurm has restarted goes on where its own run was, whatever the command says.
+    A job that torchrun or Slurm has restarted continues its own run, whatever the command says.
     """
     stores, explicit = checkpoint_stores(context), resume_from(context)
     is_restarted = restarts(context)

@@ -59,7 +59,7 @@ class RunnerBase(Stage):
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
 
-        A loop of one's own calls ``context.runner.train(loader)``; see `around_own_loop` of the runner.
+        Your own loop calls ``context.runner.train(loader)``; see `around_own_loop` of the runner.
 
         Raises:
             NotImplementedError: a subclass does not override it.

@@ -109,7 +109,7 @@ def export(
         shape: of one sample, ``(1, 28, 28)``, or of each input, ``[(3, 224, 224), (10,)]``: random numbers are the
             example, and no data are read.
         dynamic: sizes that may be any, too, by input and dimension (0 is the batch), with a name; sizes of one name are
-            equal: ``{'words.1': 'length', 'mask.1': 'length'}``. The file is compared at other sizes, too.
+            equal: ``{'words.1': 'length', 'mask.1': 'length'}``. The file is also compared at other sizes.
         tolerance: how far outputs may differ, relative to the largest one; below 1, whole numbers must be equal.
         trust: see `load_model`.
 

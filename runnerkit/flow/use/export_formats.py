@@ -46,8 +46,8 @@ class Network:
         rebuild: returns `module` of a new model with the given weights.
         example: arguments of ``forward``: two samples, on the CPU.
         metadata: what is written into the file about its origin.
-        dynamic: names of the sizes that may be any, beside the batch's, by ``input.dimension``; those of one name are
-            equal.
+        dynamic: names of the sizes that may be any, by ``input.dimension``; those of one name are equal. The batch's is
+            not among them.
     """
 
     name: str
@@ -230,7 +230,7 @@ def _dynamic(network: Network, size: Callable[[str], Any]) -> dict[str, Any]:
 
     Args:
         network: its example and its dynamic sizes.
-        size: makes of a name what stands for a size of that name.
+        size: makes the size that has this name.
     """
     count = batch_of(network.example)
     sizes = {name: size(name) for name in ('batch', *network.dynamic.values())}
@@ -263,7 +263,7 @@ def _told(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's warnings about itself; its errors are told in one message."""
+    """Without torch's warnings about itself; its errors become one message."""
     logger = logging.getLogger('torch')
     level = logger.level
     try:

@@ -65,7 +65,7 @@ def load_model(
 
         model = runnerkit.load_model('work_dirs/lenet')
 
-    The config of a work dir that a run of yours has written on this machine, and your files in its folder ``code``, are
+    If one of your runs has written a work dir on this machine, its config and the files in its folder ``code`` are
     executed. Of any other work dir, and of a checkpoint file on its own, nothing is executed: the config is read as
     data, and may only name classes that compute.
 
@@ -75,8 +75,8 @@ def load_model(
             and a dict (or a `Config` of one), the model is as the run had it, and objects are those of ``config``.
         which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
         device: where the model is to be, such as ``'cuda'``.
-        trust: execute the config and the code of a work dir, whoever has made it; and import what the config in a
-            checkpoint names: ``custom_imports``, files and dotted paths.
+        trust: execute the config and the code of a work dir from elsewhere; and import what the config in a checkpoint
+            names: ``custom_imports``, files and dotted paths.
 
     Returns:
         The `torch.nn.Module` that the config's ``model`` describes, in evaluation mode.
@@ -100,13 +100,8 @@ def find_trained(
 ) -> Trained:
     """The checkpoint and the config of `load_model`, which has the same arguments.
 
-    Args:
-        source: see `load_model`.
-        config: see `load_model`.
-        which: see `load_model`.
-        trust: see `load_model`.
-        parts: returns what will be built of a config that is read as data.
-        work_dir: whose config is used, if another one than ``source``.
+    ``parts`` returns what will be built of a config that is read as data; ``work_dir`` has the config to use, if that
+    is not the one of ``source``.
     """
     check_which(which)
     if isinstance(config, str) and config in WHICH:
@@ -213,7 +208,7 @@ def warn_if_not_finite(trained: Trained) -> None:
 
 
 def weights_of(trained: Trained) -> dict[str, Any]:
-    """The weights to use. Where MMCV has saved averages beside the raw weights, they are under the averages' names."""
+    """The weights to use. Where MMCV has saved averages with the raw weights, they are under the averages' names."""
     weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
     if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):
         for name in list(weights):

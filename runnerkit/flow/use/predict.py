@@ -112,13 +112,7 @@ def find_to_predict(
 ) -> Trained:
     """The model of `predict`, which has the same arguments, before it is built.
 
-    Args:
-        source: see `predict`.
-        checkpoint: see `predict`.
-        config: see `predict`.
-        which: see `predict`.
-        trust: see `predict`.
-        inputs: see `predict`; or returns them from the config; None if no data are read.
+    ``inputs`` may also be a function that returns them from the config; None if no data are read.
     """
     if not isinstance(source, Config) and not (os.fspath(source).endswith(EXTENSIONS) and not is_url(source)):
         place = source if checkpoint is None else checkpoint
@@ -183,7 +177,7 @@ def splits(cfg: Config) -> list[str]:
 
 
 def _named(config: Any) -> dict[str, Any]:
-    """The data sets under one key of ``data`` by name. What is wrong with them is told when they are built."""
+    """The data sets under one key of ``data`` by name. Building them reports what is wrong with them."""
     try:
         return named_datasets(config)
     except TypeError:
@@ -255,8 +249,8 @@ def _existing(files: list[str], names: list[str]) -> list[str]:
     for file in files:
         path = Path(file).expanduser()
         if not path.exists():
-            beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-            hint = suggestion(path.name, [*beside, *names]) or suggestion(file, names)
+            near = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+            hint = suggestion(path.name, [*near, *names]) or suggestion(file, names)
             raise FileNotFoundError(
                 f"{file} is neither a file nor a split of the config's data ({', '.join(names)}){hint}"
             )

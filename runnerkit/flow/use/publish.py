@@ -22,7 +22,7 @@ from runnerkit.config import Config
 from runnerkit.config.literals import read_literals
 from runnerkit.flow.use.load import Trained, check_which, warn_if_not_finite, weights_of
 
-#: What a meta says about the run and its machine. Without the counts, nobody resumes a published file by mistake.
+#: What a meta says about the run and its machine. Without the counts, a published file is not resumed by mistake.
 RUN_STATE = ('env_info', 'host_name', 'hook_msgs', 'epoch', 'iter')
 
 EXTENSIONS = ('.pth', '.pt')

@@ -60,7 +60,7 @@ def test(
         launcher: what has started the processes of a distributed evaluation, as for `runnerkit.train`.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key.
         work_dir: where the config's hooks write (``runner.work_dir``); by default ``<folder of the weights>/<split>``.
-        trust: execute the config and the code of a work dir, whoever has made it.
+        trust: execute the config and the code of a work dir, also if it comes from elsewhere.
 
     Returns:
         Each score by its name, such as ``accuracy``, or ``clean/accuracy`` of one of several data sets. On ranks other
@@ -69,7 +69,7 @@ def test(
     Raises:
         FileNotFoundError: there is no such work dir, config or checkpoint.
         KeyError: the config has no such split.
-        ValueError: the weights do not fit the model, ``which`` is not known, or no run of yours on this machine has
+        ValueError: the weights do not fit the model, ``which`` is not known, or none of your runs on this machine has
             written the work dir's config and code.
     """
     check_which(which)

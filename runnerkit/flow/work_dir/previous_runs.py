@@ -18,7 +18,7 @@ from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, write_atomically
-from runnerkit.checkpoint.store import OWNER
+from runnerkit.checkpoint.store import LATEST, OWNER
 from runnerkit.distributed import all_gather_objects
 from runnerkit.log_files import EARLIER, logs_in
 from runnerkit.utils.small_files import read_json
@@ -35,7 +35,7 @@ AGENT = 'torchrun process '
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _PICTURES = ('curve.png', 'scores.json', 'scores.png')
-_TELLING = (RECORD, OWNER, 'latest.pth')
+_TELLING = (RECORD, OWNER, LATEST)
 _OTHERS = {*_PICTURES, 'tf_logs', 'tf_tracing_logs', '.eval_hook', 'malformed.jsonl', RECORD}
 
 
@@ -187,7 +187,7 @@ def is_restarted(work_dir: Path, now: Mapping[str, bool]) -> bool:
     record = read_record(work_dir)
     begun_by = record.get('jobs', [])
     # Torchrun does not count the restarts by which machines come or go. But all that one process of it starts, one
-    # after another, is one job; unless it was this process that began the run, too.
+    # after another, is one job; unless this very process began the run.
     if any(name in begun_by for name in now if name.startswith(AGENT)):
         return bool(record.get('process') != os.getpid())
     return any(restarted and name in begun_by for name, restarted in now.items())

@@ -36,7 +36,7 @@ _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
 
 
 def user_files(cfg: Any) -> list[Path]:
-    """The absolute paths of the Python files that a config names, with those beside them that they import."""
+    """The absolute paths of the Python files that a config names, with the neighbours that they import."""
     found: dict[Path, None] = {}
     named = [_file_in(value, alone=True) for value in _imports(cfg)] + [_file_in(value) for value in _values(cfg)]
     for file in filter(None, named):

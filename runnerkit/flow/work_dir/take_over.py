@@ -42,7 +42,7 @@ def take_over(context: Context) -> None:
     write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
     if others:
         context.logger.warning(
-            'the work dir holds code that no run of yours has written there, so it is not sealed: %s. Remove it and '
+            'the work dir holds code that none of your runs has written there, so it is not sealed: %s. Remove it and '
             'resume; or, to use the work dir with it, say --trust',
             shortened(others),
         )

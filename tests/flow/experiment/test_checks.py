@@ -106,4 +106,4 @@ def test_a_loader_that_all_ranks_would_read_alike_is_told(caplog):
     made._world_size = 2
     for _ in range(2):
         made.check_loaders()
-    assert caplog.text.count('each of the 2 processes trains on all samples of self.train_loader, not on a part') == 1
+    assert caplog.text.count('each of the 2 processes trains on all samples of self.train_loader, not on its own') == 1

@@ -663,7 +663,7 @@ def test_what_has_come_and_gone_is_told(tmp_path, caplog):
     caplog.set_level('INFO')
     trained(Poor, tmp_path)
     assert 'holds a state of critic, which is not there now' in caplog.text
-    assert 'holds no state of new, which begins anew' in caplog.text
+    assert 'holds no state of new, which starts afresh' in caplog.text
 
 
 # --- several processes -----------------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_a_run_that_does_not_go_on_moves_the_earlier_one_aside(tmp_path, caplog)
     moved = tmp_path / 'earlier' / first.timestamp
     assert {path.name for path in moved.iterdir()} >= {'iter_4.pth', f'{first.timestamp}.log'}
     assert (tmp_path / f'{again.timestamp}.log').exists()
-    assert 'resume_or_load goes on with a run' in caplog.text
+    assert 'resume_or_load continues a run' in caplog.text
     again.run()  # nothing is left to do
     assert (tmp_path / 'iter_4.pth').exists()
 

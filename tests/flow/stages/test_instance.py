@@ -94,7 +94,7 @@ def test_a_wrong_config_is_told_by_the_first_process_of_a_machine(monkeypatch, l
 
 
 def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
-    """Also by a run that starts within the same second, and after a kill in the middle of a move."""
+    """Also by a run that starts within the same second."""
     for number, name in enumerate(('20261121_114345', '20261121_114345_2', '20261121_114345_3')):
         context = Context(Config({'work_dir': str(tmp_path)}), timestamp='20261121_114345')
         Instance(None).open_work_dir(context)
@@ -103,14 +103,6 @@ def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
         context.closing.close()
         assert context.timestamp == name
         assert f'start {number}' in (tmp_path / f'{name}.log').read_text()
-        (tmp_path / f'epoch_{number}.pth').write_text('')
-        unfinished = tmp_path / 'earlier' / f'run{number}.unfinished'
-        unfinished.mkdir(parents=True)
-        (unfinished / '.plan.json').write_text(f'{{"epoch_{number}.pth": false}}')
-    Instance(None).open_work_dir(context)
-    context.closing.close()
-    assert (tmp_path / 'earlier' / 'run2' / 'epoch_2.pth').exists()
-    assert not list(tmp_path.glob('*.pth'))
 
 
 @pytest.mark.parametrize('where', ['option', 'config'])
