@@ -28,18 +28,9 @@ MOST_PANELS = 9
 MOST_MARKS = 60
 
 #: Values of a log line that are not drawn.
-_NOT_CURVES = {
-    'mode',
-    'epoch',
-    'iter',
+_NOT_CURVES = {'mode', 'epoch', 'iter', 'step', 'eta', 'memory', 'lr', 'momentum', 'eval_iter_num', 'grad_norm', *NAMES}
     *NAMES,
-    'memory',
-    'eta',
-    'step',
-    'lr',
-    'momentum',
-    'eval_iter_num',
-    'grad_norm',
+    *['mode', 'epoch', 'iter', 'step', 'eta', 'memory', 'lr', 'momentum', 'eval_iter_num', 'grad_norm'],
 }
 
 

@@ -1,7 +1,8 @@
 """What a run would do that its user cannot mean, found before the first batch.
 
-`CONFIG_CHECKS` look at a config alone; `RUN_CHECKS` look at the built runner, also at its hooks and loaders. Each is a
-function from a `Plan` to findings. To check a runner that was made in Python::
+A check is a function from a `Plan` to findings: each public function of this folder's modules, but for ``plan``.
+`CONFIG_CHECKS` look at a config alone; `RUN_CHECKS` also look at the built runner, its hooks and its loaders. To check
+a runner that was made in Python::
 
     from runnerkit.flow.preflight import Plan, preflight
 
@@ -11,37 +12,37 @@ function from a `Plan` to findings. To check a runner that was made in Python::
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from itertools import chain
+from types import ModuleType
 from typing import Any
 
 from runnerkit.config.findings import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.context import Context
-from runnerkit.flow.preflight.evaluation import EVALUATION_CHECKS
-from runnerkit.flow.preflight.hooks import HOOK_CHECKS
-from runnerkit.flow.preflight.keys import KEY_CHECKS, modes, values
-from runnerkit.flow.preflight.lengths import LENGTH_CHECKS
+from runnerkit.flow.preflight import evaluation, hooks, keys, lengths, schedules, updates, wrapping
 from runnerkit.flow.preflight.plan import Plan
-from runnerkit.flow.preflight.schedules import SCHEDULE_CHECKS
-from runnerkit.flow.preflight.updates import UPDATE_CHECKS
-from runnerkit.flow.preflight.wrapping import WRAPPING_CHECKS
 from runnerkit.flow.stages.switches import SWITCHES
 
 __all__ = ['CHECKS', 'CONFIG_CHECKS', 'RUN_CHECKS', 'Finding', 'Plan', 'PreflightError', 'find', 'preflight']
 
 Check = Callable[[Plan], Iterable[Finding]]
 
+
+def _checks_in(*modules: ModuleType) -> tuple[Check, ...]:
+    return tuple(
+        function
+        for module in modules
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith('_')
+    )
+
+
 #: Checks that need nothing but the config (and the command line's flags).
-CONFIG_CHECKS: tuple[Check, ...] = (*KEY_CHECKS, *WRAPPING_CHECKS)
+CONFIG_CHECKS = _checks_in(keys, wrapping)
 
 #: Checks that need the runner.
-RUN_CHECKS: tuple[Check, ...] = (
-    *UPDATE_CHECKS,
-    *EVALUATION_CHECKS,
-    *LENGTH_CHECKS,
-    *SCHEDULE_CHECKS,
-    *HOOK_CHECKS,
-)
+RUN_CHECKS = _checks_in(updates, evaluation, lengths, schedules, hooks)
 
 CHECKS = (*CONFIG_CHECKS, *RUN_CHECKS)
 
@@ -60,7 +61,7 @@ def check_switches(cfg: Any) -> None:
         PreflightError: there are such values.
     """
     plan = Plan(cfg=cfg)
-    found = chain(values(plan), modes(plan))
+    found = chain(keys.values(plan), keys.modes(plan))
     without_errors(each for each in found if each.key.partition('.')[0] in SWITCHES)
 
 

@@ -10,7 +10,7 @@ from runnerkit.data.kinds import is_empty, is_limited
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.preflight.plan import Plan, amount
-from runnerkit.flow.stages.splits import splits_in
+from runnerkit.flow.stages.defaults import splits_in
 from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
@@ -180,14 +180,3 @@ def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
             rule_of(plan.runner.model, best, hook.greater_keys, hook.less_keys)
         except ValueError as error:
             yield plan.error(plan.key_of(hook, 'save_best'), str(error), "Write rule='greater' or rule='less'.")
-
-
-EVALUATION_CHECKS = (
-    workflow_fits,
-    evaluation_can_run,
-    evaluation_is_understood,
-    evaluation_takes_place,
-    scores_exist,
-    best_score_has_a_rule,
-    stops_early,
-)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -29,42 +30,31 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
 
-#: Points of other libraries, and what does the same here.
+#: Methods of other libraries' callbacks that `_in_our_words` does not lead to a point, and what does the same here.
 FOREIGN = {
     'before_train': 'before_run',
     'after_train': 'after_run',
+    'before_fit': 'before_run',
+    'after_fit': 'after_run',
     'before_val': 'around_val',
     'after_val': 'after_evaluate',
-    'before_test': 'around_val',
-    'after_test': 'after_evaluate',
-    'before_test_epoch': 'before_val_epoch',
-    'after_test_epoch': 'after_val_epoch',
-    'before_test_iter': 'before_val_iter',
-    'after_test_iter': 'after_val_iter',
     'before_save_checkpoint': 'around_save',
     'after_load_checkpoint': 'before_resume',
     'before_step': 'after_backward',
-    'on_fit_start': 'before_run',
-    'on_fit_end': 'after_run',
-    'on_train_start': 'before_run',
-    'on_train_begin': 'before_run',
-    'on_train_end': 'after_run',
-    'on_train_epoch_start': 'before_train_epoch',
-    'on_train_epoch_end': 'after_train_epoch',
-    'on_epoch_start': 'before_epoch',
-    'on_epoch_begin': 'before_epoch',
-    'on_epoch_end': 'after_epoch',
-    'on_train_batch_start': 'before_train_iter',
-    'on_train_batch_end': 'after_train_iter',
     'on_step_end': 'after_train_iter',
-    'on_validation_epoch_start': 'before_val_epoch',
-    'on_validation_epoch_end': 'after_val_epoch',
-    'on_validation_end': 'after_evaluate',
     'on_save_checkpoint': 'state_dict',
     'on_load_checkpoint': 'load_state_dict',
     'on_before_optimizer_step': 'after_backward',
     'on_after_backward': 'after_backward',
 }
+
+
+def _in_our_words(name: str) -> str:
+    """A point of another library, such as ``on_train_batch_end``, as MMCV would call it: ``after_train_iter``."""
+    begins = re.fullmatch(r'on_(.+)_(?:start|begin)', name)
+    ends = re.fullmatch(r'on_(.+)_end', name)
+    name = f'before_{begins[1]}' if begins else f'after_{ends[1]}' if ends else name
+    return name.replace('batch', 'iter').replace('validation', 'val').replace('_test', '_val')
 
 
 def _points(hook: Hook) -> set[str]:
@@ -80,12 +70,12 @@ def _own(hook: Hook, name: str) -> Any:
 
 def hooks_listen(plan: Plan) -> Iterator[Finding]:
     """Hooks without any point, and points of hooks that this run never comes to."""
-    if getattr(type(plan.runner), 'call_hook', None) is None or _dispatches_itself(plan.runner):
+    if getattr(type(plan.runner), 'call_hook', None) is None or not is_ours(type(plan.runner).__module__):
         return
     for hook in plan.hooks:
         points = _points(hook)
         if not points:
-            if not _writes_foreign_names(hook):
+            if not any(_foreign(type(hook))):
                 yield plan.warning(
                     plan.path_of(hook),
                     f'{type(hook).__name__} is never called: it overrides no point of a run',
@@ -105,11 +95,6 @@ def hooks_listen(plan: Plan) -> Iterator[Finding]:
                 reason, way_out = silent[val[0]]
                 what = f'{", ".join(f"{type(hook).__name__}.{point}" for point in val)}: never called, since {reason}'
                 yield plan.warning(plan.path_of(hook), what, way_out)
-
-
-def _dispatches_itself(runner: Any) -> bool:
-    """Whether the user's runner may call its own points."""
-    return not is_ours(type(runner).__module__)
 
 
 def _never(plan: Plan, hook: Hook) -> dict[str, tuple[str, str]]:
@@ -144,25 +129,24 @@ def _why_no_val_point(hook: Hook, evaluations: list[EvalHook]) -> tuple[str, str
     return reason, 'Give it the hook: EvalHook(…, hooks=[…]), or write evaluation=dict(…).'
 
 
-def _writes_foreign_names(hook: Hook) -> bool:
-    return any(True for _ in _foreign(type(hook)))
-
-
 def _foreign(hook_type: type[Hook]) -> Iterator[tuple[str, str]]:
     """Methods of ``hook_type`` that look like points but are none, and the points that they resemble."""
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
             continue
-        if name in FOREIGN:
-            yield name, FOREIGN[name]
+        ours = _in_our_words(name)
+        if name in FOREIGN or ours in FOREIGN:
+            yield name, FOREIGN.get(name) or FOREIGN[ours]
+        elif ours != name and ours in POINTS:
+            yield name, ours
         elif name.startswith(('before_', 'after_', 'around_', 'on_')):
             yield name, next(iter(meant_points(name)), '')
 
 
 def methods_are_points(plan: Plan) -> Iterator[Finding]:
     """Methods called ``before_…``, ``after_…``, ``around_…`` or ``on_…`` that are no points."""
-    if _dispatches_itself(plan.runner):
-        return
+    if not is_ours(type(plan.runner).__module__):
+        return  # it may call its own points
     for hook in plan.hooks:
         if is_ours(type(hook).__module__):
             continue
@@ -287,25 +271,9 @@ def text_log_stays(plan: Plan) -> Iterator[Finding]:
     """A list of loggers without the text log, which it replaces. A logger of the user may write a text."""
     given = plan.get('log_config', 'hooks')
     loggers = plan.hooks_of(LoggerHook)
-    if given and not any(isinstance(hook, TextLoggerHook) or _is_own(hook) for hook in loggers):
+    if given and not any(isinstance(hook, TextLoggerHook) or not is_ours(type(hook).__module__) for hook in loggers):
         yield plan.warning(
             ('log_config', 'hooks'),
             'no text log is written to the terminal or to a file: this list replaces the default one',
             "Add dict(type='TextLoggerHook').",
         )
-
-
-def _is_own(hook: Any) -> bool:
-    return type(hook).__module__.partition('.')[0] != 'runnerkit'
-
-
-HOOK_CHECKS = (
-    hooks_listen,
-    methods_are_points,
-    methods_take_the_runner,
-    hooks_are_single,
-    captures_are_right,
-    callbacks_fit,
-    average_is_slow,
-    text_log_stays,
-)

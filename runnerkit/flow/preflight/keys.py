@@ -10,8 +10,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
-from runnerkit.flow.stages.defaults import is_experiment
-from runnerkit.flow.stages.splits import EVALUATED, splits_in, validates
+from runnerkit.flow.stages.defaults import EVALUATED, is_experiment, splits_in, validates
 from runnerkit.flow.stages.switches import check_mode
 from runnerkit.hooks import HOOKS
 from runnerkit.runner import RUNNERS
@@ -352,18 +351,3 @@ def hook_arguments(plan: Plan) -> Iterator[Finding]:
                 yield plan.error(
                     (*path, name), f'must be {kind.needed}, but got {value!r}', right_value(name, value, kind)
                 )
-
-
-KEY_CHECKS = (
-    values,
-    unread,
-    training,
-    hook_arguments,
-    modes,
-    workflow,
-    evaluation,
-    contradictions,
-    without_effect,
-    without_workers,
-    optimizer_numbers,
-)

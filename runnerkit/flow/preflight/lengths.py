@@ -133,13 +133,3 @@ def _place_of_limit(plan: Plan, limit: int, trains: bool) -> tuple[Any, ...]:
     sections = [name for name in plan.get('data') or () if plan.get('data', name, 'max_batches') == limit]
     found = next((name for name in sections if name.startswith('train') == trains), None)
     return () if found is None else ('data', found, 'max_batches')
-
-
-LENGTH_CHECKS = (
-    run_is_not_empty,
-    limits_are_reached,
-    checkpoints_are_saved,
-    something_is_logged,
-    cycles_end,
-    intervals_end,
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from runnerkit.config.findings import Finding
@@ -293,17 +293,3 @@ def monitored_score_comes(plan: Plan) -> Iterator[Finding]:
                     f'is {patience} evaluations, but the run has {count}: the learning rate never changes',
                     f'Let patience be less than {max(1, count - 1)}.',
                 )
-
-
-SCHEDULE_CHECKS: tuple[Callable[[Plan], Iterator[Finding]], ...] = (
-    steps_are_reached,
-    warmups_end,
-    length_is_known,
-    schedule_lasts,
-    torch_lengths_fit,
-    schedule_moves,
-    schedule_falls,
-    quantity_exists,
-    lists_fit_groups,
-    monitored_score_comes,
-)

@@ -338,17 +338,3 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
                 '(paramwise_cfg) are lost',
                 "Use torch's policy='OneCycleLR', which keeps them, or give a list with one value per group.",
             )
-
-
-UPDATE_CHECKS = (
-    something_updates,
-    precision_is_used,
-    one_updater,
-    step_takes_the_batch,
-    something_is_trained,
-    freezes_something,
-    groups_hold_something,
-    learning_rate,
-    multipliers_match,
-    multipliers_last,
-)

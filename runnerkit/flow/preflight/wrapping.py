@@ -90,6 +90,3 @@ def backend(plan: Plan) -> Iterator[Finding]:
         except ValueError as error:
             what, _, rest = str(error).partition('; ')
             yield plan.error(('dist_params', 'backend'), what, rest[:1].upper() + rest[1:] + '.')
-
-
-WRAPPING_CHECKS = (wrapper_type, wrapper_keys, sharded, synced_norms, backend)

@@ -18,10 +18,9 @@ from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.look.curve import draw_and_tell, picture
 from runnerkit.flow.look.dry_run import DryRun, printer
-from runnerkit.flow.stages.defaults import required_section
+from runnerkit.flow.stages.defaults import required_section, splits_in
 from runnerkit.flow.stages.loading import build_loaders
 from runnerkit.flow.stages.network import NetworkBase
-from runnerkit.flow.stages.splits import splits_in
 from runnerkit.flow.stages.stage import STAGES
 from runnerkit.flow.stages.training import RunnerBase
 from runnerkit.flow.use.scoring import scoring

@@ -15,8 +15,7 @@ from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
 from runnerkit.data.named import name_scores, named_datasets
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.defaults import required_section
-from runnerkit.flow.stages.splits import mode_of, split_of, splits_in
+from runnerkit.flow.stages.defaults import mode_of, required_section, split_of, splits_in
 from runnerkit.registry import placed_errors
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import WrongType

@@ -23,11 +23,10 @@ from runnerkit.data.named import named_datasets
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.preflight import check_switches
-from runnerkit.flow.stages.defaults import required_section
+from runnerkit.flow.stages.defaults import required_section, splits_in
 from runnerkit.flow.stages.instance import Instance, choose_device, work_dir_of
 from runnerkit.flow.stages.loading import loader_settings
 from runnerkit.flow.stages.process_state import preserved_process_state
-from runnerkit.flow.stages.splits import splits_in
 from runnerkit.flow.use.load import Trained, build_trained, find_trained
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import find_function, placed_errors

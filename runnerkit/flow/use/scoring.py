@@ -15,8 +15,7 @@ from typing import Any
 from runnerkit.config.objects import is_mark, refuse_marks
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.defaults import hooks_by_name, length_of_run, optimizer_config
-from runnerkit.flow.stages.splits import validates
+from runnerkit.flow.stages.defaults import hooks_by_name, length_of_run, optimizer_config, validates
 from runnerkit.hooks import HOOKS, EvalHook, Hook
 from runnerkit.parallel import unwrap
 from runnerkit.registry import build_from_cfg, placed_errors

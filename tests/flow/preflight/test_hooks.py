@@ -8,7 +8,7 @@ from support import Noisy
 from torch.utils.data import DataLoader
 
 from runnerkit.flow.preflight import Plan
-from runnerkit.flow.preflight.hooks import FOREIGN
+from runnerkit.flow.preflight.hooks import FOREIGN, _foreign
 from runnerkit.hooks import HOOKS, EvalHook, Hook, LoggerHook
 from runnerkit.hooks.hook import RINGS
 from runnerkit.hooks.hook_table import CALLED
@@ -74,7 +74,7 @@ VEGA = {'type': 'VegaCallbacks', 'callbacks': []}
 CASES = [
     ('warning', custom('PlanDeaf'), FIRST, 'PlanDeaf is never called', RIGHT),
     ('warning', custom('PlanStoring'), FIRST, 'never called', custom('PlanRing')),
-    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'no epochs of its own', custom('PlanGeneric')),
+    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'an iteration runner has no epochs', custom('PlanGeneric')),
     ('warning', {'evaluation': None, **custom('PlanVal')}, FIRST, "no 'val' entry, and there is no evaluation",
      {'workflow': [('train', 1), ('val', 1)]}),
     ('warning', {'evaluation': None, **custom('PlanVal')}, FIRST, 'Write evaluation=dict(interval=1)',
@@ -83,7 +83,7 @@ CASES = [
      custom('PlanVal')),
     ('warning', custom(LOGS), FIRST, 'Set hears_evaluations = True in the class',
      {'workflow': [('train', 1), ('val', 1)]}),
-    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'no epochs of its own', custom('PlanValEpochs')),
+    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'an iteration runner has no epochs', custom('PlanValEpochs')),
     ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
     ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
     ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over: it is not a point', custom('PlanEvaluates')),
@@ -154,6 +154,23 @@ def test_a_runner_of_the_users_own_may_call_anything(tmp_path):
         del each.priority
         runner.register_hook(each)
     assert said(Plan(of.cfg, runner, of.loaders, of.workflow)) == []
+
+
+@pytest.mark.parametrize(
+    'theirs, ours',
+    [
+        ('on_train_batch_end', 'after_train_iter'),
+        ('on_validation_epoch_start', 'before_val_epoch'),
+        ('on_validation_end', 'after_evaluate'),
+        ('before_test_iter', 'before_val_iter'),
+        ('on_fit_start', 'before_run'),
+        ('on_train_begin', 'before_run'),
+        ('on_epoch_end', 'after_epoch'),
+        ('on_step_end', 'after_train_iter'),
+    ],
+)
+def test_points_of_other_libraries(theirs, ours):
+    assert list(_foreign(type('Theirs', (Hook,), {theirs: listens}))) == [(theirs, ours)]
 
 
 def test_foreign_names_lead_to_methods_that_are_called():

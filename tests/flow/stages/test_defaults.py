@@ -3,7 +3,16 @@
 import pytest
 
 from runnerkit.config import Config
-from runnerkit.flow.stages.defaults import fill_in, has_custom, length_of_run, required_section
+from runnerkit.flow.stages.defaults import (
+    fill_in,
+    has_custom,
+    length_of_run,
+    mode_of,
+    required_section,
+    split_of,
+    splits_in,
+    validates,
+)
 from runnerkit.hooks import CheckpointHook, OptimizerHook, TextLoggerHook
 
 EPOCHS = {'runner': {'type': 'EpochBasedRunner', 'max_epochs': 3}}
@@ -91,3 +100,46 @@ def test_missing_sections():
         KeyError, match=r"has no 'data' \(nor optimizer, runner\); a run needs model, data, optimizer, runner"
     ):
         required_section(Config({'model': 1}), 'data')
+
+
+# --- the splits of data -----------------------------------------------------------------------------------------------
+
+ONE = {'type': 'Noisy'}
+DATA = {
+    'samples_per_gpu': 4,
+    'pin_memory': True,
+    'train': ONE,
+    'val': ONE,
+    'val_hard': {'a': ONE, 'b': ONE},
+    'val_hard_dataloader': {'samples_per_gpu': 2},
+    'train_big': [ONE],
+    'test': ONE,
+    'dis': ONE,
+}
+
+
+def test_the_splits_are_what_holds_data():
+    assert splits_in(DATA) == ['train', 'val', 'val_hard', 'train_big', 'test', 'dis']
+
+
+@pytest.mark.parametrize(
+    'name, split, mode',
+    [
+        ('train', 'train', 'train'),
+        ('val', 'val', 'val'),
+        ('val_hard', 'val_hard', 'val'),
+        ('test', 'test', 'val'),
+        ('train_big', 'train_big', 'train'),
+        ('dis', 'dis', 'dis'),  # a step of the model, with data of its own
+        ('gen', 'train', 'gen'),  # one without
+        ('val_easy', 'train', 'val_easy'),  # no split: refused later, unless the model has such a step
+    ],
+)
+def test_what_an_entry_names(name, split, mode):
+    assert (split_of(name, DATA), mode_of(name, DATA)) == (split, mode)
+
+
+def test_what_validates():
+    assert validates([('train', 1), ('val', 1), ('val_hard', 2)], DATA) == ['val', 'val_hard']
+    assert validates([('val', 1)], None) == ['val']
+    assert validates('nonsense', DATA) == validates([3, (), (4, 1)], DATA) == []

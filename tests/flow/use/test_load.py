@@ -13,7 +13,7 @@ import runnerkit
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.cli.train import main
 from runnerkit.config import Config
-from runnerkit.flow.use.load import config_of
+from runnerkit.flow.use.load import as_trained, config_of
 
 NETS = """
 import torch
@@ -293,3 +293,53 @@ def test_errors_say_what_to_do(run, tmp_path, monkeypatch):
         runnerkit.load_model(run, 'latest')
     with pytest.raises(KeyError, match="has no 'model'"):
         runnerkit.load_model(run, config={})
+
+
+# --- the config of a run, with objects from Python --------------------------------------------------------------------
+
+
+class Own:
+    """Stands for a class of the user."""
+
+
+KEPT = """
+model = dict(
+    type='{{ fileDirname }}/code/nets.py:Own', net='<object> Own()', width=64,
+    layers=[dict(type='ReLU'), dict(type='a.Own')], more=None)
+"""
+
+
+@pytest.fixture
+def laid(tmp_path, caplog):
+    def call(text, **model):
+        (tmp_path / 'config.py').write_text(text)
+        given = Config({'model': model, 'seed': 3})
+        found = as_trained(given, tmp_path / 'config.py')
+        return found, caplog.text
+
+    return call
+
+
+def test_the_run_has_the_last_word_on_values_and_python_on_objects(laid):
+    net = Own()
+    layers = [dict(type='Tanh'), dict(type=Own)]
+    found, said = laid(KEPT, type=Own, net=net, width=32, layers=layers, own=1)
+    assert found.model.type is Own
+    assert found.model.net is net
+    assert (found.model.width, found.model.layers[0].type, found.model.layers[1].type) == (64, 'ReLU', Own)
+    assert 'own' not in found.model
+    assert found.seed == 3
+    for told in ('model.width 64 (not 32)', "model.layers[0].type 'ReLU' (not 'Tanh')", 'model.own None (not 1)'):
+        assert told in said
+
+
+@pytest.mark.parametrize('text', [
+    KEPT, 'seed = 1', "import os\nmodel = dict(type=os.sep)", "model = __import__('os').system('false')",
+])  # fmt: skip
+def test_nothing_changes_where_the_run_says_the_same_or_nothing(laid, text):
+    net = Own()
+    same = dict(type='nets.py:Own', net=net, width=64, layers=[dict(type='ReLU'), dict(type=Own)])
+    found, said = laid(text, **same)
+    assert found.model.net is net
+    assert found.model.type == 'nets.py:Own'
+    assert said == ''
