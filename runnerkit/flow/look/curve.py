@@ -29,9 +29,6 @@ MOST_MARKS = 60
 
 #: Values of a log line that are not drawn.
 _NOT_CURVES = {'mode', 'epoch', 'iter', 'step', 'eta', 'memory', 'lr', 'momentum', 'eval_iter_num', 'grad_norm', *NAMES}
-    *NAMES,
-    *['mode', 'epoch', 'iter', 'step', 'eta', 'memory', 'lr', 'momentum', 'eval_iter_num', 'grad_norm'],
-}
 
 
 def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
