@@ -10,7 +10,7 @@ from runnerkit.flow.stages.network import Network, NetworkBase
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.stages.startup import Startup, StartupBase
 from runnerkit.flow.stages.terminal import Terminal, TerminalBase
-from runnerkit.flow.stages.training import Runner, RunnerBase
+from runnerkit.flow.stages.training import Runner, RunnerBase, TrainStage
 
 __all__ = [
     'STAGES',
@@ -33,5 +33,6 @@ __all__ = [
     'Terminal',
     'TerminalBase',
     'TrainResult',
+    'TrainStage',
     'train',
 ]

@@ -26,7 +26,7 @@ _LONGEST = 10_000
 _DEEPEST = 20
 
 
-class OwnState:
+class AttributeState:
     """The state of the attributes of an experiment.
 
     Objects with a ``state_dict`` and random generators are saved always, also in lists and dicts. Numbers, texts,

@@ -26,7 +26,7 @@ KNOWN_KEYS = [
 ]
 
 
-def as_config(config: Any) -> Config:
+def experiment_config(config: Any) -> Config:
     """A copy of ``config`` with the defaults of its section ``training``.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank
-from runnerkit.flow.experiment.attribute_state import OwnState, load_state, put_back, state_of, stateful
+from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of, stateful
 from runnerkit.flow.experiment.methods import as_evaluation, as_outputs, by_name, with_options
 from runnerkit.flow.experiment.setup import ExperimentSetup, NoBatches
 from runnerkit.flow.experiment.valid_hook import ValidHook
@@ -90,7 +91,7 @@ class Experiment(ExperimentSetup):
     _has_begun = False  # whether train_batch has begun in it
     _is_validating = False
     _is_running = False
-    _own_state: OwnState | None = None  # of the user's attributes, when the first run begins
+    _own_state: AttributeState | None = None  # of the user's attributes, when the first run begins
     _save_options: Mapping[str, Any] = {}  # those that a `save` of a subclass was called with and does not take
     _saved_to: str | None = None
 
@@ -100,7 +101,7 @@ class Experiment(ExperimentSetup):
         self.snapshots.parts.append(_Attributes(self))
         self._read: list[tuple[Reader, Any]] = []  # what the running iteration has read
         self._last: dict[int, Any] = {}  # the last batch of each loader, which a resumed run compares
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._base_attributes = {*vars(self), '_base_attributes'}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -193,7 +194,7 @@ class Experiment(ExperimentSetup):
         self._model_name = type(unwrap(self.model)).__name__
         self._one_checkpointer()
         if self._own_state is None:
-            self._own_state = OwnState(self._own_attributes())
+            self._own_state = AttributeState(self._own_attributes())
         loaders = list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
         if self._log_file is not None:
             self._open_log()
@@ -290,7 +291,7 @@ class Experiment(ExperimentSetup):
 
     @iteration.setter
     def iteration(self, value: int) -> None:
-        self._refuse('iteration')
+        self._refuse_to_set('iteration')
 
     @property
     def epoch(self) -> int:
@@ -299,9 +300,9 @@ class Experiment(ExperimentSetup):
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        self._refuse('epoch')
+        self._refuse_to_set('epoch')
 
-    def _refuse(self, name: str) -> NoReturn:
+    def _refuse_to_set(self, name: str) -> NoReturn:
         raise AttributeError(
             f'{type(self).__name__}.{name} cannot be set: the run counts it, also across resumes; remove the assignment'
         )
@@ -313,7 +314,7 @@ class Experiment(ExperimentSetup):
         """The loader to train on, or several in a dict by name."""
         if not self._is_running or self._train_loader is None:
             return self._train_loader
-        views = {name: _ReadByHand(loader, self._tell_by_hand) for name, loader in self.train_loaders.items()}
+        views = {name: _ReadByHand(loader, self._log_by_hand) for name, loader in self.train_loaders.items()}
         return views if isinstance(self._train_loader, Mapping) else views['']
 
     @train_loader.setter
@@ -367,26 +368,27 @@ class Experiment(ExperimentSetup):
         """As in every runner, with the model's ``val_step``."""
         return super().evaluate(_own(loader), *args, **kwargs)
 
-    def _tell_by_hand(self) -> None:
-        if 'by hand' not in self._told:
-            self._told.add('by hand')
-            self.logger.warning(
-                '%s iterates over train_loader by itself: what it reads so is not part of checkpoints, and a resumed '
-                'run reads other batches there. Read with self.read_batch()',
-                type(self).__name__,
-                extra=NOT_EXACT,
-            )
+    def _log_by_hand(self) -> None:
+        self._log_once(
+            'by hand',
+            '%s iterates over train_loader by itself: what it reads so is not part of checkpoints, and a resumed run '
+            'reads other batches there. Read with self.read_batch()',
+            type(self).__name__,
+            level=logging.WARNING,
+        )
+
+    def _log_once(self, key: str, message: str, *values: Any, level: int = logging.INFO) -> None:
+        """Log once for each ``key`` what is not exact after a resume."""
+        if key not in self._logged:
+            self._logged.add(key)
+            self.logger.log(level, message, *values, extra=NOT_EXACT)
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
     def _one_checkpointer(self) -> None:
         """Leave saving to the user's own CheckpointHook, if there is one."""
-        own = self._checkpointer
-        if (
-            own is not None
-            and own in self.hooks
-            and any(isinstance(hook, CheckpointHook) and hook is not own for hook in self.hooks)
-        ):
+        own, saving = self._checkpointer, [hook for hook in self.hooks if isinstance(hook, CheckpointHook)]
+        if own in saving and len(saving) > 1:
             self.hooks.remove(own)
             self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
 
@@ -413,20 +415,18 @@ class Experiment(ExperimentSetup):
                 'save is called inside train_batch, in the middle of an iteration: a run could not go on from there. '
                 'Save in valid, in after_train_iter of a hook, or by training.save_interval'
             )
-        if self._is_validating and 'save in valid' not in self._told:
-            self._told.add('save in valid')
-            self.logger.info(
+        if self._is_validating:
+            self._log_once(
+                'save in valid',
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
                 'validation',
-                extra=NOT_EXACT,
             )
-        if not self._told & {'by hand', 'nothing read'} and self._has_read_nothing():
-            self._told.add('nothing read')
-            self.logger.info(
+        if 'by hand' not in self._logged and self._has_read_nothing():
+            self._log_once(
+                'nothing read',
                 '%s has not called read_batch: if it iterates over train_loader by itself, its place there is not part '
                 'of checkpoints, and a resumed run reads other batches',
                 type(self).__name__,
-                extra=NOT_EXACT,
             )
         return {
             'loaders': [self.name_of_loader(reader) for reader in self.readers.entries],
@@ -435,15 +435,14 @@ class Experiment(ExperimentSetup):
 
     def _state_of_attributes(self) -> dict[str, Any]:
         attributes = self._own_attributes()
-        own = OwnState(attributes) if self._own_state is None else self._own_state
+        own = AttributeState(attributes) if self._own_state is None else self._own_state
         lost = own.unsaved(attributes) if type(self).state_dict is Experiment.state_dict else []
-        for name in {*lost} - self._told:
-            self._told.add(name)
-            self.logger.info(
+        for name in lost:
+            self._log_once(
+                f'self.{name}',
                 'self.%s has changed since the run began, and checkpoints do not hold it (it is an array, or too '
                 'long): keep it as a tensor, or return it in state_dict and take it back in load_state_dict',
                 name,
-                extra=NOT_EXACT,
             )
         return own.state_dict(attributes, self._saved_otherwise())
 
@@ -543,15 +542,15 @@ class _ReadByHand:
 
     Args:
         loader: the loader.
-        tell: called when it is iterated over.
+        log: called when it is iterated over.
     """
 
-    def __init__(self, loader: Any, tell: Callable[[], None]) -> None:
+    def __init__(self, loader: Any, log: Callable[[], None]) -> None:
         self.loader = loader
-        self._tell = tell
+        self._log = log
 
     def __iter__(self) -> Iterator[Any]:
-        self._tell()
+        self._log()
         return iter(self.loader)
 
     def __len__(self) -> int:

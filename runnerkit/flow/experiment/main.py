@@ -14,7 +14,7 @@ from runnerkit.config import Config
 from runnerkit.config.action import parse_value
 from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
-from runnerkit.flow.experiment.checks import KNOWN_KEYS, TRAINING_KEYS, as_config
+from runnerkit.flow.experiment.checks import KNOWN_KEYS, TRAINING_KEYS, experiment_config
 from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
@@ -79,9 +79,9 @@ def merged_config(default: Mapping[str, Any] | None, file: str | None, opts: Seq
         TypeError: a value is of another type than the config's.
         ValueError: a key has no value.
     """
-    found = as_config(default)
+    found = experiment_config(default)
     if file is not None:
-        found = as_config(Config(merge(Config.fromfile(file)._cfg_dict, found._cfg_dict)))
+        found = experiment_config(Config(merge(Config.fromfile(file)._cfg_dict, found._cfg_dict)))
     if len(opts) % 2:
         raise ValueError(f'--opts takes pairs, KEY VALUE KEY VALUE …, but {opts[-1]!r} has no value')
     for key, text in zip(opts[::2], opts[1::2], strict=True):
@@ -109,7 +109,7 @@ def merged_config(default: Mapping[str, Any] | None, file: str | None, opts: Seq
         if node is not None and value is not None and type(value) is not type(node):
             raise TypeError(f'--opts {key}: {text!r} is a {type(value).__name__}, but the config has {node!r}')
         holder[last] = value
-    return as_config(found)
+    return experiment_config(found)
 
 
 def _train(experiment: type[Experiment], config: Config, args: argparse.Namespace) -> int:

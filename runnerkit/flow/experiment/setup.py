@@ -22,19 +22,13 @@ from runnerkit.checkpoint.store import checkpoint_meant
 from runnerkit.data.kinds import is_empty
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
-from runnerkit.flow.experiment.checks import as_config, is_shared_by_all, misspelt, problem_of_loader
+from runnerkit.flow.experiment.checks import experiment_config, is_shared_by_all, misspelt, problem_of_loader
 from runnerkit.flow.experiment.valid_hook import ValidHook
 from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.stages.instance import choose_device, claim
 from runnerkit.flow.stages.startup import newest
 from runnerkit.flow.stages.wrapping import hand_over, placed, wrapped
-from runnerkit.flow.work_dir.previous_runs import (
-    files_of_a_run,
-    free_name,
-    free_timestamp,
-    move_aside,
-    timestamp_of,
-)
+from runnerkit.flow.work_dir.previous_runs import earlier_run, free_timestamp, move_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
 from runnerkit.optim.named import named_optimizers
@@ -52,16 +46,10 @@ from runnerkit.utils.suggest import suggestion
 from runnerkit.version import __version__
 
 #: The steps of `ExperimentSetup.setup` that the stages of a flow take care of.
-STAGES_DO = (
-    'setup',
-    'set_device',
-    'init_parallel',
-    'setup_output_dir',
-    'dump_config',
-    'setup_visualizer',
-    'setup_logger',
-    'setup_checkpointer',
-)
+STAGES_DO = [
+    *('setup', 'set_device', 'init_parallel', 'setup_output_dir', 'dump_config'),
+    *('setup_visualizer', 'setup_logger', 'setup_checkpointer'),
+]
 
 #: The file in the output folder with the config that was used.
 CONFIG_FILE = 'config.yaml'
@@ -74,7 +62,7 @@ class ExperimentSetup(IterBasedRunner):
     _is_set_up = False
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
-    _has_told_shared = False
+    _has_warned_of_shared = False
     _log_file: str | None = None
     _visualizer: Any = None  # one of the user's own
 
@@ -90,19 +78,13 @@ class ExperimentSetup(IterBasedRunner):
         meta: dict[str, Any] | None = None,
         max_iters: int | None = None,
     ) -> None:
-        self.config = as_config(config)
+        self.config = experiment_config(config)
         self.args = args
         if max_iters is not None:
             self.config.training['max_iteration'] = max_iters
         limit = self.config.training['max_iteration']
-        super().__init__(
-            model,  # type: ignore[arg-type]  # None until setup_model
-            optimizer=optimizer,
-            work_dir=work_dir,
-            logger=logger,
-            meta=meta,
-            max_iters=limit,
-        )
+        parts: dict[str, Any] = {'model': model, 'optimizer': optimizer}  # None until setup_model
+        super().__init__(**parts, work_dir=work_dir, logger=logger, meta=meta, max_iters=limit)
         self._train_loader: Any = None
         self.valid_loader: Any = None
         self.device = torch.device('cpu')
@@ -421,8 +403,8 @@ class ExperimentSetup(IterBasedRunner):
             problem = problem_of_loader(loader)
             if problem is not None:
                 raise WrongType(f'self.train_loader{name and [name]} must be a loader, but {problem}')
-            if self._world_size > 1 and is_shared_by_all(loader) and not self._has_told_shared:
-                self._has_told_shared = True
+            if self._world_size > 1 and is_shared_by_all(loader) and not self._has_warned_of_shared:
+                self._has_warned_of_shared = True
                 self.logger.warning(
                     'each of the %d processes trains on all samples of self.train_loader%s, not on its own part: '
                     'build it with runnerkit.data.build_dataloader, or with torch.utils.data.DistributedSampler',
@@ -471,9 +453,9 @@ class ExperimentSetup(IterBasedRunner):
     def _set_aside(self) -> None:
         """On rank 0: move the files of an earlier run in the work dir to ``earlier/<its timestamp>``."""
         folder = Path(self._folder)
-        names = [name for name in files_of_a_run(folder) if not name.startswith(f'{self.timestamp}.log')]
+        names, name = earlier_run(folder, self.timestamp)
         if names:
-            to = move_aside(folder, names, free_name(folder, timestamp_of(names) or self.timestamp, names[-1]))
+            to = move_aside(folder, names, name)
             self.logger.info(
                 'the earlier run in %s is moved to %s (resume_or_load continues a run)', shown(folder), shown(to)
             )

@@ -20,7 +20,7 @@ from runnerkit.utils.exceptions import one_line
 Attribute = tuple[str, str]
 
 
-def built_once(
+def build_on_rank_zero(
     build: Callable[[], nn.Module], initialise: Callable[[nn.Module], None], cfg: Any, logger: Any
 ) -> nn.Module:
     """The model that ``build`` builds; for FSDP2, where the model allows it, with weights on the first rank only.

@@ -10,7 +10,7 @@ from runnerkit.config.objects import refuse_marks
 from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.build_on_rank_zero import built_once
+from runnerkit.flow.stages.build_on_rank_zero import build_on_rank_zero
 from runnerkit.flow.stages.building import build_experiment, experiment_of
 from runnerkit.flow.stages.defaults import required_section
 from runnerkit.flow.stages.loading import load_data, loader_settings
@@ -77,7 +77,7 @@ class NetworkBase(Stage):
                     model.init_weights()
 
         is_given = isinstance(config, nn.Module)
-        model = build() if is_given else built_once(build, initialise, context.cfg, context.logger)
+        model = build() if is_given else build_on_rank_zero(build, initialise, context.cfg, context.logger)
         model = placed(model, context.cfg, context.device)
         if context.cfg.get('channels_last'):
             use_channels_last(model)

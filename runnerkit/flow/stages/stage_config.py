@@ -21,7 +21,7 @@ from runnerkit.flow.stages.network import Network, NetworkBase
 from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.stages.startup import Startup, StartupBase
 from runnerkit.flow.stages.terminal import Terminal, TerminalBase
-from runnerkit.flow.stages.training import Runner, RunnerBase
+from runnerkit.flow.stages.training import RunnerBase, TrainStage
 from runnerkit.registry import placed_errors
 from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.suggest import near_miss, suggestion
@@ -36,8 +36,7 @@ class Slot:
         name: what a config calls it.
         base: what a stage for it must be a subclass of.
         method: the method that a stage for it overrides.
-        default: the stage for it if the config names none. In a file that a config names without a class, the class has
-            this one's name.
+        default: the stage for it if the config names none.
         is_needed: whether a config may not leave it out.
     """
 
@@ -47,13 +46,18 @@ class Slot:
     default: type[Stage]
     is_needed: bool = True
 
+    @property
+    def class_name(self) -> str:
+        """The name of the class in a file that a config names without one: ``Startup``."""
+        return self.name.capitalize()
+
 
 #: The stages in their order. The last one is called even if another one fails.
 SLOTS = (
     Slot('instance', InstanceBase, 'instance', Instance),
     Slot('network', NetworkBase, 'build_network', Network),
     Slot('startup', StartupBase, 'startup', Startup, is_needed=False),
-    Slot('runner', RunnerBase, 'run', Runner),
+    Slot('runner', RunnerBase, 'run', TrainStage),
     Slot('terminal', TerminalBase, 'terminal', Terminal, is_needed=False),
 )
 
@@ -97,7 +101,7 @@ def name_classes(config: Any) -> None:
         holder: Any
         holder, key = (value, 'type') if isinstance(value, Mapping) else (config, slot.name)
         if isinstance(holder.get(key), str) and holder[key].endswith('.py'):
-            holder[key] += f':{slot.default.__name__}'
+            holder[key] += f':{slot.class_name}'
 
 
 def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
@@ -116,7 +120,7 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
         arguments = {key: each for key, each in value.items() if key != 'type'}
         value = value.get('type', slot.default)
     if isinstance(value, str):
-        name = f'{value}:{slot.default.__name__}' if value.endswith('.py') else value
+        name = f'{value}:{slot.class_name}' if value.endswith('.py') else value
         try:
             found = STAGES.get(name)
         except Exception as error:

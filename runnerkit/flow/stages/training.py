@@ -142,9 +142,9 @@ class RunnerBase(Stage):
             runner.register_hook(hook, priority=priority)
 
 
-@STAGES.register_module()
-class Runner(RunnerBase):
-    """The default: the runner's workflow."""
+@STAGES.register_module(name=['TrainStage', 'Runner'])
+class TrainStage(RunnerBase):
+    """The default: the runner's workflow. PaddleRec calls it ``Runner``."""
 
     def run(self, context: Context) -> None:
         """Run the workflow."""
@@ -153,3 +153,7 @@ class Runner(RunnerBase):
             run()  # a loop of the user's own, over its own loaders
         else:
             run(context.loaders, context.workflow)
+
+
+#: The name in PaddleRec, and of earlier versions.
+Runner = TrainStage

@@ -20,7 +20,15 @@ from torch import Tensor, nn
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.flow.stages.process_state import preserved_process_state
-from runnerkit.flow.use.export_formats import FORMATS, Network, batch_of, check_format, inputs_of, mapped, outputs_of
+from runnerkit.flow.use.export_formats import (
+    FORMATS,
+    Exportable,
+    batch_of,
+    check_export_format,
+    inputs_of,
+    mapped,
+    outputs_of,
+)
 from runnerkit.flow.use.load import Trained, build_trained
 from runnerkit.flow.use.predict import READERS, Inputs, find_to_predict, loader_of, on_device, splits, words_of
 from runnerkit.nn import Supervised
@@ -120,7 +128,7 @@ def export(
         ValueError: the format is not known; torch cannot export the network; the file computes something else; the
             outputs are NaN or empty, so that nothing can be compared; or see `load_model`.
     """
-    check_format(os.fspath(out))
+    check_export_format(os.fspath(out))
     inputs = None if inputs is None else words_of(inputs)  # which may be a generator
     trained = find_to_export(source, checkpoint, config, which, trust, inputs, shape)
     return export_found(trained, out, method, inputs, shape, tolerance, dynamic)
@@ -156,7 +164,7 @@ def export_found(
     dynamic: Mapping[str, str] | None = None,
 ) -> Exported:
     """Export a model that has been found; see `export`."""
-    extension = check_format(os.fspath(out))
+    extension = check_export_format(os.fspath(out))
     if not tolerance >= 0:
         raise ValueError(f'tolerance must be at least 0, but got {tolerance}')
     path = Path(out).expanduser()
@@ -172,7 +180,7 @@ def export_found(
         with _unchanged(model):
             expected = {count: _called(module, batches[count], name) for count in batches}
         _check_comparable(name, [expected[n] for n in _COMPARED])
-        network = Network(
+        network = Exportable(
             name,
             module,
             model,

@@ -36,7 +36,7 @@ Run = Callable[[BoundArguments], list[Tensor]]
 
 
 @dataclass
-class Network:
+class Exportable:
     """What is exported.
 
     Attributes:
@@ -59,7 +59,7 @@ class Network:
     dynamic: Mapping[str, str] = field(default_factory=dict)
 
 
-def check_format(path: str) -> str:
+def check_export_format(path: str) -> str:
     """The extension of ``path``, which says what is written.
 
     Raises:
@@ -117,7 +117,7 @@ def inputs_of(arguments: BoundArguments) -> dict[str, Tensor]:
 # --- formats ---------------------------------------------------------------------------------------------------------
 
 
-def _safetensors(network: Network) -> tuple[bytes, Run]:
+def _safetensors(network: Exportable) -> tuple[bytes, Run]:
     """The model's weights, bit by bit, with its metadata."""
     from safetensors.torch import load, save
 
@@ -140,7 +140,7 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
     return same_kind and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
 
 
-def _torch_program(network: Network) -> tuple[bytes, Run]:
+def _torch_program(network: Exportable) -> tuple[bytes, Run]:
     """A program of `torch.export`, which runs without the model's code."""
     buffer = io.BytesIO()
     with _quiet():
@@ -150,7 +150,7 @@ def _torch_program(network: Network) -> tuple[bytes, Run]:
     return content, lambda inputs: list(outputs_of(module(*inputs.args, **inputs.kwargs)).values())
 
 
-def _onnx(network: Network) -> tuple[bytes, Run]:
+def _onnx(network: Exportable) -> tuple[bytes, Run]:
     """An ONNX model, whose inputs are the arguments of ``forward`` and whose first dimension is ``batch``."""
     from onnxruntime import InferenceSession
 
@@ -196,7 +196,7 @@ def _onnx(network: Network) -> tuple[bytes, Run]:
     return content, run
 
 
-def _names_of_outputs(network: Network, inputs: Sequence[str]) -> list[str]:
+def _names_of_outputs(network: Exportable, inputs: Sequence[str]) -> list[str]:
     """Names for the outputs; one that an input has, too, ends in ``_out``, because names in an ONNX file are unique."""
     names: list[str] = []
     for name in outputs_of(network.module(*network.example.args, **network.example.kwargs)):
@@ -206,7 +206,7 @@ def _names_of_outputs(network: Network, inputs: Sequence[str]) -> list[str]:
     return names
 
 
-def _traced(network: Network) -> Any:
+def _traced(network: Exportable) -> Any:
     """The network as a program whose batch, and whose dynamic sizes, may be any."""
     example = network.example
     try:
@@ -225,7 +225,7 @@ def _traced(network: Network) -> Any:
         ) from None
 
 
-def _dynamic(network: Network, size: Callable[[str], Any]) -> dict[str, Any]:
+def _dynamic(network: Exportable, size: Callable[[str], Any]) -> dict[str, Any]:
     """What `torch.export` wants to know about the sizes of the arguments: which may be any, and which are equal.
 
     Args:
@@ -291,7 +291,7 @@ def mapped(arguments: BoundArguments, change: Callable[[Tensor], Tensor]) -> Bou
 
 
 #: What a model is exported to, by the extension of the file.
-FORMATS: dict[str, Callable[[Network], tuple[bytes, Run]]] = {
+FORMATS: dict[str, Callable[[Exportable], tuple[bytes, Run]]] = {
     '.safetensors': _safetensors,
     '.pt2': _torch_program,
     '.onnx': _onnx,

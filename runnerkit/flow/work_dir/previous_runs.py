@@ -95,6 +95,17 @@ def timestamp_of(names: Collection[str]) -> str | None:
     return min(began or found.values(), default=None)
 
 
+def earlier_run(work_dir: Path, timestamp: str) -> tuple[list[str], str]:
+    """The files of an earlier run in ``work_dir``, and the name of the folder that `move_aside` moves them to.
+
+    Args:
+        work_dir: the folder.
+        timestamp: of the run that begins, whose logs do not count.
+    """
+    names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{timestamp}.log')]
+    return names, free_name(work_dir, timestamp_of(names) or timestamp, last=names[-1] if names else '')
+
+
 def free_name(work_dir: Path, timestamp: str, last: str) -> str:
     """The name of a folder in ``earlier``: ``timestamp``, with a number if that is taken.
 

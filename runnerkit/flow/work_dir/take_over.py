@@ -13,12 +13,10 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.made_here import config_of, is_made_here, seal, strangers
 from runnerkit.flow.work_dir.previous_runs import (
     EARLIER,
-    files_of_a_run,
-    free_name,
+    earlier_run,
     left_behind,
     move_aside,
     read_record,
-    timestamp_of,
     write_record,
 )
 from runnerkit.flow.work_dir.snapshot import CODE, copies_of, files_needed, packages_needed, sources_in, write_snapshot
@@ -75,8 +73,7 @@ def take_over(context: Context) -> None:
 def set_run_aside(context: Context) -> None:
     """Move the files of an earlier run to ``earlier/<timestamp>``, in the work dir and wherever it has saved."""
     work_dir, logger = context.work_dir, context.logger
-    names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{context.timestamp}.log')]
-    to = free_name(work_dir, timestamp_of(names) or context.timestamp, last=names[-1] if names else '')
+    names, to = earlier_run(work_dir, context.timestamp)
     # The work dir comes last: until then, a resume after a kill finds the earlier run.
     for store in other_stores(context):
         set_checkpoints_aside(context, store, f'{EARLIER}/{to}')

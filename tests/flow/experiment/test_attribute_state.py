@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from runnerkit.flow.experiment.attribute_state import OwnState, load_state, put_back, state_of, stateful
+from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of, stateful
 
 
 def attributes():
@@ -46,7 +46,7 @@ def change(found):
 
 def test_what_has_changed_and_what_has_a_state_is_saved():
     found = attributes()
-    own = OwnState(found)
+    own = AttributeState(found)
     state = own.state_dict(found, set())
     assert state['values'] == {}
     assert set(state['attributes']) == {'net', 'random', "parts['rates'][0]"}
@@ -61,7 +61,7 @@ def test_what_has_changed_and_what_has_a_state_is_saved():
 
 def test_it_is_given_back_in_place():
     saved = attributes()
-    own = OwnState(saved)
+    own = AttributeState(saved)
     change(saved)
     state = own.state_dict(saved, set())
     fresh = attributes()
@@ -82,7 +82,7 @@ def test_it_is_given_back_in_place():
 
 def test_a_tensor_that_is_replaced_by_a_new_one_each_time_has_changed():
     found = {'mean': torch.zeros(1)}
-    own = OwnState(found)
+    own = AttributeState(found)
     for _ in range(50):
         found['mean'] = found['mean'] + 0
         assert set(own.state_dict(found, set())['values']) == {'mean'}
@@ -97,7 +97,7 @@ def test_the_tensor_of_an_optimizer_stays_the_one_it_updates():
 
 def test_what_cannot_be_saved_is_named_if_it_has_changed():
     found = {'array': np.zeros(2), 'still': np.zeros(2), 'long': [0] * 10001, 'in a list': [np.zeros(1)]}
-    own = OwnState(found)
+    own = AttributeState(found)
     assert own.unsaved(found) == []
     found['array'] += 1
     found['long'].append(1)
@@ -109,7 +109,7 @@ def test_what_cannot_be_saved_is_named_if_it_has_changed():
 def test_what_holds_itself_does_not_hang():
     found = {'loop': [1]}
     found['loop'].append(found['loop'])
-    own = OwnState(found)
+    own = AttributeState(found)
     found['loop'].append(2)
     assert own.state_dict(found, set()) == {'attributes': {}, 'values': {}}
 

@@ -9,7 +9,7 @@ from support import Noisy, Tiny
 
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader
-from runnerkit.flow.experiment.checks import TRAINING, as_config, is_shared_by_all, misspelt, problem_of_loader
+from runnerkit.flow.experiment.checks import TRAINING, experiment_config, is_shared_by_all, misspelt, problem_of_loader
 
 
 def test_the_config_is_copied_and_filled_in():
@@ -22,7 +22,7 @@ def test_the_config_is_copied_and_filled_in():
     own = Config({'training': {'valid_interval': 3}})
     assert Line(own, max_iters=7).config.training == {**TRAINING, 'valid_interval': 3, 'max_iteration': 7}
     assert own.training == {'valid_interval': 3}
-    assert Line().config.training == TRAINING == as_config(None).training
+    assert Line().config.training == TRAINING == experiment_config(None).training
     assert TRAINING == {'max_iteration': 900000, 'valid_interval': 1000, 'save_interval': 10000}
 
 
@@ -38,12 +38,12 @@ def test_the_config_is_copied_and_filled_in():
 )
 def test_wrong_configs(given, error, told):
     with pytest.raises(error, match=told):
-        as_config(given)
+        experiment_config(given)
 
 
 def test_keys_that_look_like_others_are_named():
     given = {'trainning': {}, 'training': {'valid_intervall': 3, 'rate': 1}, 'log_confg': {}, 'lr': 1, 'amp': None}
-    assert dict(misspelt(as_config(given))) == {
+    assert dict(misspelt(experiment_config(given))) == {
         'trainning': 'training',
         'log_confg': 'log_config',
         'training.valid_intervall': 'training.valid_interval',

@@ -74,7 +74,7 @@ VEGA = {'type': 'VegaCallbacks', 'callbacks': []}
 CASES = [
     ('warning', custom('PlanDeaf'), FIRST, 'PlanDeaf is never called', RIGHT),
     ('warning', custom('PlanStoring'), FIRST, 'never called', custom('PlanRing')),
-    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'an iteration runner has no epochs', custom('PlanGeneric')),
+    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'runner has no epochs', custom('PlanGeneric')),
     ('warning', {'evaluation': None, **custom('PlanVal')}, FIRST, "no 'val' entry, and there is no evaluation",
      {'workflow': [('train', 1), ('val', 1)]}),
     ('warning', {'evaluation': None, **custom('PlanVal')}, FIRST, 'Write evaluation=dict(interval=1)',
@@ -83,7 +83,7 @@ CASES = [
      custom('PlanVal')),
     ('warning', custom(LOGS), FIRST, 'Set hears_evaluations = True in the class',
      {'workflow': [('train', 1), ('val', 1)]}),
-    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'an iteration runner has no epochs', custom('PlanValEpochs')),
+    ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'runner has no epochs', custom('PlanValEpochs')),
     ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
     ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
     ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over: it is not a point', custom('PlanEvaluates')),

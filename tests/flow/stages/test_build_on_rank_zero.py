@@ -6,7 +6,7 @@ from torch import nn
 from torchmetrics import MeanMetric
 
 from runnerkit.config import Config
-from runnerkit.flow.stages.build_on_rank_zero import built_once, on_meta, packed, unpack
+from runnerkit.flow.stages.build_on_rank_zero import build_on_rank_zero, on_meta, packed, unpack
 
 
 class Holder:
@@ -62,6 +62,6 @@ def test_what_cannot_be_sent_is_told():
 
 def test_in_one_process_the_model_is_built_as_it_is():
     initialised = []
-    model = built_once(Net, initialised.append, Config({'model_wrapper': {'type': 'FSDP2'}}), None)
+    model = build_on_rank_zero(Net, initialised.append, Config({'model_wrapper': {'type': 'FSDP2'}}), None)
     assert initialised == [model]
     assert not model.layer.weight.is_meta

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from runnerkit.flow.use import export_formats
-from runnerkit.flow.use.export_formats import FORMATS, Network, batch_of, inputs_of, mapped, outputs_of, tensors_in
+from runnerkit.flow.use.export_formats import FORMATS, Exportable, batch_of, inputs_of, mapped, outputs_of, tensors_in
 
 X, Y = torch.zeros(2, 3), torch.ones(2)
 
@@ -31,7 +31,7 @@ class NotInOnnx(nn.Module):
 
 def network(module, *args, **kwargs):
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    return Network('the net', module.eval(), module, lambda weights: module, bound, {'epoch': '3'})
+    return Exportable('the net', module.eval(), module, lambda weights: module, bound, {'epoch': '3'})
 
 
 def test_tensors_by_name():
