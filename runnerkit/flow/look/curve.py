@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,25 +53,29 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
     return list(lines.values())
 
 
+def step_of(line: Mapping[str, Any]) -> int:
+    """How many iterations were complete when ``line`` was logged."""
+    return line.get('step', line.get('iter', 0))
+
+
 def curves(lines: list[dict[str, Any]]) -> dict[str, Points]:
     """Pairs of (completed iterations, value) for each ``<mode> <name>``, in the order of the log."""
-    found: dict[str, Points] = {}
+    found: dict[str, Points] = defaultdict(list)
     for line in lines:
         for name, value in line.items():
             if name not in _NOT_CURVES and isinstance(value, (int, float)):
-                found.setdefault(f'{line["mode"]} {name}', []).append((line.get('step', line.get('iter', 0)), value))
+                found[f'{line["mode"]} {name}'].append((step_of(line), value))
     return found
 
 
 def learning_rates(lines: list[dict[str, Any]]) -> dict[str, Points]:
     """Pairs of (completed iterations, learning rate) of training lines, by optimizer and kind of parameter group; the
     first group of the only optimizer has no name."""
-    found: dict[str, Points] = {}
-    for line in lines:
-        rate = {} if line['mode'] == 'val' else line.get('lr', {})
-        others = {} if line['mode'] == 'val' else line.get('lr_groups', {})
-        for name, value in {**(rate if isinstance(rate, dict) else {'': rate}), **others}.items():
-            found.setdefault(name, []).append((line.get('step', line.get('iter', 0)), value))
+    found: dict[str, Points] = defaultdict(list)
+    for line in (each for each in lines if each['mode'] != 'val'):
+        rate = line.get('lr', {})
+        for name, value in {**(rate if isinstance(rate, dict) else {'': rate}), **line.get('lr_groups', {})}.items():
+            found[name].append((step_of(line), value))
     return found
 
 
@@ -104,7 +109,7 @@ def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
     for line in reversed(lines):
         place = line.get('epoch') if unit == 'epoch' else line.get('step')
         if line['mode'] == 'val' and place == int(number) and isinstance(line.get(score), (int, float)):
-            return Best(score, line[score], line.get('step', line.get('iter', 0)), f'{unit} {number}')
+            return Best(score, line[score], step_of(line), f'{unit} {number}')
     return None
 
 

@@ -68,22 +68,15 @@ class RangeTest:
         top = max(self.losses[: lowest + 1])
         *plot, _ = sketch([min(loss, top) for loss in self.losses]).splitlines()
         end = 'there the loss explodes' if self.diverged else 'the loss does not explode: try a larger --to'
-        return '\n'.join(
-            [
-                f'Smoothed loss over the learning rate, {len(self.rates)} iterations:',
-                *plot,
-                f'            from {self.rates[0]:.3g} to {self.rates[-1]:.3g} on a logarithmic scale; {end}',
-                *self._advice(),
-            ]
-        )
-
-    def _advice(self) -> list[str]:
-        if self.steepest is None:
-            return ['The loss is too noisy to find a rate: use more --iters, larger batches, or a larger --from.']
-        return [
-            f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}',
-            f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.',
-        ]
+        advice = 'The loss is too noisy to find a rate: use more --iters, larger batches, or a larger --from.'
+        if self.steepest is not None:
+            advice = (
+                f'fastest fall at {self.steepest:.2g}, lowest loss at {self.lowest:.2g}\n'
+                f'Try optimizer.lr={self.steepest:.2g}; the peak of a one-cycle policy lies below {self.lowest:.2g}.'
+            )
+        head = f'Smoothed loss over the learning rate, {len(self.rates)} iterations:'
+        scale = f'            from {self.rates[0]:.3g} to {self.rates[-1]:.3g} on a logarithmic scale; {end}'
+        return '\n'.join([head, *plot, scale, advice])
 
 
 def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mode: str = 'train') -> RangeTest:

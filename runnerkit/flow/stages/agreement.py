@@ -144,18 +144,16 @@ def check_shared(context: Context, file: Path) -> None:
     blind = [rank for rank, sees in enumerate(others, 1) if not sees]
     if not first or not blind:
         return
-    is_refused = wrapper_of(context.cfg) == 'FSDP2'
-    if is_refused and context.rank > 0:
+    is_refused, is_first = wrapper_of(context.cfg) == 'FSDP2', context.rank == 0
+    if is_refused and not is_first:
         raise ToldByFirstRank('ranks do not see the work dir of rank 0; see the error of rank 0')
-    found = (
-        f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see the files of rank 0 in the work dir '
-        f'{file.parent}'
-    )
+    found = f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see the files of rank 0 in the work dir'
     way_out = 'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)'
     if is_refused:
-        raise FileNotFoundError(f'{found}: FSDP2 saves sharded checkpoints, to which all ranks write. {way_out}')
-    if context.rank == 0:
-        context.logger.warning('%s: such a run cannot be resumed. %s', found, way_out)
+        why = 'FSDP2 saves sharded checkpoints, to which all ranks write'
+        raise FileNotFoundError(f'{found} {file.parent}: {why}. {way_out}')
+    if is_first:
+        context.logger.warning('%s %s: such a run cannot be resumed. %s', found, file.parent, way_out)
 
 
 def _appears(file: Path) -> bool:

@@ -120,19 +120,7 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
         arguments = {key: each for key, each in value.items() if key != 'type'}
         value = value.get('type', slot.default)
     if isinstance(value, str):
-        name = f'{value}:{slot.class_name}' if value.endswith('.py') else value
-        try:
-            found = STAGES.get(name)
-        except Exception as error:
-            if instead := way_out(error):
-                add_note(error, instead)
-            note_line(error, name.rpartition(':')[0])
-            raise
-        if found is None:
-            known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
-            hint = " (a file's name ends with .py)" if os.path.isfile(f'{value}.py') else suggestion(value, known)
-            raise KeyError(f'unknown stage {value!r}{hint}; known are {", ".join(known)}')
-        value = found
+        value = _named(slot, value)
     if isinstance(value, type):
         check_stage(slot, value)
         check_signatures(slot, value, arguments)
@@ -141,32 +129,43 @@ def maker(slot: Slot, value: Any) -> Callable[[Context], Any] | None:
     return partial(value, **arguments) if arguments else value
 
 
+def _named(slot: Slot, text: str) -> Any:
+    """The stage of this registered name, dotted path or file."""
+    name = f'{text}:{slot.class_name}' if text.endswith('.py') else text
+    try:
+        found = STAGES.get(name)
+    except Exception as error:
+        if instead := way_out(error):
+            add_note(error, instead)
+        note_line(error, name.rpartition(':')[0])
+        raise
+    if found is None:
+        known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
+        hint = " (a file's name ends with .py)" if os.path.isfile(f'{text}.py') else suggestion(text, known)
+        raise KeyError(f'unknown stage {text!r}{hint}; known are {", ".join(known)}')
+    return found
+
+
 def check_stage(slot: Slot, stage: type) -> None:
     """Check that a class can be the stage of ``slot``.
 
     Raises:
         TypeError: it is no subclass of the slot's base, or overrides none of its methods.
     """
-    base = slot.base.__name__
+    base, name = slot.base.__name__, f'{stage.__name__} ({place_of(stage)})'
     if not issubclass(stage, slot.base):
-        raise TypeError(
-            f'{stage.__name__} ({place_of(stage)}) cannot be the stage {slot.name!r}: it must be a subclass of '
-            f'runnerkit.flow.{base}'
-        )
-    own = [name for each in stage.__mro__[: stage.__mro__.index(slot.base)] for name in vars(each)]
-    known = [name for name in dir(slot.base) if not name.startswith('_')]
-    for name in own:
-        meant = None if name.startswith('_') else near_miss(name, known)
+        raise TypeError(f'{name} cannot be the stage {slot.name!r}: it must be a subclass of runnerkit.flow.{base}')
+    own = [method for each in stage.__mro__[: stage.__mro__.index(slot.base)] for method in vars(each)]
+    known = [method for method in dir(slot.base) if not method.startswith('_')]
+    for method in own:
+        meant = None if method.startswith('_') else near_miss(method, known)
         if meant is not None:
             raise TypeError(
-                f'{stage.__name__} ({place_of(stage)}) has a method {name!r}, which is never called; did you mean '
-                f'{meant!r}? (Begin its name with an underscore if it is your own)'
+                f'{name} has a method {method!r}, which is never called; did you mean {meant!r}? (Begin its name with '
+                'an underscore if it is your own)'
             )
     if stage is not slot.default and not {'__call__', '__init__', *known} & set(own):
-        raise TypeError(
-            f'{stage.__name__} ({place_of(stage)}) changes nothing: it overrides no method of {base} '
-            f'({", ".join(known)})'
-        )
+        raise TypeError(f'{name} changes nothing: it overrides no method of {base} ({", ".join(known)})')
 
 
 def check_signatures(slot: Slot, stage: type, arguments: Mapping[str, Any]) -> None:
@@ -175,16 +174,15 @@ def check_signatures(slot: Slot, stage: type, arguments: Mapping[str, Any]) -> N
     Raises:
         TypeError: it cannot.
     """
-    method: Any = getattr(stage, slot.method)
-    for name, bind in (
-        ('__init__', lambda: inspect.signature(stage).bind(None, **arguments)),
-        (slot.method, lambda: inspect.signature(method).bind(None, None)),
+    for name, function, values, options in (
+        ('__init__', stage, [None], arguments),
+        (slot.method, getattr(stage, slot.method), [None, None], {}),
     ):
         try:
-            bind()
+            inspect.signature(function).bind(*values, **options)
         except TypeError as error:
-            given = ', '.join(['context', *(arguments if name == '__init__' else ())])
-            raise TypeError(f'{stage.__name__} ({place_of(stage)}): {name}(self, {given}) fails: {error}') from None
+            given = ', '.join(['self', 'context', *options])
+            raise TypeError(f'{stage.__name__} ({place_of(stage)}): {name}({given}) fails: {error}') from None
 
 
 def origin(make: Any) -> str:
@@ -217,10 +215,11 @@ def add_place(error: BaseException, slot: Slot, make: Any) -> None:
     """Note on ``error`` in which stage it was raised, and on which line if the stage is a user's; and what to write in
     place of a name of PaddleRec's."""
     file = file_of_user(make.func if isinstance(make, partial) else make)
-    if file is not None and (instead := way_out(error)):
+    if file is None:
+        return
+    if instead := way_out(error):
         add_note(error, instead)
-    if file is not None:
-        note_line(error, file, f'stage {slot.name!r}, ')
+    note_line(error, file, f'stage {slot.name!r}, ')
 
 
 def note_line(error: BaseException, file: str, before: str = '') -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from inspect import BoundArguments, Parameter, signature
 from operator import methodcaller
 from pathlib import Path
@@ -69,13 +70,11 @@ class Exported:
     def __str__(self) -> str:
         sizes = ' and '.join(map(str, _COMPARED))
         shapes = [', '.join(f'{name} {shape}' for name, shape in each.items()) for each in (self.inputs, self.outputs)]
-        return '\n'.join(
-            [
-                f'{self.path}: {self.network}, with the weights of {self.checkpoint}',
-                f'inputs: {shapes[0]}; outputs: {shapes[1]}',
-                f'compared with the model at the batch sizes {sizes}: the largest difference is {self.difference:.1e} '
-                f'(allowed: {self.tolerance:.0e})',
-            ]
+        return (
+            f'{self.path}: {self.network}, with the weights of {self.checkpoint}\n'
+            f'inputs: {shapes[0]}; outputs: {shapes[1]}\n'
+            f'compared with the model at the batch sizes {sizes}: the largest difference is {self.difference:.1e} '
+            f'(allowed: {self.tolerance:.0e})'
         )
 
 
@@ -180,15 +179,8 @@ def export_found(
         with _unchanged(model):
             expected = {count: _called(module, batches[count], name) for count in batches}
         _check_comparable(name, [expected[n] for n in _COMPARED])
-        network = Exportable(
-            name,
-            module,
-            model,
-            lambda weights: _rebuilt(trained, weights, method),
-            batches[_TRACED],
-            _origin(trained),
-            dynamic,
-        )
+        rebuild = partial(_rebuilt, trained, method)
+        network = Exportable(name, module, model, rebuild, batches[_TRACED], _origin(trained), dynamic)
         content, run = FORMATS[extension](network)
         difference = max(_difference(path, expected[n], run, batches[n], n, tolerance) for n in _COMPARED)
     write_atomically(path, methodcaller('write', content))
@@ -239,7 +231,7 @@ def network_of(model: nn.Module, method: str | None = None) -> tuple[str, nn.Mod
     return f'{name}, method {method}', other
 
 
-def _rebuilt(trained: Trained, weights: Mapping[str, Tensor], method: str | None) -> nn.Module:
+def _rebuilt(trained: Trained, method: str | None, weights: Mapping[str, Tensor]) -> nn.Module:
     """The network in a new model with ``weights``."""
     content = {'meta': {'runnerkit_version': __version__}, 'state_dict': weights}
     return network_of(build_trained(Trained(trained.path, content, trained.cfg)), method)[1]

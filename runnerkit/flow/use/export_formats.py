@@ -255,10 +255,8 @@ def _told(error: Exception) -> str:
     """What torch says about a network that it cannot take, and about which line, without its advice on debugging."""
     lines = dict.fromkeys(_OWN_ADVICE.sub('', line).strip(' -') for line in str(error).splitlines())
     said = [line for line in lines if line]
-    place = next((index for index, line in enumerate(said) if line.startswith('File "')), None)
-    return ' '.join([*said[:2], *(said[place : place + 2] if place is not None and place > 1 else [])])[:600].rstrip(
-        '. '
-    )
+    place = next((index for index, line in enumerate(said) if line.startswith('File "')), 0)
+    return ' '.join(said[:2] + (said[place : place + 2] if place > 1 else []))[:600].rstrip('. ')
 
 
 @contextmanager

@@ -130,11 +130,13 @@ def find_trained(
     file = config_to_use(source if work_dir is None else work_dir, trust, parts) if config is None else config
     if file is None:
         return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
-    if isinstance(file, Mapping) or (isinstance(file, Config) and file.filename is None):
-        cfg, kept = file if isinstance(file, Config) else Config(dict(file)), config_of(source)
-        is_known = kept is not None and (trust or is_made_here(kept))  # else it could name what the user has not
-        return Trained(path, content, as_trained(cfg, kept) if kept is not None and is_known else cfg)
-    return Trained(path, content, file if isinstance(file, Config) else Config.fromfile(file))
+    if not isinstance(file, (Config, Mapping)):
+        return Trained(path, content, Config.fromfile(file))
+    cfg = file if isinstance(file, Config) else Config(dict(file))
+    kept = config_of(source) if cfg.filename is None else None
+    if kept is not None and (trust or is_made_here(kept)):  # else it could name what the user has not
+        cfg = as_trained(cfg, kept)
+    return Trained(path, content, cfg)
 
 
 def config_to_use(
