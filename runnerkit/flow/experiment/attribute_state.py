@@ -1,4 +1,4 @@
-"""What the user of an experiment has set as its attributes, and what of that belongs to a checkpoint."""
+"""The state of the attributes that the user of an experiment sets, for checkpoints."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class AttributeState:
     """The state of the attributes of an experiment.
 
     Objects with a ``state_dict`` and random generators are saved always, also in lists and dicts. Numbers, texts,
-    tensors, and lists and dicts of these are saved if they have changed since the run began: what has not is the
-    affair of the program, which may be another one at the resume.
+    tensors, and lists and dicts of these are saved if they have changed since the run began: the program sets
+    the others, and may have changed when the run resumes.
 
     Args:
         attributes: the user's, as they are when the run begins.

@@ -1,4 +1,4 @@
-"""What can be wrong with an experiment before it trains."""
+"""Checks of an experiment's config and loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment makes of the methods that its user writes: what they return, and what surrounds them."""
+"""Wrappers around the methods that the user of an experiment writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_name(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_options(save: Callable[..., Any]) -> Callable[..., Any]:
-    """``save`` of a subclass, which need not know the options of the hooks that call it: the base's does."""
+    """``save`` of a subclass without the options that it does not take; the base's ``save`` gets them."""
     parameters = inspect.signature(save).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
@@ -65,7 +65,7 @@ def with_options(save: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """``valid`` of a subclass, surrounded by all that an evaluation is."""
+    """``valid`` of a subclass, run as an evaluation."""
 
     @wraps(valid)
     def evaluated(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:

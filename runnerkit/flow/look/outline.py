@@ -1,4 +1,4 @@
-"""What a run trains, on what and for how long, in one line each: for the start of a training and for the dry run."""
+"""Model, data and length of a run in one line each, for the log and the dry run."""
 
 from __future__ import annotations
 

@@ -122,13 +122,9 @@ def _validates(plan: Plan) -> bool:
 Rule = tuple[tuple[Any, ...], Callable[[Plan], Any], str, str]
 
 
-def _flag(name: str) -> Callable[[Plan], Any]:
+def _flag(plan: Plan, name: str) -> Any:
     """The command line's flag of that name, else the config's key."""
-    return lambda plan: getattr(plan.options, name) or plan.get(name)
-
-
-def _resumes_or_loads(plan: Plan) -> bool:
-    return bool(_flag('resume_from')(plan) and _flag('load_from')(plan))
+    return getattr(plan.options, name) or plan.get(name)
 
 
 def _total_epochs_differ(plan: Plan) -> bool:
@@ -191,19 +187,19 @@ CONTRADICTIONS: tuple[Rule, ...] = (
 WITHOUT_EFFECT: tuple[Rule, ...] = (
     (
         ('load_from',),
-        _resumes_or_loads,
+        lambda plan: _flag(plan, 'resume_from') and _flag(plan, 'load_from'),
         'is ignored, because the run resumes from resume_from',
         'Leave one of them out: resume_from continues a run, load_from starts a new one from weights.',
     ),
     (
         ('auto_resume',),
-        lambda plan: _flag('auto_resume')(plan) and _flag('resume_from')(plan),
+        lambda plan: _flag(plan, 'auto_resume') and _flag(plan, 'resume_from'),
         'is ignored, because resume_from names the checkpoint',
         'Leave one of them out.',
     ),
     (
         ('cudnn_benchmark',),
-        lambda plan: plan.get('cudnn_benchmark') and _flag('deterministic')(plan),
+        lambda plan: plan.get('cudnn_benchmark') and _flag(plan, 'deterministic'),
         'has no effect in a deterministic run',
         'Leave cudnn_benchmark or deterministic out.',
     ),
@@ -244,7 +240,7 @@ WITHOUT_EFFECT: tuple[Rule, ...] = (
     ),
     (
         ('checkpoint_config', 'save_optimizer'),
-        lambda plan: plan.get('checkpoint_config', 'save_optimizer') is False and _flag('auto_resume')(plan),
+        lambda plan: plan.get('checkpoint_config', 'save_optimizer') is False and _flag(plan, 'auto_resume'),
         'save_optimizer=False leaves no checkpoint from which auto_resume can resume exactly',
         'Leave one of them out.',
     ),

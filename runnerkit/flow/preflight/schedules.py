@@ -25,16 +25,11 @@ from runnerkit.optim.torch_schedules import check_lengths
 CYCLIC = (CyclicLrUpdaterHook, CyclicMomentumUpdaterHook)
 
 
-def _length(plan: Plan, hook: Any) -> int | None:
-    """The run's length in the unit of the schedule."""
-    return plan.length(bool(hook.by_epoch))
-
-
 def steps_are_reached(plan: Plan) -> Iterator[Finding]:
     """Steps at or after the run's end, of our policies and of torch's."""
     for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
         name, steps = _steps(hook)
-        length = _length(plan, hook)
+        length = plan.length(hook.by_epoch)
         if name == 'step' and getattr(hook, 'step', None) == []:
             yield plan.warning(
                 plan.key_of(hook, 'step'),
@@ -121,7 +116,7 @@ def _asks_for_total(hook: Any) -> bool:
 def schedule_lasts(plan: Plan) -> Iterator[Finding]:
     """Schedules that would end in an error before the run ends."""
     for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
-        length = _length(plan, hook)
+        length = plan.length(hook.by_epoch)
         if not length:
             continue
         if isinstance(hook, CosineRestartLrUpdaterHook):
@@ -180,7 +175,7 @@ def torch_lengths_fit(plan: Plan) -> Iterator[Finding]:
     """Schedulers of torch whose own length is not that of the run."""
     for hook in plan.hooks_of(TorchLrUpdaterHook):
         name, short, long = _TORCH_LENGTHS.get(hook.scheduler, ('', '', ''))
-        own, length = hook.arguments.get(name), _length(plan, hook)
+        own, length = hook.arguments.get(name), plan.length(hook.by_epoch)
         if not isinstance(own, int) or not length or own == length:
             continue
         what = short if own > length else long

@@ -242,24 +242,25 @@ def _may_raise(hook: Hook) -> bool:
 
 # --- paramwise_cfg ---------------------------------------------------------------------------------------------------
 
-#: Which modules each multiplier applies to, in words, and how to recognise a parameter of theirs.
+#: Whether a multiplier applies to a parameter: its module, its name there, and whether that is a part of a deformable
+#: convolution.
 _Applies = Callable[[nn.Module, str, bool], bool]
+
+
+def _is_bias(module: nn.Module, name: str, in_dcn: bool) -> bool:
+    return name == 'bias' and not isinstance(module, NORMS) and not in_dcn
 
 
 def _is_depthwise(module: nn.Module) -> bool:
     return isinstance(module, nn.Conv2d) and module.in_channels == module.groups
 
 
+#: What each multiplier applies to, in words and as a predicate.
 _MULTIPLIERS: dict[str, tuple[str, _Applies]] = {
-    'bias_lr_mult': (
-        'bias outside of norm layers',
-        lambda module, name, in_dcn: name == 'bias' and not isinstance(module, NORMS) and not in_dcn,
-    ),
+    'bias_lr_mult': ('bias outside of norm layers', _is_bias),
     'bias_decay_mult': (
         'bias outside of norm layers and depthwise convolutions',
-        lambda module, name, in_dcn: (
-            name == 'bias' and not isinstance(module, NORMS) and not in_dcn and not _is_depthwise(module)
-        ),
+        lambda module, name, in_dcn: _is_bias(module, name, in_dcn) and not _is_depthwise(module),
     ),
     'norm_decay_mult': ('norm layer with parameters', lambda module, name, in_dcn: isinstance(module, NORMS)),
     'dwconv_decay_mult': ('depthwise convolution', lambda module, name, in_dcn: _is_depthwise(module)),

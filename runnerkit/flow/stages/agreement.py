@@ -1,4 +1,4 @@
-"""What all ranks must have in common at the start: the config, the flags, the work dir and what is in it."""
+"""Checks at the start that all ranks have the same config, flags and work dir."""
 
 from __future__ import annotations
 

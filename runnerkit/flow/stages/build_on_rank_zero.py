@@ -1,4 +1,4 @@
-"""Building a model whose weights are going to be sharded: with weights on the first rank only."""
+"""Building a model to be sharded, with weights on the first rank only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import pickle
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,13 +27,13 @@ def build_on_rank_zero(
 
     The other ranks build it on the meta device, where weights take no memory: `runnerkit.parallel.FSDP2` gives each its
     part. Attributes that hold other tensors, or that ``initialise`` has changed, come from the first rank, as does
-    whether a parameter requires a gradient; the random generators go on from where the first rank's are.
+    whether a parameter requires a gradient; the random generators continue from the first rank's states.
 
     Args:
         build: builds the model.
-        initialise: gives a model its weights; called where they are wanted.
+        initialise: gives a model its weights; called where weights are needed.
         cfg: the config.
-        logger: told where the model is built whole on all ranks, and why.
+        logger: logs why a model is built whole on all ranks.
     """
 
     def whole() -> nn.Module:
@@ -53,14 +53,14 @@ def build_on_rank_zero(
         return whole()
     built: list[nn.Module] = []
     wanted: set[Attribute] = set()
-    from_first_rank(first)  # an error of it is raised on all ranks
+    from_first_rank(first)  # its error is raised on all ranks
     problem = ''
     if rank > 0:
         try:
             with torch.device('meta'):
                 built.append(build())
             wanted.update(on_meta(built[0]))
-        except Exception as error:  # whatever the model's constructor cannot do without numbers
+        except Exception as error:  # of a constructor that needs numbers
             problem = f'{type(error).__name__}: {one_line(error)}'
     answers = all_gather_objects((problem, wanted))
     problem = next((each for each, _ in answers if each), '')
@@ -84,14 +84,7 @@ def on_meta(model: nn.Module) -> Iterator[Attribute]:
     """The attributes of modules in ``model`` that hold tensors on the meta device, somewhere within; the model's own
     parameters, buffers and modules aside."""
     known = _known(model)
-    for attribute, value in _attributes(model):
-        pickler = _Pickler(io.BytesIO(), known)
-        try:
-            pickler.dump(value)
-        except Exception:  # a function, for example: what was found up to there counts
-            pass
-        if pickler.has_met_meta:
-            yield attribute
+    return (attribute for attribute, value in _attributes(model) if _pickled(value, known).has_meta)
 
 
 def packed(model: nn.Module, attributes: list[Attribute]) -> tuple[str, dict[Attribute, bytes]]:
@@ -99,13 +92,11 @@ def packed(model: nn.Module, attributes: list[Attribute]) -> tuple[str, dict[Att
     parts, known = dict(model.named_modules()), _known(model)
     values: dict[Attribute, bytes] = {}
     for name, key in attributes:
-        file = io.BytesIO()
-        try:
-            _Pickler(file, known).dump(vars(parts[name])[key])
-        except Exception as error:
+        found = _pickled(vars(parts[name])[key], known)
+        if found.content is None:
             place = f'{name}.{key}'.lstrip('.')
-            return f'{place} cannot be sent to other ranks ({type(error).__name__}: {one_line(error)})', {}
-        values[name, key] = file.getvalue()
+            return f'{place} cannot be sent to other ranks ({found.problem})', {}
+        values[name, key] = found.content
     return '', values
 
 
@@ -123,14 +114,32 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, known: dict[int, str]) -> None:
         super().__init__(file)
         self.known = known
-        self.has_met_meta = False
+        self.has_meta = False
 
     def persistent_id(self, obj: Any) -> str | None:
         if not isinstance(obj, (Tensor, nn.Module)):
             return None
         name = self.known.get(id(obj))
-        self.has_met_meta = self.has_met_meta or (name is None and isinstance(obj, Tensor) and obj.is_meta)
+        self.has_meta = self.has_meta or (name is None and isinstance(obj, Tensor) and obj.is_meta)
         return name
+
+
+class _Pickled(NamedTuple):
+    """A pickled value, or why it cannot be pickled; and whether it holds tensors on the meta device."""
+
+    content: bytes | None
+    problem: str
+    has_meta: bool
+
+
+def _pickled(value: Any, known: dict[int, str]) -> _Pickled:
+    file = io.BytesIO()
+    pickler = _Pickler(file, known)
+    try:
+        pickler.dump(value)
+    except Exception as error:  # of a function, for example: what was found up to there counts
+        return _Pickled(None, f'{type(error).__name__}: {one_line(error)}', pickler.has_meta)
+    return _Pickled(file.getvalue(), '', pickler.has_meta)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -155,15 +164,8 @@ def _attributes(model: nn.Module) -> Iterator[tuple[Attribute, Any]]:
 def _contents(model: nn.Module) -> dict[Attribute, int | None]:
     """A hash of each attribute's value, by which a change is noticed; None for what cannot be packed."""
     known = _known(model)
-    found: dict[Attribute, int | None] = {}
-    for attribute, value in _attributes(model):
-        file = io.BytesIO()
-        try:
-            _Pickler(file, known).dump(value)
-            found[attribute] = hash(file.getvalue())
-        except Exception:
-            found[attribute] = None
-    return found
+    found = {attribute: _pickled(value, known).content for attribute, value in _attributes(model)}
+    return {attribute: None if content is None else hash(content) for attribute, content in found.items()}
 
 
 def _trained(model: nn.Module) -> set[str]:

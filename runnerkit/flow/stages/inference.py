@@ -71,8 +71,7 @@ class Infer(RunnerBase):
             with scoring(context, context.work_dir):
                 self.try_out(context)
             return
-        with context.guard(context):
-            self.run(context)
+        self.run(context)
 
     def try_out(self, context: Context) -> None:
         """Evaluate one batch of each data set with the initial weights: the checkpoints may not be there yet."""

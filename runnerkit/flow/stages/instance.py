@@ -44,7 +44,7 @@ from runnerkit.version import __version__
 
 
 class InstanceBase(Stage):
-    """Join the processes, open the work dir and the log, set the seed; then what a subclass does in `instance`."""
+    """Join the processes, open work dir and log, set the seed; then call `instance`, which a subclass overrides."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""

@@ -27,7 +27,7 @@ from runnerkit.utils.seed import set_random_seed
 
 
 class NetworkBase(Stage):
-    """Build what is trained, and on what: a subclass does it in `build_network`, with the other methods or without."""
+    """Build data, model and optimizer: a subclass overrides `build_network`, which may call the other methods."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage.
@@ -47,7 +47,7 @@ class NetworkBase(Stage):
             context.meta['CLASSES'] = classes  # for the checkpoints
 
     def build_network(self, context: Context) -> None:
-        """Set ``context.model`` and ``context.loaders``, and ``context.optimizer`` if a hook shall update.
+        """Set ``context.model`` and ``context.loaders``, and ``context.optimizer`` if a hook updates the weights.
 
         Raises:
             NotImplementedError: a subclass does not override it.

@@ -22,7 +22,7 @@ class Stage:
     """A stage of a run. It is made with the run's context right before it is called, once, with the same context.
 
     Do not subclass this class but the base of one stage: `InstanceBase`, `NetworkBase`, `StartupBase`, `RunnerBase` or
-    `TerminalBase`. What every run needs of a stage is done there, around the method that a subclass overrides.
+    `TerminalBase`. The base does what every run needs of a stage, around the method that a subclass overrides.
     """
 
     def __init__(self, context: Context) -> None:

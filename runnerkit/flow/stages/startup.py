@@ -108,12 +108,12 @@ def newest(stores: list[Store]) -> str | None:
 
 
 def why_not_resumable(path: Path) -> str | None:
-    """Why a run cannot resume from the checkpoint, or would not get well again; None if it can."""
+    """Why a run cannot resume from the checkpoint, or would stay NaN; None if it can."""
     damage = why_damaged(path)
     if damage is not None:
         return damage
     try:
         content = load_small(path)
         return training_state_problem(content) or why_not_finite(content)
-    except ValueError:  # it is intact but has to be trusted: the error of the resume tells how
+    except ValueError:  # it is intact but has to be trusted: the error of the resume says how
         return None

@@ -16,9 +16,9 @@ from runnerkit.utils.logging import print_result, printable
 
 
 class TerminalBase(Stage):
-    """The end of a run, however it ended (``context.outcome``): what a subclass does in `terminal`.
+    """The end of a run, however it ended (``context.outcome``): a subclass overrides `terminal`.
 
-    What the stages have opened is closed after it, by the flow.
+    The flow closes afterwards what the stages have opened.
     """
 
     def __call__(self, context: Context) -> None:

@@ -32,7 +32,7 @@ DEFAULT_TIMER = {'type': 'IterTimerHook'}
 
 
 class RunnerBase(Stage):
-    """Build the runner, register its hooks, check the plan, resume; then what a subclass does in `run`."""
+    """Build the runner, register its hooks, check the plan, resume; then call `run`, which a subclass overrides."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
@@ -46,15 +46,14 @@ class RunnerBase(Stage):
         self.resume(context)
         if not context.options.dry_run:  # which has them below what it shows
             show_findings(context, 'Before the first batch')
-        with context.guard(context):
-            try:
-                self.begin(context)
-                if not context.options.dry_run:
-                    context.logger.info('Training %s', training_line(context))
-                with context.runner.around_own_loop(context.loaders, context.workflow):
-                    self.run(context)
-            finally:
-                context.outcome = context.runner.outcome or context.outcome
+        try:
+            self.begin(context)
+            if not context.options.dry_run:
+                context.logger.info('Training %s', training_line(context))
+            with context.runner.around_own_loop(context.loaders, context.workflow):
+                self.run(context)
+        finally:
+            context.outcome = context.runner.outcome or context.outcome
 
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
@@ -101,7 +100,7 @@ class RunnerBase(Stage):
             config = runner_config(context.cfg)
         is_ours = config.get('type') in ('EpochBasedRunner', 'IterBasedRunner')
         if is_ours and 'model' not in config and 'batch_processor' not in config:
-            with placed_errors(context.cfg, 'model'):  # the runner would find it, too, and blame its own section
+            with placed_errors(context.cfg, 'model'):  # the runner would also find it, and blame its section
                 check_step(context.model, None)
         with placed_errors(context.cfg, 'runner'):
             context.runner = build_runner(config, parts_of(context))

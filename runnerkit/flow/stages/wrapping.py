@@ -110,7 +110,7 @@ def _with_synced_norms(model: nn.Module, cfg: Any, device: torch.device) -> nn.M
 
 
 def _as_far_as_one_process_can(model: nn.Module, options: Mapping[str, Any], logger: Any) -> None:
-    """What FSDP2 does besides sharding, for a single process; it still looks up the names."""
+    """Do what FSDP2 does besides sharding, for a single process; it still looks up the names."""
     parts = units(model, options.get('module_classes'), options.get('min_num_params'))
     recompute_activations(to_checkpoint(model, parts, options.get('activation_checkpointing', False)))
     left_out = [key for key in ('mp_policy', 'cpu_offload') if options.get(key)]

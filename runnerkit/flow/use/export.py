@@ -128,7 +128,7 @@ def export(
             outputs are NaN or empty, so that nothing can be compared; or see `load_model`.
     """
     check_export_format(os.fspath(out))
-    inputs = None if inputs is None else words_of(inputs)  # which may be a generator
+    inputs = None if inputs is None else words_of(inputs)  # inputs may be a generator
     trained = find_to_export(source, checkpoint, config, which, trust, inputs, shape)
     return export_found(trained, out, method, inputs, shape, tolerance, dynamic)
 

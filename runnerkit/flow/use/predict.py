@@ -96,7 +96,7 @@ def predict(
         TypeError: ``inputs`` are something else; the data set takes no files, or the model has no ``predict``.
         ValueError: the model does not return one prediction for each sample; or see `load_model`.
     """
-    inputs = words_of(inputs)  # which may be a generator
+    inputs = words_of(inputs)  # inputs may be a generator
     trained = find_to_predict(source, checkpoint, config, which, trust, inputs)
     return predictions(trained, inputs, device, batch_size, apply)
 

@@ -104,7 +104,9 @@ def kept_hooks(context: Context) -> Iterator[tuple[Hook, Any]]:
     cfg = context.cfg
     hooks_by_name(cfg)
     updating, custom = optimizer_config(cfg), cfg.get('custom_hooks') or ()
-    given: list[tuple[Any, Any]] = [] if updating is None else [(with_type(updating), 'ABOVE_NORMAL')]
+    if isinstance(updating, Mapping):
+        updating = {'type': 'OptimizerHook', **updating}
+    given: list[tuple[Any, Any]] = [] if updating is None else [(updating, 'ABOVE_NORMAL')]
     given += [(each, 'NORMAL') for each in (custom if isinstance(custom, list | tuple) else [custom])]
     for config, priority in [*given, *context.hooks]:
         kind = config.get('type') if isinstance(config, Mapping) else config
@@ -116,11 +118,6 @@ def kept_hooks(context: Context) -> Iterator[tuple[Hook, Any]]:
             hook = config if isinstance(config, Hook) else build_from_cfg(own, HOOKS)
             if (kept := hook.for_evaluation()) is not None:
                 yield kept, priority
-
-
-def with_type(updating: Any) -> Any:
-    """The config of an optimizer hook with its default type."""
-    return updating if isinstance(updating, Hook) or 'type' in updating else {'type': 'OptimizerHook', **updating}
 
 
 def may_be_kept(config: Any) -> bool:

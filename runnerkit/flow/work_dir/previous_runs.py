@@ -61,7 +61,7 @@ def files_of_a_run(work_dir: Path) -> list[str]:
 def read_record(work_dir: Path) -> dict[str, Any]:
     """What `write_record` has written; of a run of an older version, the config that its log names.
 
-    What is of another kind than that is left out: the file may be anybody's, and files are written where it says.
+    Values of a wrong kind are left out: others may have written the file, and it says where files are written.
     """
     try:
         found = read_json(work_dir / RECORD)
@@ -163,7 +163,7 @@ def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:
 def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
     """The jobs of torchrun and Slurm that this process belongs to: their names, and whether each was restarted.
 
-    The process of torchrun on this machine is a job as well; whether it has restarted this one, `is_restarted` finds.
+    The process of torchrun on this machine is also a job; `is_restarted` finds whether it has restarted this one.
     """
     found = {}
     if 'TORCHELASTIC_RESTART_COUNT' in variables:
@@ -179,7 +179,7 @@ def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
 def jobs_of_all_ranks() -> dict[str, bool]:
     """The `jobs` of all ranks; one counts as restarted where it was for any of them. A collective.
 
-    Rank 0 alone may know too little: it may be on a machine that has just come, whose torchrun has restarted nothing.
+    Rank 0 alone may know too little: it may run on a new machine, whose torchrun has restarted nothing.
     """
     found: dict[str, bool] = {}
     for its in all_gather_objects(jobs()):

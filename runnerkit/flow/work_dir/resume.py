@@ -1,4 +1,4 @@
-"""The paths that a run reads from and writes to, checked before data and model are built."""
+"""Which checkpoint a run resumes or starts from, and checks of its paths before data and model are built."""
 
 from __future__ import annotations
 

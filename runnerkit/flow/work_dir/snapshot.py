@@ -89,14 +89,6 @@ def copies_of(cfg: Any) -> list[str]:
     return [copy.as_posix() for copy in _copies(user_files(cfg)).values()]
 
 
-def packages_needed(cfg: Any) -> list[str]:
-    """The packages of the user's own that a config imports by name: they are not copied."""
-    dotted = [text for value in _values(cfg) if re.fullmatch(r'[A-Za-z_]\w*(\.\w+)+', text := _text_of(value))]
-    return sorted(
-        {name for name in (each.partition('.')[0] for each in [*_imports(cfg), *dotted]) if _is_of_user(name)}
-    )
-
-
 def files_needed(cfg: Any) -> list[Path]:
     """The user's files that register classes which a config names, and that are not copied: it does not import them."""
     names = {value for value in _values(cfg) if isinstance(value, str)}

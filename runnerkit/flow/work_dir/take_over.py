@@ -1,4 +1,4 @@
-"""Making the work dir this run's: an earlier run's files move aside, and the config and its code are written."""
+"""Take over a work dir: move an earlier run's files aside, and write the config and its code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runnerkit.flow.work_dir.previous_runs import (
     read_record,
     write_record,
 )
-from runnerkit.flow.work_dir.snapshot import CODE, copies_of, files_needed, packages_needed, sources_in, write_snapshot
+from runnerkit.flow.work_dir.snapshot import CODE, copies_of, files_needed, sources_in, write_snapshot
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.utils.logging import shortened
 
@@ -56,11 +56,6 @@ def take_over(context: Context) -> None:
             'objects %s. To load the model or to resume, give this config again',
             shortened(objects),
         )
-    needed = packages_needed(cfg)
-    if needed:
-        context.logger.info(
-            'using the work dir elsewhere needs these packages, which are not copied to it: %s', ', '.join(needed)
-        )
     for file in files_needed(cfg):
         context.logger.info(
             'using the work dir elsewhere needs %s, which registers classes of the config and is not copied. To '
@@ -91,7 +86,7 @@ def set_run_aside(context: Context) -> None:
 
 def set_checkpoints_aside(context: Context, store: Store, to: str) -> None:
     """Move the earlier run's checkpoints in ``store`` to the folder ``to`` below it."""
-    names = sorted(store.saved(), key=OWNER.__eq__)  # whose they are is known until the end
+    names = sorted(store.saved(), key=OWNER.__eq__)  # the file that says whose they are is the last
     count = sum(name.endswith('.pth') for name in names)
     if not count:
         return

@@ -1,6 +1,5 @@
 """What of an experiment's own attributes is saved, and how it is given back."""
 
-import copy
 import random
 from collections import deque
 
@@ -8,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of, stateful
+from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, stateful
 
 
 def attributes():
@@ -112,11 +111,3 @@ def test_what_holds_itself_does_not_hang():
     own = AttributeState(found)
     found['loop'].append(2)
     assert own.state_dict(found, set()) == {'attributes': {}, 'values': {}}
-
-
-def test_generators_are_stateful():
-    generator = torch.Generator().manual_seed(1)
-    state = copy.deepcopy(state_of(generator))
-    first = torch.rand(1, generator=generator)
-    load_state(generator, state)
-    assert torch.equal(torch.rand(1, generator=generator), first)

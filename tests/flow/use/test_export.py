@@ -1,6 +1,5 @@
 """A trained model as a file, compared with the model."""
 
-import inspect
 import json
 
 import numpy as np
@@ -245,13 +244,6 @@ def test_the_batch_is_known_wherever_it_is(cfg, tmp_path):
     assert told.outputs == {'output_0': 'float32 [batch, 2, 2]', 'output_1': 'float32 [3, batch, 2]'}
     shown = flow_export._shown(torch.ones(2, 1), torch.ones(6, 3))
     assert shown == 'float32 [any, batch]'
-
-
-def test_the_example_is_repeated_in_its_order():
-    bound = inspect.signature(lambda x, table, scale: None).bind(torch.arange(2), torch.zeros(5), torch.tensor(3))
-    assert flow_export._resized(bound, 3).arguments['x'].tolist() == [0, 1, 0]
-    assert flow_export._resized(bound, 1).arguments['x'].tolist() == [0]
-    assert len(flow_export._resized(bound, 3).arguments['table']) == 5
 
 
 def test_a_model_around_a_model(cfg):

@@ -8,7 +8,7 @@ import pytest
 
 from runnerkit.config import Config
 from runnerkit.flow.work_dir import snapshot
-from runnerkit.flow.work_dir.snapshot import files_needed, packages_needed, sources_in, user_files, write_snapshot
+from runnerkit.flow.work_dir.snapshot import files_needed, sources_in, user_files, write_snapshot
 from runnerkit.nn import MODELS
 from runnerkit.utils.imports import import_object
 from runnerkit.utils.user_files import module_of_file
@@ -134,17 +134,6 @@ def test_a_run_of_the_work_dirs_own_config_reads_what_lies_there(project):
     (work_dir / 'code' / 'other.py').write_text('')
     assert write_snapshot(work_dir, cfg, {}) == {'config': 'cfg_run.py'}
     assert (work_dir / 'code' / 'other.py').exists()
-
-
-def test_packages_that_are_not_copied(project, monkeypatch):
-    monkeypatch.syspath_prepend(str(project))
-    (project / 'lab').mkdir()
-    (project / 'lab' / '__init__.py').write_text('')
-    __import__('lab')
-    cfg = Config({'custom_imports': {'imports': ['lab.nets', 'json', 'torch.nn']}, 'model': {'type': 'lab.nets.Net'}})
-    assert packages_needed(cfg) == ['lab']
-    assert packages_needed(Config({'model': {'type': 'torch.nn.ReLU', 'path': 'a.b/c'}})) == []
-    del sys.modules['lab']
 
 
 def test_files_that_register_classes_and_are_not_copied(project, monkeypatch):
