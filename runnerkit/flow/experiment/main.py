@@ -14,8 +14,8 @@ from runnerkit.config import Config
 from runnerkit.config.action import parse_value
 from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
-from runnerkit.flow.experiment.checks import KNOWN_KEYS, TRAINING_KEYS, experiment_config
 from runnerkit.flow.experiment.experiment import Experiment
+from runnerkit.flow.experiment.setup import KNOWN_KEYS, TRAINING_KEYS, experiment_config
 from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
 

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from runnerkit.data import build_dataloader
 from runnerkit.flow import Experiment
+from runnerkit.flow.experiment.experiment import as_outputs
 from runnerkit.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, Hook
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.nn import Supervised
@@ -31,7 +32,7 @@ def log_of(folder):
     return [{k: v for k, v in line.items() if 'time' not in k} for line in lines if 'mode' in line]
 
 
-# --- the examples of the seed document -------------------------------------------------------------------------------
+# --- the examples of the seed document ------------------------------------------------------------------------------
 
 
 class TheSeed:
@@ -133,7 +134,7 @@ def test_three_lines_are_an_experiment(tmp_path):
     assert all(getattr(exp, name) is not None for name in ('model', 'optimizer', 'train_loader', 'valid_loader'))
 
 
-# --- counters --------------------------------------------------------------------------------------------------------
+# --- counters -------------------------------------------------------------------------------------------------------
 
 
 def test_iterations_are_counted_for_users_from_1(tmp_path):
@@ -179,11 +180,19 @@ def test_new_epoch_leaves_the_rest_of_a_pass(tmp_path):
     assert made.epoch == 3
 
 
-# --- reading, and exactness ------------------------------------------------------------------------------------------
+# --- reading, and exactness -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('reads', [0, 1, 3])
-@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize(
+    'workers, reads',
+    [
+        (0, 0),
+        (0, 1),
+        (0, 3),
+        (2, 1),
+        *(pytest.param(2, n, marks=pytest.mark.thorough) for n in (0, 3)),
+    ],  # (2, 1) guards
+)
 def test_a_run_that_was_killed_ends_like_an_undisturbed_one(reads, workers, tmp_path):
     """By SIGKILL in the middle of a batch, after a checkpoint that is older than that."""
     for name in ('whole', 'cut'):
@@ -307,7 +316,7 @@ def test_the_bases_methods_stay_callable(tmp_path):
     assert 'loss' in made.evaluate(loader(8))
 
 
-# --- what is logged --------------------------------------------------------------------------------------------------
+# --- what is logged -------------------------------------------------------------------------------------------------
 
 
 def test_what_is_returned_or_reported_is_logged(tmp_path):
@@ -349,7 +358,7 @@ def test_a_batch_moves_nothing_to_the_host_between_two_log_lines(tmp_path):
     assert kept[-1] == [torch.Tensor] * 6
 
 
-# --- who updates -----------------------------------------------------------------------------------------------------
+# --- who updates ----------------------------------------------------------------------------------------------------
 
 X = [(torch.randn(4, 4, generator=torch.Generator().manual_seed(i)), torch.ones(4, 1)) for i in range(5)]
 
@@ -448,7 +457,7 @@ def test_amp_and_accumulation_are_the_hooks(tmp_path):
     assert not torch.equal(whole, plain)
 
 
-# --- validation ------------------------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------------------------
 
 
 def test_valid_is_an_evaluation_wherever_it_is_called(tmp_path):
@@ -489,7 +498,7 @@ def test_without_a_valid_there_is_no_validation(tmp_path):
         made.valid()
 
 
-# --- saving ----------------------------------------------------------------------------------------------------------
+# --- saving ---------------------------------------------------------------------------------------------------------
 
 
 class Saves(Line):
@@ -666,7 +675,7 @@ def test_what_has_come_and_gone_is_told(tmp_path, caplog):
     assert 'holds no state of new, which starts afresh' in caplog.text
 
 
-# --- several processes -----------------------------------------------------------------------------------------------
+# --- several processes ----------------------------------------------------------------------------------------------
 
 
 def on_rank(rank, folder):
@@ -727,7 +736,7 @@ def test_each_of_several_networks_averages_its_gradients(on_ranks, tmp_path):
     alone.close()
 
 
-# --- wrong use -------------------------------------------------------------------------------------------------------
+# --- wrong use ------------------------------------------------------------------------------------------------------
 
 
 def test_wrong_use_is_told():
@@ -875,3 +884,57 @@ def test_it_is_a_runner_and_other_runners_are_as_they_were():
     assert issubclass(Experiment, IterBasedRunner)
     with pytest.raises(TypeError, match='no train_step'):
         IterBasedRunner(nn.Linear(1, 1), max_iters=1)
+
+
+# --- the user's methods ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_batch_returns_is_logged_if_it_is_a_number():
+    loss = torch.ones(1)
+    assert as_outputs(None, 'Mine') == {}
+    given = {'loss': loss, 'many': torch.ones(2), 'text': 'a', 'rate': 0.5, 'num_samples': 3}
+    assert as_outputs(given, 'Mine') == {**given, 'log_vars': {'loss': loss, 'rate': 0.5}}
+    assert as_outputs({'loss': loss, 'log_vars': {}}, 'Mine') == {'loss': loss, 'log_vars': {}, 'num_samples': 1}
+    with pytest.raises(TypeError, match=r'Mine\.train_batch must return None or a dict such as dict\(loss=loss\), but'):
+        as_outputs(loss, 'Mine')
+
+
+def test_a_valid_of_another_base_is_an_evaluation_too():
+    seen = []
+
+    class Mixin:
+        def valid(self):
+            seen.append((torch.is_grad_enabled(), self.mode))
+
+    class Both(Mixin, Line):
+        pass
+
+    made = Both(config(), model=Tiny())
+    made.valid()
+    assert seen == [(False, 'val')]
+    with pytest.raises(RuntimeError, match=r'Both has no model: call its setup\(\) first'):
+        Both(config()).valid()
+
+
+class SavesShortly(Line):
+    """As in the seed document, ``save`` takes nothing."""
+
+    def save(self):
+        self.saves = [*getattr(self, 'saves', []), self.iteration]
+        super().save()
+
+
+class SavesTwice(SavesShortly):
+    def save(self, filename_tmpl=None):
+        super().save(filename_tmpl=filename_tmpl or 'iter_{}.pth')
+
+
+def test_a_save_of_ones_own_need_not_take_what_hooks_say(tmp_path):
+    for kind in (SavesShortly, SavesTwice):
+        made = trained(kind, tmp_path / kind.__name__, evaluation={'save_best': 'error', 'rule': 'less'})
+        assert {4, 8, 12} <= set(made.saves)
+        folder = tmp_path / kind.__name__
+        assert {path.name for path in folder.glob('iter*')} == {'iter_4.pth', 'iter_8.pth', 'iter_12.pth'}
+        assert len(list(folder.glob('best_error_iter_*.pth'))) == 1
+        assert made.meta['hook_msgs']['best_ckpt'] == str(next(folder.glob('best*')))
+        assert made.save(str(tmp_path / 'by hand')) == str(tmp_path / 'by hand' / 'iter_12.pth')

@@ -216,7 +216,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize(
+    'name',  # 'compile' has the same steps without a C++ compiler
+    [pytest.param(name, marks=pytest.mark.thorough) if 'inductor' in name else name for name in CASES],
+)
 def test_a_resumed_run_is_the_undisturbed_one_with_each_switch(name, tmp_path, monkeypatch):
     """Weights, averages, momentum and everything else, with their strides; names are those of a plain run."""
     monkeypatch.setattr(prefetch, 'side_stream', lambda device: OnTheCpu())
@@ -245,7 +248,14 @@ def names(n, layer):
     return [f'model.{n}.{each}' for each in ['weight', 'bias', *of_norm]]
 
 
-@pytest.mark.parametrize('name', ['channels_last', 'compile', 'compile of parts'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'channels_last',
+        # The names of compiled models are in the test above.
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ('compile', 'compile of parts')),
+    ],
+)
 def test_a_checkpoint_goes_on_in_a_run_without_the_switch_and_back(name, tmp_path):
     train(tmp_path / 'plain', {})
     train(tmp_path / 'with', CASES[name])
