@@ -70,8 +70,8 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
     from runnerkit.data.kinds import length_of
     from runnerkit.flow import Context
-    from runnerkit.flow.defaults import required_section
-    from runnerkit.flow.loading import build_loader
+    from runnerkit.flow.stages.defaults import required_section
+    from runnerkit.flow.stages.loading import build_loader
     from runnerkit.utils.seed import preserved_rng, set_random_seed
 
     data = required_section(cfg, 'data')
@@ -105,7 +105,7 @@ def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every tensor in a nested batch, with its place."""
     import torch
 
-    from runnerkit.flow.dry_run import leaves
+    from runnerkit.flow.look.dry_run import leaves
 
     yield from ((place, leaf) for place, leaf in leaves(value, name) if isinstance(leaf, torch.Tensor))
 
@@ -114,7 +114,7 @@ def numbers_of(tensor: Any) -> str:
     """Shape, dtype and range of a tensor, and which of its samples hold NaN or infinite values."""
     import torch
 
-    from runnerkit.flow.dry_run import shape_of
+    from runnerkit.flow.look.dry_run import shape_of
 
     text = shape_of(tensor)
     if not tensor.numel() or tensor.is_complex():

@@ -16,7 +16,7 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 from runnerkit.utils.suggest import suggestion
 
-#: `runnerkit.flow.export_formats.FORMATS`, which needs torch.
+#: `runnerkit.flow.use.export_formats.FORMATS`, which needs torch.
 FORMATS = ('.safetensors', '.pt2', '.onnx')
 
 
@@ -122,10 +122,10 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.export import export_found, find_to_export
-    from runnerkit.flow.export_formats import check_format
+    from runnerkit.flow.use.export import export_found, find_to_export
+    from runnerkit.flow.use.export_formats import check_export_format
 
-    check_format(args.out)
+    check_export_format(args.out)
     example = args.inputs, args.shape
     with trusted_pickles() if args.trust_pickles else nullcontext():
         source = named if cfg is None else cfg

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.find_lr import FindLr, picture
+    from runnerkit.flow.look.find_lr import FindLr, picture
 
     runner = partial(FindLr, low=args.low, high=args.high, iters=args.iters)
     stages = {'startup': None, 'runner': runner}

@@ -12,7 +12,7 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 from runnerkit.utils.suggest import suggestion
 
-#: `runnerkit.flow.prediction.APPLY` and `runnerkit.flow.prediction_files.FORMATS`, which need torch.
+#: `runnerkit.flow.use.predict.APPLY` and `runnerkit.flow.use.prediction_files.FORMATS`, which need torch.
 APPLY, FORMATS = ('argmax', 'softmax', 'sigmoid'), ('.json', '.csv', '.npy')
 
 
@@ -67,8 +67,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.data.classes import as_class_names
-    from runnerkit.flow.prediction import find_to_predict, predictions, split_meant
-    from runnerkit.flow.prediction_files import as_json, write_predictions
+    from runnerkit.flow.use.predict import find_to_predict, predictions, split_meant
+    from runnerkit.flow.use.prediction_files import as_json, write_predictions
 
     with trusted_pickles() if args.trust_pickles else nullcontext():
         trained = find_to_predict(

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_writable('--trace', args.trace)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.profile import Profile
+    from runnerkit.flow.look.profile import Profile
 
     runner = partial(Profile, iters=args.iters, warmup=args.warmup, trace=args.trace)
     stages = {'startup': None, 'runner': runner}

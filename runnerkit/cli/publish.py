@@ -11,7 +11,7 @@ from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import add_shared
 from runnerkit.utils.logging import print_out
 
-#: `runnerkit.flow.publish.EXTENSIONS`, which needs torch.
+#: `runnerkit.flow.use.publish.EXTENSIONS`, which needs torch.
 EXTENSIONS = ('.pth', '.pt')
 
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit publish') -> 
         )
     check_writable('OUT', args.out)
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.publish import publish
+    from runnerkit.flow.use.publish import publish
 
     with trusted_pickles() if args.trust_pickles else nullcontext():
         path = publish(args.source, args.out, args.which)

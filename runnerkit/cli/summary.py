@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.summary import Summarize
+    from runnerkit.flow.look.summary import Summarize
 
     stages = {'startup': None, 'runner': Summarize}
     context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()

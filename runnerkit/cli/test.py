@@ -65,8 +65,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     cfg = load_config(config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
-    from runnerkit.flow.instance import work_dir_of
-    from runnerkit.flow.testing import evaluated
+    from runnerkit.flow.stages.instance import work_dir_of
+    from runnerkit.flow.use.testing import evaluated
 
     options = Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device)
     with trusted_pickles() if args.trust_pickles else nullcontext():
@@ -90,7 +90,7 @@ def config_in(work_dir: str, trust: bool) -> str:
     Raises:
         UsageError: there is none, or it was not made here.
     """
-    from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
+    from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
 
     found = config_of(work_dir)
     if found is None:

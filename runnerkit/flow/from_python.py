@@ -104,7 +104,7 @@ def train(
             length of the whole run.
         hooks: hooks to register after those of the config, in their order, with the priority NORMAL.
         diff_seed: whether each process of a distributed run has another seed.
-        verbose: whether the log shows environment, config and hooks, too.
+        verbose: whether the log also shows environment, config and hooks.
         trust_pickles: whether checkpoints are loaded even if that runs code in them.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key: ``{'optimizer.lr': 0.1}``.
         **overrides: the same as keywords, with two underscores for a dot: ``optimizer__lr=0.1``.
@@ -180,7 +180,7 @@ def check_arguments(work_dir: Any, resume: Any, validate: Any, cfg_options: Any)
 
 
 def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Config:
-    """A config of its own, with the changes merged in and its ``custom_imports`` imported.
+    """A new config with the changes merged in and its ``custom_imports`` imported.
 
     Args:
         config: a config file, a `Config`, or a dict like one.

@@ -307,7 +307,7 @@ CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'whi
 def check_method_names(hook_type: type[Hook]) -> None:
     """Refuse a hook class with a method whose name is almost that of a point: it would never be called.
 
-    The preflight (`runnerkit.flow.checks.hooks`) warns about less similar names.
+    The preflight (`runnerkit.flow.preflight.hooks`) warns about less similar names.
 
     Raises:
         ValueError: the name of a public method differs from a point's in one or two letters.

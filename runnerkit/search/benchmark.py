@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from runnerkit.config import Config
-from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
-from runnerkit.flow.prediction import loader_of, on_device
-from runnerkit.flow.summary import forward_summary
-from runnerkit.flow.testing import test
-from runnerkit.flow.trained import load_model
+from runnerkit.flow.look.summary import forward_summary
+from runnerkit.flow.use.load import load_model
+from runnerkit.flow.use.predict import loader_of, on_device
+from runnerkit.flow.use.testing import test
+from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep

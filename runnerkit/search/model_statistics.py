@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from runnerkit.evaluation import evaluation_mode
-from runnerkit.flow.summary import measured
+from runnerkit.flow.look.summary import measured
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.parallel import unwrap
 

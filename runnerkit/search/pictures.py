@@ -9,7 +9,7 @@ from logging import Logger
 from pathlib import Path
 from typing import Any
 
-from runnerkit.flow.curve import draw_and_tell
+from runnerkit.flow.look.curve import draw_and_tell
 from runnerkit.search.optuna_algorithm import OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, PRUNED, Record, front
 

@@ -15,7 +15,7 @@ from runnerkit.config import Config
 from runnerkit.config.origin import written_at
 from runnerkit.fileio.paths import lies_in, plain_file_name
 from runnerkit.flow.from_python import config_from
-from runnerkit.flow.instance import choose_device
+from runnerkit.flow.stages.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
 from runnerkit.search.model_statistics import UNITS

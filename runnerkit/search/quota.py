@@ -112,13 +112,13 @@ class Quota:
 
         Args:
             model: the model; it is not changed, but lazy parameters get their shapes.
-            sample: a batch of one sample, for `runnerkit.flow.summary.forward_summary`. Not needed where only
+            sample: a batch of one sample, for `runnerkit.flow.look.summary.forward_summary`. Not needed where only
                 ``params`` are restricted, and none are lazy.
 
         Raises:
             TypeError: there is no sample, but one is needed.
         """
-        from runnerkit.flow.summary import forward_summary, is_shaped, parameters_of
+        from runnerkit.flow.look.summary import forward_summary, is_shaped, parameters_of
 
         if self.needs_sample or not is_shaped(model):
             if sample is None:
@@ -145,7 +145,7 @@ class Quota:
             cfg: a config; its data are read if a sample is needed.
             split: where the sample is from.
         """
-        from runnerkit.flow.summary import is_shaped
+        from runnerkit.flow.look.summary import is_shaped
         from runnerkit.nn import build_model
         from runnerkit.utils.seed import preserved_rng
 
@@ -203,7 +203,7 @@ def _sample_of(cfg: Config, split: str) -> Any:
     """A batch of the first sample."""
     import torch
 
-    from runnerkit.flow.prediction import loader_of, on_device
+    from runnerkit.flow.use.predict import loader_of, on_device
 
     loader = loader_of(cfg, split, batch_size=1)
     dataset = loader.dataset

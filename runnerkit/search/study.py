@@ -19,8 +19,8 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.fileio.paths import shown as path_shown
-from runnerkit.flow.earlier import finish_move, free_name, move_aside
-from runnerkit.flow.places import out_dirs
+from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
+from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
@@ -374,7 +374,6 @@ class Study:
 
     def _set_others_aside(self) -> None:
         """Move what a study of something else has left here to ``earlier/<timestamp>``; say what this one is of."""
-        finish_move(self.work_dir)
         path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=described))
         before = now
         if path.exists():
@@ -382,7 +381,8 @@ class Study:
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
-            folder = move_aside(self.work_dir, names, free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S')))
+            to = free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S'), last=STUDY)
+            folder = move_aside(self.work_dir, names, to)
             self.logger.info(
                 '%s begins anew, since %s has changed; its former trials are in %s',
                 self.name,

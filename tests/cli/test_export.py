@@ -10,7 +10,7 @@ import torch
 
 import runnerkit
 from runnerkit.cli.export import FORMATS, main
-from runnerkit.flow import export_formats
+from runnerkit.flow.use import export_formats
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def samples_of(project):
     found = []
     runnerkit.predict(project / 'run', 'test', apply=lambda batch: batch, batch_size=1)
     from runnerkit.config import Config
-    from runnerkit.flow.prediction import loader_of
+    from runnerkit.flow.use.predict import loader_of
 
     for batch in loader_of(Config.fromfile(project / 'cfg.py'), 'test', 1):
         found.append((batch[0][0],))

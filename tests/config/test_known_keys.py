@@ -22,7 +22,8 @@ from runnerkit.config.known_keys import (
 )
 from runnerkit.data import build_dataloader
 from runnerkit.data.loader import LOADER_OPTIONS
-from runnerkit.flow import defaults, instance, network, slots, startup, switches, terminal, training, wrapping
+from runnerkit.flow.stages import defaults, instance, network, startup, switches, terminal, training, wrapping
+from runnerkit.flow.stages import stage_config as slots
 from runnerkit.hooks import HOOKS
 from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS, PARAMWISE_DEFAULTS

@@ -5,7 +5,7 @@ from torch import nn
 from torchmetrics import MeanSquaredError
 
 from runnerkit.flow import train
-from runnerkit.flow.testing import test as score_again
+from runnerkit.flow.use.testing import test as score_again
 from runnerkit.hooks import EvalHook, OptimizerHook, VegaCallbacks
 from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.nn import Supervised
