@@ -181,7 +181,7 @@ def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
 
 
 def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """What differs of a loader, see `runnerkit.data.kinds.about`.
+    """What differs of a loader, see `runnerkit.data.kinds.loader_facts`.
 
     Args:
         number: of its workflow entry, from 0.

@@ -19,7 +19,7 @@ from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.checkpoint.shards import Place
-from runnerkit.checkpoint.store import behind_link, checkpoint_meant
+from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -166,9 +166,9 @@ class CheckpointLoader:
     ) -> Any:
         """Load ``filename`` with the loader of its scheme, and log which one to ``logger``.
 
-        A folder stands for its best checkpoint, else its latest; see `checkpoint_meant`.
+        A folder stands for its best checkpoint, else its latest; see `resolve_checkpoint`.
         """
-        filename = checkpoint_meant(filename, best=True)
+        filename = resolve_checkpoint(filename, best=True)
         loader = cls._get_checkpoint_loader(filename)
         if logger is not None:
             kind = getattr(loader, '__name__', type(loader).__name__).removeprefix('load_from_')
@@ -192,12 +192,12 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str:
-    """The checkpoint that ``filename`` stands for, as in `checkpoint_meant`; a local one exists.
+    """The checkpoint that ``filename`` stands for, as in `resolve_checkpoint`; a local one exists.
 
     Raises:
         FileNotFoundError: there is no such local file, or no checkpoint in the folder; the nearest names are given.
     """
-    found = checkpoint_meant(filename, best)
+    found = resolve_checkpoint(filename, best)
     if CheckpointLoader._get_checkpoint_loader(found) is load_from_local and not is_url(found):
         _local_file(found)
     return found

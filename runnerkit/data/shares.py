@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,12 +18,12 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from runnerkit.data.held import Held
 from runnerkit.data.kinds import length_of
+from runnerkit.data.loader_state import LoaderState
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
 from runnerkit.data.walk import Around, kind_of
-from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, together
+from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, run_on_all_ranks
 
 #: torch's classes that know of no ranks.
 _SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -215,25 +216,25 @@ def first_items(sampler: Any) -> list[First | None]:
     """
 
     def look() -> First | None:
-        held = Held(sampler)
-        if kind_of(sampler).is_iterator or held.unsaved():
+        state = LoaderState(sampler)
+        if kind_of(sampler).is_iterator or state.changed():
             return None
-        before = held.states()
+        before = state.states()
         try:
-            items = list(islice(drawn(sampler, 0, 0), _COMPARED))
+            items = list(islice(drawn(copy.copy(sampler), 0, 0), _COMPARED))
         finally:
-            held.go_back(before)
+            state.restore(before)
         samples = sum(len(item) if isinstance(item, list) else 1 for item in items)
         if len(items) == _COMPARED:
             samples = samples * (length_of(sampler) or 0) // _COMPARED
         return First(zlib.crc32(repr(items).encode()), samples)
 
-    return all_gather_objects(together(look))
+    return all_gather_objects(run_on_all_ranks(look))
 
 
 def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
     """Whether to share out what ``sampler`` gives; rank 0 logs what was found. A collective, where one is needed."""
-    held = Held(sampler)
+    held = LoaderState(sampler)
     generators = held.generators()
     if is_torchs(sampler) and not generators:
         return True

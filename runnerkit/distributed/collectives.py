@@ -153,7 +153,7 @@ def from_first_rank(call: Callable[[], T]) -> T:
     return result
 
 
-def together(call: Callable[[], T]) -> T:
+def run_on_all_ranks(call: Callable[[], T]) -> T:
     """Call ``call`` on every rank, and return its result. If it fails on one, it fails on all.
 
     Raises:
