@@ -189,7 +189,7 @@ class _Reader(dcp.StorageReader):
             is_archive = check_records(data)
             data.seek(0)
             part = safe_load(data) if is_archive else None
-        except (Damage, pickle.UnpicklingError) as error:
+        except (Damage, pickle.UnpicklingError, RuntimeError) as error:
             raise ValueError(
                 f'the part of {index.fqn} in {place.relative_path}: {printable(error).partition(chr(10))[0]}'
             ) from None
