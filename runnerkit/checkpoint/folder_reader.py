@@ -34,7 +34,7 @@ from runnerkit.utils.logging import printable
 
 
 def read_rest(folder: Path, load: Callable[[str], Any] = safe_load) -> dict[str, Any]:
-    """What a checkpoint folder holds beside large tensors, in whose places there is None.
+    """What a checkpoint folder holds apart from large tensors, in whose places there is None.
 
     Args:
         folder: the checkpoint.

@@ -16,7 +16,7 @@ from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
 
-#: Of the state under ``'runnerkit'``, with which a run goes on; that of older formats is converted.
+#: Of the state under ``'runnerkit'``, with which a run resumes; that of older formats is converted.
 STATE_FORMAT = 2
 
 #: No run makes more: a million iterations per second for three years are 10 ** 14.

@@ -166,7 +166,7 @@ class CheckpointLoader:
     ) -> Any:
         """Load ``filename`` with the loader of its scheme, and log which one to ``logger``.
 
-        A folder stands for its best checkpoint, else its latest; see `resolve_checkpoint`.
+        Of a folder, the best checkpoint is loaded, else the latest; see `resolve_checkpoint`.
         """
         filename = resolve_checkpoint(filename, best=True)
         loader = cls._get_checkpoint_loader(filename)
@@ -192,7 +192,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str:
-    """The checkpoint that ``filename`` stands for, as in `resolve_checkpoint`; a local one exists.
+    """The checkpoint that ``filename`` means, as in `resolve_checkpoint`; a local one exists.
 
     Raises:
         FileNotFoundError: there is no such local file, or no checkpoint in the folder; the nearest names are given.
@@ -254,7 +254,7 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
 
 
 def load_small(path: Path) -> Any:
-    """As `load_tensors`; of a folder, what it holds beside large tensors, in whose places there is None."""
+    """As `load_tensors`; of a folder, what it holds apart from large tensors, in whose places there is None."""
     if not is_checkpoint_folder(path):
         return load_tensors(path)
     from runnerkit.checkpoint.folder_reader import read_rest

@@ -1,4 +1,4 @@
-"""Checkpoints that are folders: how they are told from other folders, and whether they are intact."""
+"""Checkpoints that are folders: how to recognise them, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _save_in_rest(path: Path, unknown: str) -> Any:
     """The id in the file ``path``; ``unknown`` if it cannot be loaded."""
     try:
         return dict(safe_load(os.fspath(path), mmap=True)).get(SAVE)
-    except Exception:  # its bytes are those that were written: whoever reads it says what is wrong, or must trust it
+    except Exception:  # its bytes are those that were written: the code that reads it reports what is wrong
         return unknown
 
 

@@ -315,7 +315,7 @@ class Store:
         for name in filter(wanted, self._names()):
             try:
                 found.append(self._described(self.path(name)))
-            except FileNotFoundError:  # a run that goes on here has just deleted it
+            except FileNotFoundError:  # a run that saves here has just deleted it
                 continue
             except OSError as error:  # a link that leads to itself, for one
                 logger.warning('%s is skipped: %s', self.path(name), error)
@@ -340,7 +340,7 @@ class Store:
 
     def saved(self) -> list[str]:
         """The names of all that runs have saved here: checkpoints, the link to the latest one, whose folder it is, and
-        half-written files. Checkpoints with names of your own (``filename_tmpl``) are known by the link."""
+        half-written files. Checkpoints with other names (``filename_tmpl``) are known by the link."""
         try:
             names = sorted(os.listdir(self.place) if self.is_local and self.exists() else self._names())
         except (AttributeError, NotImplementedError):  # the storage cannot list
@@ -440,7 +440,7 @@ def resolve_checkpoint(path: str | os.PathLike[str], best: bool = False) -> str:
     `Store.resolve_checkpoint`.
 
     To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
-    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link stands for what
+    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link means what
     it names.
 
     Raises:

@@ -82,7 +82,7 @@ _iter_loaders: list[weakref.ref[IterLoader]] = []
 
 def new_iter_loaders(since: int) -> list[IterLoader]:
     """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
-    loaders shows them to nobody.
+    loaders passes them to no method of ours.
 
     Args:
         since: the number behind which they were made.

@@ -1,4 +1,4 @@
-"""What kind of loader somebody brings, as far as a resume has to know it."""
+"""Facts about loaders of any kind, as far as a resume needs them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def loader_facts(loader: Any) -> dict[str, Any]:
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell ``loader``, its samplers and an iterable data set which epoch (0-based) comes next.
 
-    Those of them are told that have a ``set_epoch``.
+    Only those that have a ``set_epoch``.
     """
     batch_sampler = getattr(loader, 'batch_sampler', None)
     sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
@@ -101,9 +101,9 @@ def set_epoch(loader: Any, epoch: int) -> None:
         inner,
         dataset if isinstance(dataset, IterableDataset) else None,
     ]
-    told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
-    for tell in told.values():
-        tell(epoch)
+    with_epoch = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
+    for choose in with_epoch.values():
+        choose(epoch)
 
 
 def loader_seed(loader: Any) -> int | None:
@@ -215,7 +215,7 @@ def describe_loader(loader: Any) -> str:
 
 
 def in_workers(loader: Any) -> str:
-    """What is told of a loader for which `draws_in_workers` holds."""
+    """The doubt about a loader for which `draws_in_workers` holds."""
     return (
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers change after a resume '
         f'inside an epoch; {BUILD_DATALOADER_HINT}'

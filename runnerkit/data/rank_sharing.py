@@ -29,7 +29,7 @@ _END = object()
 logger = logging.getLogger('runnerkit')
 
 
-#: The loaders of which something was told, or looked at, that is to be told once.
+#: The loaders that were checked already: each warning is logged once.
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -140,7 +140,7 @@ def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any
         loader: where they come from; one for which `may_have_unequal_lengths` holds.
         batches: this rank's.
         given: how many this rank has had of the pass.
-        end: what stands for no batch.
+        end: returned in place of a batch.
     """
     batch, rank = next(batches, end), get_dist_info()[0]
     first, last = reduce_extremes(rank if batch is end else inf, cpu_group())
@@ -160,7 +160,7 @@ def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any
 
 
 def may_have_unequal_lengths(loader: Any) -> bool:
-    """Whether ranks may get unequally many batches of ``loader``, and nobody knows before: a stream that is not read by
+    """Whether ranks may get unequally many batches of ``loader``, and their number is not known before: a stream that is not read by
     rank 0 for all, or a loader without a length."""
     if get_dist_info()[1] == 1 or is_unbounded(loader):
         return False
@@ -202,7 +202,7 @@ def _is_new(loader: Any) -> bool:
 def agree_on_length(loader: Any, entry: Any) -> None:
     """Let all ranks know the same length of ``loader``, on which their schedules depend. A collective.
 
-    A `SeededLoader` of a stream whose lengths differ is limited to the smallest, and that is told.
+    A `SeededLoader` of a stream whose lengths differ is limited to the smallest, with a warning.
 
     Args:
         loader: to train on.

@@ -159,7 +159,7 @@ class Reader:
         return None if order is None else order.sampler.consumed(self._from, batches * order.batch_size)
 
     def batches_left(self, state: ReaderState) -> int | None:
-        """How many batches of the pass this rank will get behind the place of ``state``; None if nobody knows."""
+        """How many batches of the pass this rank will get behind the place of ``state``; None if unknown."""
         order = order_of(self._dataloader)
         if order is not None:
             return order.batches_from(state.position_in(order))
@@ -274,7 +274,7 @@ class Reader:
                 self._tell(text)
         elif state.loader is not None and has_state(loader) and (state.workers_live or not is_torchs):
             # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
-            # through it to its end once more, and draw for that; what goes on with the next one is held apart.
+            # through it to its end once more, and draw for that; what continues with the next one is saved apart.
             loader.load_state_dict(state.loader)
 
     def _keep_order(self, was: Mapping[str, Any]) -> None:
@@ -322,7 +322,7 @@ class Reader:
         return self._iterator
 
     def _at_end(self, rest: Iterator[Any]) -> Iterator[Any]:
-        """No batches: a loader that keeps its place itself ends its pass once more, or goes on with the next one."""
+        """No batches: a loader that keeps its place itself ends its pass once more, or continues with the next one."""
         first = next(rest, _END)
         if first is not _END:
             self._next_pass = chain([first], rest)

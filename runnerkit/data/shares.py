@@ -125,7 +125,7 @@ class Shares(Around, Sampler[Any]):
 
 
 def set_inner_epoch(sampler: Any, epoch: int) -> None:
-    """Tell ``sampler`` the epoch, if it can be told."""
+    """Call the ``set_epoch`` of ``sampler``, if it has one."""
     if hasattr(sampler, 'set_epoch'):
         sampler.set_epoch(epoch)
 
@@ -157,11 +157,11 @@ def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bo
         sampler: the same on all ranks.
         samples: how many the data set has.
         context: the arguments of `Shares`, and others.
-        is_built: whether it was made of a config, so that nobody else holds it. One of torch's then has the same order
+        is_built: whether it was made of a config, so that nothing else holds it. One of torch's then has the same order
             on a single rank, and a run can go on with another number of them.
     """
     rank, world_size = context['rank'], context['world_size']
-    # Without a generator of its own, whose state a resume would restore before the order is drawn.
+    # Without its own generator, whose state a resume would restore before the order is drawn.
     is_pure = type(sampler) in _SAMPLERS and getattr(sampler, 'generator', None) is None
     if (world_size == 1 and not (is_built and is_pure)) or knows_ranks(sampler, world_size):
         return sampler
@@ -212,7 +212,7 @@ class First(NamedTuple):
 def first_items(sampler: Any) -> list[First | None]:
     """What each rank's ``sampler`` gives first: the samplers do not move. A collective.
 
-    None stands for a sampler that cannot be looked at, since it holds a live iterator.
+    None is a sampler that cannot be compared, since it holds a live iterator.
     """
 
     def look() -> First | None:

@@ -54,7 +54,7 @@ class SkippedSampler(Sampler[Any]):
 class DrawCheck:
     """Finds the random generators that advance while batches are left out.
 
-    An order that is drawn at once, or from a generator of its own, is the same when it is drawn again. One that is
+    An order that is drawn at once, or from its own generator, is the same when it is drawn again. One that is
     drawn bit by bit from a stream that the training draws from, too, is not: the stream then has moved, and not to
     where it was when the state was saved.
     """

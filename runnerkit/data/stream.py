@@ -141,7 +141,7 @@ class StreamLoader:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """Goes on where the loader is; a stream has one pass."""
+        """Continues where the loader is; a stream has one pass."""
         self._given, self._places = 0, {0: self._places[self._given]}
         return _Batches(self)
 
@@ -168,7 +168,7 @@ class StreamLoader:
 
     def _from_first_rank(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
         """What rank 0 has found, on every rank: a batch (the samples of all ranks, if there are several), the end, that
-        one goes on waiting, or leaves."""
+        it waits on, or leaves."""
         if self.world_size == 1:
             return self._look(leaves)
         found: Any = None
@@ -248,7 +248,7 @@ class StreamLoader:
         return True
 
     def _is_too_few(self) -> bool:
-        """Whether the last events do not make a batch; that is told."""
+        """Whether the last events do not make a batch, with a warning."""
         few, wanted = len(self._samples), self.batch_size * self.world_size
         if few >= wanted or (few >= self.world_size and not self.drop_last):
             return False
@@ -288,7 +288,7 @@ class StreamLoader:
         return goes_on
 
     def _drop(self, place: Any, offset: Any) -> None:
-        """Count what came again. Behind new events that is told, since it may be new as well, with a wrong offset."""
+        """Count what came again. Behind new events that is logged, since it may be new as well, with a wrong offset."""
         self._read['duplicates'] += 1
         if not self._has_new:
             return
@@ -389,16 +389,16 @@ class StreamLoader:
             return
         try:
             self.dataset.source.acknowledge(offset)
-        except Exception as error:  # the checkpoint is on disk, and the run goes on
+        except Exception as error:  # the checkpoint is on disk, and the run continues
             problem = printable(f'{type(error).__name__}: {error}', 300)
             logger.warning(
-                'the source cannot be told that the events up to %s are done: %s', reprlib.repr(offset), problem
+                'the events up to %s cannot be acknowledged to the source: %s', reprlib.repr(offset), problem
             )
         else:
             self._acknowledged = offset
 
     def close(self) -> None:
-        """Stop reading. What was read and not trained on is read again when the loader goes on."""
+        """Stop reading. What was read and not trained on is read again when the loader continues."""
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
             buffer.close()
@@ -412,7 +412,7 @@ class StreamLoader:
 
 
 class _Batches:
-    """The batches of a loader; unlike a generator it goes on after an exception."""
+    """The batches of a loader; unlike a generator it continues after an exception."""
 
     def __init__(self, loader: StreamLoader) -> None:
         self._loader = loader

@@ -40,7 +40,7 @@ class Opaque:
 
 
 class Around:
-    """A base for what has no state and stands around an object of the user, ``whole``, which has its place: the same
+    """A base for what has no state and wraps an object of the user, ``whole``, which has its place: the same
     with and without it."""
 
 
@@ -63,7 +63,7 @@ OF_ITERATIONS = ('datasets.iterable_dataset',)
 #: Attributes of objects with a ``set_epoch``, which a resumed run calls.
 _SET_BY_READERS = ('epoch', '_epoch')
 
-#: Packages whose classes hold no generators of their own.
+#: Packages whose classes hold no generators.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
 
 

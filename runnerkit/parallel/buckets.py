@@ -61,7 +61,7 @@ class GradientOrders:
     def doubts(self) -> list[str]:
         """Return which sums may not be exact after a resume."""
         return [
-            f'{type(wrapper).__name__}: with static_graph or mixed_precision its buckets are packed anew after a '
+            f'{type(wrapper).__name__}: with static_graph or mixed_precision its buckets are rebuilt after a '
             f'resume, so that sums of gradients over {_size(wrapper)} ranks may differ in the last bits'
             for wrapper in self._wrappers.values()
             if not _packs_anew(wrapper)
