@@ -72,8 +72,8 @@ def load_checkpoint(
 
     Args:
         model: a module, wrapped or not.
-        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`. Of a folder, such as a work dir,
-            the best checkpoint is loaded, else the latest; see `resolve_checkpoint`.
+        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`. Of a folder, such as a work
+            dir, the best checkpoint is loaded, else the latest; see `resolve_checkpoint`.
         map_location: as in `torch.load`.
         strict: raise on any difference between file and model.
         logger: where it is logged how much was loaded, as a warning if not everything fitted; by default runnerkit's.

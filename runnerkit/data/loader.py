@@ -20,8 +20,7 @@ from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.utils.numbers import check_whole_number
 
-#: What a DataLoader is built with apart from its data set, samplers and numbers of workers and samples (``in_order``: torch
-#: 2.6).
+#: Other arguments of a DataLoader than its data set, samplers and numbers of workers and samples.
 LOADER_OPTIONS = (
     'collate_fn',
     'pin_memory',

@@ -160,8 +160,8 @@ def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any
 
 
 def may_have_unequal_lengths(loader: Any) -> bool:
-    """Whether ranks may get unequally many batches of ``loader``, and their number is not known before: a stream that is not read by
-    rank 0 for all, or a loader without a length."""
+    """Whether ranks may get unequal numbers of batches of ``loader`` that are unknown before: a stream that rank 0 does
+    not read for all, or a loader without a length."""
     if get_dist_info()[1] == 1 or is_unbounded(loader):
         return False
     return length_of(loader) is None or isinstance(dataset_of(loader), IterableDataset)
