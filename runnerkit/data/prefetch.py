@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from runnerkit.parallel import to_device
 
 T = TypeVar('T')
-
-
-class Copies(Protocol):
-    """A way of copying batches in two halves."""
-
-    def start(self, batch: Any) -> Any:
-        """Begin to copy; returns what `finish` needs."""
-
-    def finish(self, started: Any) -> Any:
-        """The copy, ready for use."""
 
 
 class SideStream:
@@ -70,11 +60,9 @@ def prefetched(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
         batches: what drawing them early must not change, so seeded ones.
         device: a GPU; to any other device nothing can be copied in parallel, and the batches stay as they are.
     """
-    return copied_ahead(batches, side_stream(device)) if device.type == 'cuda' else batches
-
-
-def copied_ahead(batches: Iterator[Any], copies: Copies) -> Iterator[Any]:
-    """The copies of ``batches``, each begun before the one before is handed out."""
+    if device.type != 'cuda':
+        return batches
+    copies = side_stream(device)
     return map(copies.finish, one_ahead(map(copies.start, batches)))
 
 

@@ -46,7 +46,8 @@ class ReplacedModule:
         return getattr(self.model, name)
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        self.remove()  # ``call`` may use the model, or call the wrapper
+        """Call ``call``."""
+        self.remove()  # it may use the model, or call the wrapper
         return self.call(*inputs, **kwargs)
 
     forward = __call__

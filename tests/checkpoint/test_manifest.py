@@ -16,12 +16,10 @@ from runnerkit.checkpoint.manifest import (
     MANIFEST,
     REST,
     is_checkpoint_folder,
-    listed_as,
     put_in_place,
     read_manifest,
     remove_checkpoint,
     why_folder_damaged,
-    write_manifest,
 )
 from runnerkit.checkpoint.metadata import METADATA
 
