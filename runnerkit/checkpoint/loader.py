@@ -91,13 +91,17 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
         weights: dict[str, Any] = load_file(os.fspath(path))
     except SafetensorError as error:
         raise ValueError(f'the checkpoint {path} is damaged: {printable(error)}') from error
-    if map_location is None or isinstance(map_location, (str, int, torch.device)):
-        return weights if map_location is None else {name: each.to(map_location) for name, each in weights.items()}
-    # A function or a mapping of devices: only torch.load can apply it.
-    buffer = io.BytesIO()
-    torch.save(weights, buffer)
+    return _moved(weights, map_location)
+
+
+def _moved(content: dict[str, Any], map_location: Any) -> dict[str, Any]:
+    """``content``, whose tensors are on the CPU, where ``map_location`` of `torch.load` says."""
+    if map_location in (None, 'cpu', torch.device('cpu')):
+        return content
+    buffer = io.BytesIO()  # a function or a mapping of devices: only torch.load can apply it
+    torch.save(content, buffer)
     buffer.seek(0)
-    moved: dict[str, Any] = torch.load(buffer, map_location=map_location, weights_only=True)
+    moved: dict[str, Any] = safe_load(buffer, map_location)
     return moved
 
 
@@ -292,13 +296,7 @@ def load_folder(
         ) from None
     if not wanted(('optimizer',)):
         content.pop('optimizer', None)
-    if map_location in (None, 'cpu', torch.device('cpu')) or layout:
-        return content
-    buffer = io.BytesIO()  # a function or a mapping of devices: only torch.load can apply it
-    torch.save(content, buffer)
-    buffer.seek(0)
-    moved: dict[str, Any] = safe_load(buffer, map_location)
-    return moved
+    return content if layout else _moved(content, map_location)
 
 
 def _load_checkpoint(

@@ -226,18 +226,12 @@ class Store:
         """Whether the folder exists; always true if it is not local, as storages create folders with their files."""
         return not self.is_local or os.path.isdir(self.place)
 
-    @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
-        """A local path of the file ``name``: its own, or that of a temporary copy."""
-        with self.client.get_local_path(self.path(name)) as path:
-            yield Path(path)
-
     def is_whole(self, name: str) -> bool:
         """Whether the checkpoint exists and is intact."""
         path = self.path(name)
         if not self.client.isfile(path) and not (self.is_local and is_checkpoint_folder(path)):
             return False
-        with self.local(name) as copy:
+        with self.client.get_local_path(path) as copy:
             return why_damaged(copy) is None
 
     def numbered(self) -> list[CheckpointFile]:

@@ -18,9 +18,9 @@ from runnerkit.data.builder import DATASETS, TRANSFORMS
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
 from runnerkit.data.source import SOURCES, Event, Malformed, Source, is_offset
 from runnerkit.data.stream_buffer import StreamBuffer
-from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.registry import build_or_bind
-from runnerkit.utils.exceptions import ToldByFirstRank, WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.waiting import WaitEnded, pulse
@@ -154,7 +154,8 @@ class StreamLoader:
         """
         leaves = False
         while True:
-            what, batch, place = self._from_first_rank(leaves)
+            look = partial(self._look, leaves)  # rank 0 reads for all
+            what, batch, place = look() if self.world_size == 1 else from_first_rank(look)
             if what == 'batch':
                 break
             if what == 'end':
@@ -166,27 +167,13 @@ class StreamLoader:
         self._places = {self._given - 1: self._places[self._given - 1], self._given: place}
         return batch if self.world_size == 1 else self.collate_fn(batch[self.rank :: self.world_size])
 
-    def _from_first_rank(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
-        """What rank 0 has found, on every rank: a batch (the samples of all ranks, if there are several), the end, that
-        it waits on, or leaves."""
-        if self.world_size == 1:
-            return self._look(leaves)
-        found: Any = None
-        failure: Exception | None = None
-        if self.rank == 0:
-            try:
-                found = self._look(leaves)
-            except Exception as error:
-                failure, found = error, ('failed', None, {'error': repr(error)})
-        found = broadcast_object(found)
-        if failure is not None:
-            raise failure
-        if found[0] == 'failed':
-            raise ToldByFirstRank(f'rank 0 has failed: {found[2]["error"]}')
-        return found
-
     def _look(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
-        """Read for a tenth of a second at most, unless a batch is there before."""
+        """Read for a tenth of a second at most, unless a batch is there before.
+
+        Returns:
+            ``'batch'`` with the batch (with several ranks, the samples of all) and its place; or ``'end'``, ``'wait'``,
+            ``'leave'``.
+        """
         if leaves:
             return 'leave', None, {}
         if self._buffer is None:

@@ -7,7 +7,7 @@ import torch
 from support import loader, tiny_runner, weights
 
 from runnerkit.data import prefetch
-from runnerkit.data.prefetch import one_ahead, prefetched
+from runnerkit.data.prefetch import SideStream, one_ahead, prefetched
 from runnerkit.hooks import CheckpointHook
 from runnerkit.parallel import DataContainer
 

@@ -788,7 +788,7 @@ def test_the_last_batch_of_a_run_that_stopped_is_remembered():
         (DataLoader(Stream(), 2), 'it cannot be entered inside an epoch'),
         (
             DataLoader(noisy.Forgetful(6), 2, num_workers=1),
-            'random numbers that Forgetful or collate_fn draw in workers',
+            'that Forgetful or collate_fn draw in workers',
         ),
         (DataLoader(pure(), 2, num_workers=1, collate_fn=len), 'draw in workers'),
     ],

@@ -45,7 +45,7 @@ class Plain:
             yield (i * 7 + int(torch.randint(3, ())) + random.randrange(3) + np.random.randint(3)) % self.length
 
 
-class LoaderState(Plain):
+class Held(Plain):
     """Draws from a generator of its own."""
 
     def __init__(self, make=np.random.default_rng):
@@ -125,7 +125,7 @@ class Resetting(OwnRanks):
         return next(self.rest)
 
 
-class HeldPairs(LoaderState):
+class HeldPairs(Held):
     """A batch sampler without a ``batch_size``, whose generator is seeded by chance."""
 
     def __len__(self):
@@ -135,7 +135,7 @@ class HeldPairs(LoaderState):
         return iter(self.rng.permutation(LENGTH).reshape(11, 2).tolist())
 
 
-class Declared(LoaderState):
+class Declared(Held):
     """Says that its share is its own."""
 
     def __init__(self):
@@ -150,7 +150,7 @@ class Alike(Declared):
     """Says so too, but for one rank."""
 
     def __init__(self):
-        LoaderState.__init__(self, lambda: np.random.default_rng(3))
+        Held.__init__(self, lambda: np.random.default_rng(3))
         self.rank, self.world_size = 0, 1
 
 
@@ -166,7 +166,7 @@ SHARED = {
     'random': lambda: {'sampler': RandomSampler(DATA)},
     'subset': lambda: {'sampler': SubsetRandomSampler(DATA)},
     'plain': lambda: {'sampler': Plain()},
-    'own generator': lambda: {'sampler': LoaderState(lambda: np.random.default_rng(3))},
+    'own generator': lambda: {'sampler': Held(lambda: np.random.default_rng(3))},
     'epochs': lambda: {'sampler': Epochs()},
     "torch's batches": lambda: {'batch_sampler': BatchSampler(RandomSampler(DATA), 2, False)},
     'batches': lambda: {'batch_sampler': Pairs()},
@@ -310,7 +310,7 @@ def test_a_generator_goes_on_with_other_numbers_of_ranks():
     for before, after in ((2, 1), (1, 2)):
         first = Reader(loaders(make, before)[0])
         list(first.begin(0)), first.close()
-        expected = LoaderState(lambda: np.random.default_rng(3))
+        expected = Held(lambda: np.random.default_rng(3))
         list(expected), (order := list(expected))
         readers = [Reader(loader) for loader in loaders(make, after)]
         for reader in readers:
@@ -338,11 +338,11 @@ def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
 
 
 def test_what_a_long_sampler_gives_is_estimated_and_a_sampler_that_is_looked_at_does_not_move():
-    sampler = LoaderState(lambda: np.random.default_rng(3))
+    sampler = Held(lambda: np.random.default_rng(3))
     sampler.length = 5000
     assert [found.samples for found in first_items(sampler)] == [5000]
     assert [found.samples for found in first_items(BatchSampler(sampler, 4, False))] == [5000]
-    expected = LoaderState(lambda: np.random.default_rng(3))
+    expected = Held(lambda: np.random.default_rng(3))
     expected.length = 5000
     assert list(sampler) == list(expected)
 
@@ -390,7 +390,7 @@ def of_ranks(rank):
     found = {}
     makers = {
         'shared': Plain,
-        'entropy': LoaderState,
+        'entropy': Held,
         'one process': Alike,
         'own ranks': OwnRanks,
         'declared': Declared,
@@ -435,7 +435,7 @@ def test_ranks_compare_what_their_samplers_give(on_ranks):
     for name in ('entropy', 'one process', 'iterator'):
         assert sorted(sum(shares(name), [])) == list(DATA), name
     assert told('shared') == 'INFO Plain knows of no ranks: each of its items goes to one of them'
-    assert 'WARNING LoaderState: its generators (loader.rng) differ between ranks' in told('entropy')
+    assert 'WARNING Held: its generators (loader.rng) differ between ranks' in told('entropy')
     assert 'WARNING WeightedRandomSampler: its generators (loader.generator) differ' in told('weighted by rank')
     for name in ('iterator', 'resetting'):  # which nobody can look at without moving it
         assert 'holds a live iterator' in told(name)
