@@ -96,8 +96,8 @@ class private_streams:
             torch.set_num_threads(self._threads)
 
 
-def seeded_iteration(iterable: Iterable[T], base: int) -> Iterator[T]:
-    """Iterate with private streams, seeded before every item from ``base`` and the item's number.
+def seeded_iteration(iterable: Iterable[T], base: int, block: int = 1) -> Iterator[T]:
+    """Iterate with private streams, seeded from ``base`` and a number before every item, or every ``block`` of them.
 
     Nothing of the private streams is visible between two items, however long the consumer keeps the iterator.
     """
@@ -107,8 +107,7 @@ def seeded_iteration(iterable: Iterable[T], base: int) -> Iterator[T]:
     for number in itertools.count():
         with private_streams():
             seed_streams(sample_seed(base, number))
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return
-        yield item
+            items = list(itertools.islice(iterator, block))
+        yield from items
+        if len(items) < block:
+            return

@@ -6,7 +6,7 @@ import copy
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import count, cycle, islice
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from torch.utils.data import (
@@ -21,7 +21,7 @@ from torch.utils.data import (
 from runnerkit.data.kinds import length_of
 from runnerkit.data.loader_state import LoaderState
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
-from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
+from runnerkit.data.seeding import mix_seed, seeded_iteration
 from runnerkit.data.walk import Around, kind_of
 from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, run_on_all_ranks
 
@@ -135,17 +135,7 @@ def drawn(sampler: Iterable[Any], seed: int, epoch: int) -> Iterator[Any]:
 
     The run's own streams do not move. It is drawn a few items at a time.
     """
-    base = mix_seed(seed, epoch)
-    with private_streams():
-        seed_streams(base)
-        items = iter(sampler)
-    for number in count():
-        with private_streams():
-            seed_streams(sample_seed(base, number))
-            block = list(islice(items, _BLOCK))
-        yield from block
-        if len(block) < _BLOCK:
-            return
+    return seeded_iteration(sampler, mix_seed(seed, epoch), _BLOCK)
 
 
 def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bool = False) -> Any:
