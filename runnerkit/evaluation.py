@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from runnerkit.data.kinds import is_limited, length_of
-from runnerkit.data.together import check_pass
+from runnerkit.data.rank_sharing import check_pass
 from runnerkit.distributed import (
     broadcast_object,
     collect_results_cpu,

@@ -38,7 +38,7 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.config.vega import config_of_step
 from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
-from runnerkit.data.kinds import about
+from runnerkit.data.kinds import loader_facts
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.stages.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
@@ -586,7 +586,7 @@ runner: {type: EpochBasedRunner, max_epochs: 1}"""
 
 def test_the_changes_that_the_page_about_checkpoints_shows():
     found = changes({'world size': 2}, {'world size': 4})
-    found += loader_changes(0, *(about(build_dataloader(range(64), size, 0, seed=0)) for size in (16, 8)))
+    found += loader_changes(0, *(loader_facts(build_dataloader(range(64), size, 0, seed=0)) for size in (16, 8)))
     found += hook_changes(['EMAHook#0'], [])
     assert table(found).strip() == shown('docs/checkpoints.md', 'world size').strip()
 

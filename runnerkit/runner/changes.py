@@ -22,7 +22,7 @@ from runnerkit.checkpoint.conditions import (
     table,
 )
 from runnerkit.checkpoint.shards import optimizer_state_like
-from runnerkit.data.kinds import about
+from runnerkit.data.kinds import loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, listens, overrides
@@ -127,7 +127,7 @@ class Changes:
         found += setting_changes(saved, self.settings()['hooks'], runner.config_wins)
         for reader, state in runner.readers.saved_in(own):
             number = runner.readers.entries.index(reader)
-            found += loader_changes(number, state.about, about(reader.dataloader))
+            found += loader_changes(number, state.about, loader_facts(reader.dataloader))
         found += config_changes(self._config, runner.meta.get('config'))
         texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
         for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):

@@ -12,7 +12,7 @@ import torch
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.generator_state import RandomStates
 from runnerkit.data.named import name_of_scores, with_name
-from runnerkit.data.together import check_pass, each_sample_once, may_differ, tell_unshared
+from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -253,7 +253,7 @@ class Evaluator:
                     if not counts:
                         self._repeat_batch(guests)
                         continue
-                    if not given and may_differ(loader):
+                    if not given and may_have_unequal_lengths(loader):
                         first = batch_checksums(batch)
                     given += 1
                     with around['around_iter'], around_guests['around_iter']:
@@ -265,8 +265,8 @@ class Evaluator:
                     batch = runner.data_batch = runner.outputs_of = None
                 check_pass(loader, reader.left_out + given)
                 reader.close()
-                if may_differ(loader):
-                    tell_unshared(loader, first)
+                if may_have_unequal_lengths(loader):
+                    warn_if_not_sharded(loader, first)
                 # A rank without a batch has no losses, which is no reason to warn.
                 results = _averages(log, scores, loader, tells=reduce_extremes(given)[0] > 0)
                 call('after_val_epoch')

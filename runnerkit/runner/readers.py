@@ -12,18 +12,18 @@ from torch.utils.data import SequentialSampler
 
 from runnerkit.data.iter_loader import IterLoader, new_iter_loaders, numbers
 from runnerkit.data.kinds import (
-    WAY_OUT,
-    about,
+    BUILD_DATALOADER_HINT,
+    describe_loader,
     is_cheap_to_enter,
     is_unbounded,
     length_of,
-    named,
+    loader_facts,
     order_of,
     set_epoch,
 )
+from runnerkit.data.rank_sharing import check_pass, in_step
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.together import check_pass, in_step
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.workflow import first_training_loader, trains
 from runnerkit.utils.logging import NOT_EXACT
@@ -117,8 +117,8 @@ class Readers:
         check_pass(reader.dataloader, progress.batches + unseen)
         if not progress.batches:  # the run would never end, or silently train nothing
             raise ValueError(
-                f'{named(reader.dataloader)} gives no batches in epoch {progress.epoch + 1}: generators and iterators '
-                'can be read only once; give a loader whose __iter__ starts over'
+                f'{describe_loader(reader.dataloader)} gives no batches in epoch {progress.epoch + 1}: generators '
+                'and iterators can be read only once; give a loader whose __iter__ starts over'
             )
         yield from ()
 
@@ -177,9 +177,9 @@ class Readers:
             runner.progress.count_batches(1)
             runner.logger.warning(
                 '%s: the open epoch starts over, because %s.train has its own loop; %s, also there',
-                named(reader.dataloader),
+                describe_loader(reader.dataloader),
                 type(runner).__name__,
-                WAY_OUT,
+                BUILD_DATALOADER_HINT,
                 extra=NOT_EXACT,
             )
         reader.close()
@@ -285,7 +285,7 @@ class Readers:
     def _load(self, reader: Reader, state: ReaderState) -> None:
         """Let ``reader`` enter at the position ``state``; a pass that cannot be entered starts over."""
         runner, progress = self._runner, self._runner.progress
-        was, now = state.about, about(reader.dataloader)
+        was, now = state.about, loader_facts(reader.dataloader)
         other_ranks = runner.snapshots.resumed['world_size'] != runner.world_size
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         if self._counts_otherwise():
@@ -298,7 +298,7 @@ class Readers:
                     '%s: the open epoch starts over: ranks or batch size changed, and the order of the loader is '
                     'unknown. Loaders of runnerkit.data.build_dataloader continue with the same sample, without a '
                     'sampler or with one of torch that the config names',
-                    named(reader.dataloader),
+                    describe_loader(reader.dataloader),
                     extra=NOT_EXACT,
                 )
             else:
@@ -320,9 +320,9 @@ class Readers:
             self._runner.logger.warning(
                 '%s: the open epoch continues after %d batches, but it began with another loader: the order '
                 'may differ; %s',
-                named(loader),
+                describe_loader(loader),
                 progress.batches,
-                WAY_OUT,
+                BUILD_DATALOADER_HINT,
                 extra=NOT_EXACT,
             )
         reader.load(state)
@@ -422,7 +422,7 @@ class EvaluationReaders:
             self._runner.logger.warning(
                 'the random states of %s, used in an evaluation, cannot be restored this late: keep it as the '
                 'attribute "dataloader" of the hook that evaluates',
-                named(loader),
+                describe_loader(loader),
                 extra=NOT_EXACT,
             )
 

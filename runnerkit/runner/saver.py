@@ -17,7 +17,7 @@ from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
 from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
-from runnerkit.distributed import from_first_rank, gather_objects, together
+from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.parallel.dtensors import is_sharded, local_part
 from runnerkit.utils.logging import NOT_EXACT
@@ -151,12 +151,12 @@ class Saver:
         latest = self._moves_latest(given.get('create_symlink', True), request.found)
         if self._group is None and runner.world_size > 1:
             self._group = dist.new_group(backend='gloo')  # apart from the collectives of the training
-        state = together(runner.snapshots.rank_state)
+        state = run_on_all_ranks(runner.snapshots.rank_state)
         tensors, places, own = self._own_part(state, runner.updater.kept_gradients())
         ranks = gather_objects(own)
         with ExitStack() as stack:
-            together(partial(stack.enter_context, runner.hooks.around['around_save']))
-            large, rest = together(partial(self._large_and_rest, given, request.found, ranks))
+            run_on_all_ranks(partial(stack.enter_context, runner.hooks.around['around_save']))
+            large, rest = run_on_all_ranks(partial(self._large_and_rest, given, request.found, ranks))
             tensors.update(large)
             counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest, request.found)
             rest[PLACES].update(places)

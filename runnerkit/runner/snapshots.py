@@ -17,8 +17,8 @@ from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import checkpoint_meant, finite_beside, own_messages
-from runnerkit.distributed import together
+from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
+from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
@@ -196,7 +196,7 @@ class Snapshots:
             ValueError: the file has no training state, or that of another model or optimizer.
         """
         self.saver.finish()
-        checkpoint = checkpoint_meant(checkpoint)
+        checkpoint = resolve_checkpoint(checkpoint)
         loaded = self._read(checkpoint, 'cpu' if map_location == 'default' else map_location)
         problem = training_state_problem(loaded)
         if problem is not None:
@@ -220,7 +220,7 @@ class Snapshots:
         if not is_sharded(model):
             return load_folder(Path(checkpoint), checkpoint, map_location)
         layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
-        return together(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
+        return run_on_all_ranks(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
 
     def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
         """`resume` from ``loaded``, the content of ``checkpoint``."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
-from runnerkit.data.together import agree_on_length, warn_if_not_shared
+from runnerkit.data.rank_sharing import agree_on_length, warn_if_sampler_not_sharded
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -59,7 +59,7 @@ def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: An
     for loader, entry in zip(data_loaders, workflow, strict=True):
         if trains(entry[0], runner):
             agree_on_length(loader, entry)
-            warn_if_not_shared(loader)
+            warn_if_sampler_not_sharded(loader)
 
 
 def check_shares(runner: Any, entry: Any, loader: Any) -> None:

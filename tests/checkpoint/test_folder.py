@@ -17,7 +17,7 @@ from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.convert import convert_checkpoint
 from runnerkit.checkpoint.folder_reader import read_folder
 from runnerkit.checkpoint.shards import taken_apart
-from runnerkit.checkpoint.store import checkpoint_meant
+from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel.dtensors import local_part
 
 
@@ -151,14 +151,14 @@ def test_a_store_lists_deletes_and_replaces_folders_as_files(tmp_path):
     assert not store.is_whole('epoch_4.pth')
     assert store.delete('epoch_1.pth')
     assert not store.delete('epoch_1.pth')
-    assert store.meant() == str(tmp_path / 'latest.pth')
+    assert store.resolve_checkpoint() == str(tmp_path / 'latest.pth')
     store.write('epoch_2.pth', checkpoint(2))  # a file in the place of a folder
     save(tmp_path, 3)  # and a folder in that of a file
     assert (tmp_path / 'epoch_2.pth').is_file()
     assert (tmp_path / 'epoch_3.pth').is_dir()
     assert why_damaged(tmp_path / 'latest.pth') is None
-    assert checkpoint_meant(tmp_path / 'epoch_3.pth') == str(tmp_path / 'epoch_3.pth')
-    assert checkpoint_meant(tmp_path) == str(tmp_path / 'latest.pth')
+    assert resolve_checkpoint(tmp_path / 'epoch_3.pth') == str(tmp_path / 'epoch_3.pth')
+    assert resolve_checkpoint(tmp_path) == str(tmp_path / 'latest.pth')
 
 
 def test_killed_while_it_deletes_a_folder_a_store_can_delete_the_rest(tmp_path):
@@ -204,7 +204,7 @@ def test_latest_may_name_a_folder_where_there_are_no_links(tmp_path, monkeypatch
     save(tmp_path, 1)
     assert (tmp_path / 'latest.pth').is_file()
     for path in (tmp_path, tmp_path / 'latest.pth'):
-        assert checkpoint_meant(path) == str(tmp_path / 'epoch_1.pth')
+        assert resolve_checkpoint(path) == str(tmp_path / 'epoch_1.pth')
     convert_checkpoint(tmp_path, tmp_path / 'out.pth')
     assert torch.load(tmp_path / 'out.pth')['optimizer']['state']
 

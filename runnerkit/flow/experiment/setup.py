@@ -20,7 +20,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
-from runnerkit.checkpoint.store import checkpoint_meant
+from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.config import Config
 from runnerkit.data.kinds import is_empty, order_of
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
@@ -386,7 +386,7 @@ class ExperimentSetup(IterBasedRunner):
         if found is None:
             self.logger.info('no checkpoint in %s: the run starts from the beginning', self.work_dir)
             return
-        path = checkpoint_meant(os.fspath(found))
+        path = resolve_checkpoint(os.fspath(found))
         problem = training_state_problem(_load_checkpoint(path, 'cpu')) if given else None
         if problem is None:
             self.config_wins = True

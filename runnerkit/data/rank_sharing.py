@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.kinds import dataset_of, is_unbounded, length_of, named, order_of
+from runnerkit.data.kinds import dataset_of, describe_loader, is_unbounded, length_of, order_of
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.shares import Shares, first_items, is_torchs, knows_ranks, parts_of
 from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
@@ -29,7 +29,7 @@ _END = object()
 logger = logging.getLogger('runnerkit')
 
 
-#: The loaders of which something was told, or looked at, that is to be told once.
+#: The loaders that were checked already: each warning is logged once.
 _seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -50,20 +50,20 @@ def each_sample_once(loader: Any) -> Iterator[None]:
             shared.round_up = True
         return
     if type(loader) is DataLoader and is_torchs(_drawn_from(loader)):
-        warn_if_not_shared(loader)
+        warn_if_sampler_not_sharded(loader)
     if isinstance(sampler, DistributedSampler) and get_dist_info()[1] > 1:
         repeated = sampler.total_size - len(sampler.dataset)  # type: ignore[arg-type]  # it has a length there
         if repeated > 0 and _is_new(loader) and get_dist_info()[0] == 0:
             logger.warning(
                 '%s: the DistributedSampler gives all ranks equally much, so that %d samples come twice, also in the '
                 "metrics. runnerkit.data.build_dataloader's own sampler gives every sample of an evaluation once",
-                named(loader),
+                describe_loader(loader),
                 repeated,
             )
     yield
 
 
-def warn_if_not_shared(loader: Any) -> None:
+def warn_if_sampler_not_sharded(loader: Any) -> None:
     """Warn, once for each loader, if it gives all ranks the same samples, or each of them all of the data set.
 
     A collective for samplers whose classes are not torch's, unless they know of ranks.
@@ -76,7 +76,7 @@ def warn_if_not_shared(loader: Any) -> None:
         logger.warning(
             '%s: its sampler does not shard. Each of the %d ranks reads all samples, so an epoch has as many '
             'iterations as with one process. runnerkit.data.build_dataloader(…, sampler=…) shards them',
-            named(loader),
+            describe_loader(loader),
             world_size,
         )
 
@@ -97,8 +97,8 @@ def check_pass(loader: Any, given: int) -> None:
     if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
         return
     text = (
-        f'{named(loader)}: the pass ended after {given} of {length} batches. A StopIteration in a sample, a transform '
-        'or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
+        f'{describe_loader(loader)}: the pass ended after {given} of {length} batches. A StopIteration in a sample, a '
+        'transform or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
         'runnerkit.data.build_dataloader names the sample'
     )
     packages = {type(each).__module__.partition('.')[0] for each in (loader, *parts_of(_drawn_from(loader)))}
@@ -122,7 +122,7 @@ def _shares_of(loader: Any) -> Shares | None:
 
 def in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """This rank's ``batches`` of a pass over ``loader`` to train on, until the first rank has none left."""
-    return _in_step(loader, batches) if may_differ(loader) else batches
+    return _in_step(loader, batches) if may_have_unequal_lengths(loader) else batches
 
 
 def _in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
@@ -137,42 +137,42 @@ def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any
     """Return the next of ``batches``, or ``end`` if any rank has none left. A small collective on the CPU.
 
     Args:
-        loader: where they come from; one for which `may_differ` holds.
+        loader: where they come from; one for which `may_have_unequal_lengths` holds.
         batches: this rank's.
         given: how many this rank has had of the pass.
-        end: what stands for no batch.
+        end: returned in place of a batch.
     """
     batch, rank = next(batches, end), get_dist_info()[0]
     first, last = reduce_extremes(rank if batch is end else inf, cpu_group())
     if first == inf:
         if given == 0:
-            tell_unshared(loader, batch_checksums(batch))
+            warn_if_not_sharded(loader, batch_checksums(batch))
         return batch
     if last == inf and rank == 0:
         logger.warning(
             '%s: rank %d has no more batches after %d, so the pass ends on all ranks, which train in step. What others '
             'have left of it is not trained on: give all ranks equally much, or say max_batches',
-            named(loader),
+            describe_loader(loader),
             first,
             given,
         )
     return end
 
 
-def may_differ(loader: Any) -> bool:
-    """Whether ranks may get unequally many batches of ``loader``, and nobody knows before: a stream that is not read by
-    rank 0 for all, or a loader without a length."""
+def may_have_unequal_lengths(loader: Any) -> bool:
+    """Whether ranks may get unequal numbers of batches of ``loader`` that are unknown before: a stream that rank 0 does
+    not read for all, or a loader without a length."""
     if get_dist_info()[1] == 1 or is_unbounded(loader):
         return False
     return length_of(loader) is None or isinstance(dataset_of(loader), IterableDataset)
 
 
-def tell_unshared(loader: Any, checksums: Mapping[str, Sequence[int]]) -> None:
+def warn_if_not_sharded(loader: Any, checksums: Mapping[str, Sequence[int]]) -> None:
     """Warn if ranks have the same first batch of a stream: then each of them reads all of it. A collective, once for
     each loader.
 
     Args:
-        loader: one for which `may_differ` holds.
+        loader: one for which `may_have_unequal_lengths` holds.
         checksums: of this rank's first batch; none if it has no batch.
     """
     if not _is_new(loader):
@@ -184,7 +184,7 @@ def tell_unshared(loader: Any, checksums: Mapping[str, Sequence[int]]) -> None:
             '%s: the ranks %s have the same first batch. Each of them seems to read the whole stream, so that its '
             'samples come once for each rank: let the data set take its share, by torch.distributed.get_rank() and '
             'get_world_size() (and the worker by torch.utils.data.get_worker_info())',
-            named(loader),
+            describe_loader(loader),
             ', '.join(str(i) for i, found in enumerate(seen) if found in same),
         )
 
@@ -202,7 +202,7 @@ def _is_new(loader: Any) -> bool:
 def agree_on_length(loader: Any, entry: Any) -> None:
     """Let all ranks know the same length of ``loader``, on which their schedules depend. A collective.
 
-    A `SeededLoader` of a stream whose lengths differ is limited to the smallest, and that is told.
+    A `SeededLoader` of a stream whose lengths differ is limited to the smallest, with a warning.
 
     Args:
         loader: to train on.
@@ -227,7 +227,7 @@ def agree_on_length(loader: Any, entry: Any) -> None:
     if rank == 0:
         logger.warning(
             '%s: the ranks have between %d and %d batches. The passes of all ranks, which train in step, end after %d',
-            named(loader),
+            describe_loader(loader),
             fewest,
             most,
             fewest,
