@@ -12,7 +12,7 @@ from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook, check_per_group, check_target, format_param, read, write
+from runnerkit.hooks.param_schedule import check_per_group, format_param, read, write
 
 # Its optimizers are the ones that the tables were recorded with.
 golden = benchmark('golden_curves')
@@ -83,18 +83,12 @@ def replay(quantity, case, start=0):
     ids=[f'{i}-{quantity}-{case["runner"]}-{case["config"]["policy"]}' for i, (quantity, case, _) in enumerate(CASES)],
 )
 def test_curve_equals_that_of_mmcv(quantity, case, expected):
+    assert len(CASES) == 200
     before = copy.deepcopy(case)
     found = replay(quantity, case)
     assert len(found) == len(expected) >= 1000
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert found == expected.tolist()  # to the last bit: the order of the operations is the same too
     assert case == before
-
-
-def test_curves_equal_those_of_mmcv_to_the_last_bit():
-    """All 200 of them: the order of the operations is the same too, so that weights can be compared bit for bit."""
-    different = [case['config'] for quantity, case, expected in CASES if replay(quantity, case) != expected.tolist()]
-    assert different == []
-    assert len(CASES) == 200
 
 
 @pytest.mark.parametrize('start', [1, 7, 24, 349, 350, 705])
@@ -218,20 +212,6 @@ def test_unknown_length_of_the_run(by_epoch, message):
         hook.get_regular_lr(view)
 
 
-def test_an_abstract_engine_says_what_is_missing():
-    with pytest.raises(NotImplementedError):
-        ParamScheduleHook()._update(None, recompute=True, warming_up=False)
-
-
-def test_by_iteration_only():
-    class Cycles(LrUpdaterHook):
-        by_iteration_only = True
-
-    Cycles(by_epoch=False)
-    with pytest.raises(ValueError, match='Cycles counts iterations and supports only by_epoch=False'):
-        Cycles()
-
-
 def test_reading_and_writing_a_group():
     group = dict(betas=(0.9, 0.99), lr=1, weight_decay=torch.tensor(0.5))
     assert [read(group, key) for key in ('momentum', 'lr', 'weight_decay', 'rho')] == [0.9, 1.0, 0.5, None]
@@ -240,12 +220,6 @@ def test_reading_and_writing_a_group():
         write(group, key, 0.25)
     assert group == dict(betas=(0.25, 0.99), lr=0.25, weight_decay=torch.tensor(0.25))
     assert group['weight_decay'] is decay
-
-
-def test_methods_that_are_replaced_on_an_object_are_called():
-    hook, view = build_lr_hook(dict(policy='exp', gamma=0.5, by_epoch=False)), make_view(sgd(lr=1.0))
-    hook.get_regular_lr = lambda runner: [7.0]
-    assert drive(hook, view, stop=3) == [7.0] * 3
 
 
 BUILDERS = [(build_lr_hook, 'LrUpdaterHook'), (build_momentum_hook, 'MomentumUpdaterHook')]
@@ -304,14 +278,6 @@ def test_a_runner_of_other_peoples_need_not_say_what_its_unit_is():
     hook.before_run(SimpleNamespace(optimizer=optimizer))
     hook.before_train_epoch(SimpleNamespace(optimizer=optimizer, epoch=1))
     assert optimizer.param_groups[0]['lr'] == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(('minimum', 'ratio'), [(None, None), (0.0, 0.0)])
-def test_target(minimum, ratio):
-    check_target('lr', 0.0, None)
-    check_target('lr', None, 0.0)
-    with pytest.raises(ValueError, match=f'exactly one of min_lr and min_lr_ratio.*min_lr={minimum}'):
-        check_target('lr', minimum, ratio)
 
 
 def test_format_param():
