@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint.store import BY_ITER
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@dataclass(eq=False, repr=False)
 class NestedRunHook(Hook):
     """Runs another runner inside the run, every so often: an evaluation, a probe, a short training. Subclass it and
     implement `make`; ``docs/nested_runs.md`` has one that is run.
@@ -35,17 +37,16 @@ class NestedRunHook(Hook):
     nests_runs = True
     needs_training = True
 
-    def __init__(
-        self, name: str = 'nested', interval: int = 1, by_epoch: bool = False, save_interval: int | None = None
-    ) -> None:
-        if not isinstance(name, str) or not name or os.path.basename(name) != name:
-            raise WrongValue(f"name must be a name such as 'probe', also of a folder, but got {name!r}")
-        check_whole_number('interval', interval)
-        check_whole_number('save_interval', save_interval, or_none=True)
-        self.name = name
-        self.interval = interval
-        self.by_epoch = by_epoch
-        self.save_interval = save_interval
+    name: str = 'nested'
+    interval: int = 1
+    by_epoch: bool = False
+    save_interval: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or os.path.basename(self.name) != self.name:
+            raise WrongValue(f"name must be a name such as 'probe', also of a folder, but got {self.name!r}")
+        check_whole_number('interval', self.interval)
+        check_whole_number('save_interval', self.save_interval, or_none=True)
 
     def make(self, runner: RunnerView) -> tuple[Any, Sequence[Any], Sequence[tuple[str, int]]]:
         """Make a nested run: the runner with its hooks, its loaders, and its workflow. Called for each of them.

@@ -45,12 +45,16 @@ class LoggerHook(Hook):
     def __init__(
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
     ) -> None:
-        if interval < 1:
-            raise ValueError(f'{type(self).__name__}: interval must be at least 1 iteration, but got {interval}')
         self.interval = interval
         self.ignore_last = ignore_last
         self.reset_flag = reset_flag
         self.by_epoch = by_epoch
+        LoggerHook.__post_init__(self)
+
+    def __post_init__(self) -> None:
+        """Check the interval; for subclasses that are dataclasses."""
+        if self.interval < 1:
+            raise ValueError(f'{type(self).__name__}: interval must be at least 1 iteration, but got {self.interval}')
 
     def log(self, runner: RunnerView) -> Any:
         """Write ``runner.log_buffer.output`` somewhere."""

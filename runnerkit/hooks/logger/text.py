@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +35,7 @@ _MOST_RATES = 4
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class TextLoggerHook(LoggerHook):
     """Logs a line to the console and to ``<work_dir>/<timestamp>.log.json``.
 
@@ -59,32 +61,28 @@ class TextLoggerHook(LoggerHook):
         ValueError: ``file_client_args`` without ``out_dir``, or for an unknown storage.
     """
 
-    def __init__(
-        self,
-        by_epoch: bool = True,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        interval_exp_name: int = 1000,
-        out_dir: str | None = None,
-        out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py'),
-        keep_local: bool = True,
-        file_client_args: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        if out_dir is not None and not isinstance(out_dir, str):
-            raise TypeError(f'out_dir should be a folder, a URL or None, but got {type(out_dir)}: {out_dir!r}')
-        if file_client_args is not None and out_dir is None:
+    by_epoch: bool = True
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    interval_exp_name: int = 1000
+    out_dir: str | None = None
+    out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py')
+    keep_local: bool = True
+    file_client_args: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out_dir is not None and not isinstance(self.out_dir, str):
+            raise TypeError(
+                f'out_dir should be a folder, a URL or None, but got {type(self.out_dir)}: {self.out_dir!r}'
+            )
+        if self.file_client_args is not None and self.out_dir is None:
             raise ValueError('file_client_args should be None where there is no out_dir: give both or neither')
-        self.interval_exp_name = interval_exp_name
-        self.out_dir = out_dir
-        self.out_suffix = out_suffix
-        self.keep_local = keep_local
-        self.file_client_args = file_client_args
-        if out_dir is not None:
+        if self.out_dir is not None:
             from runnerkit.fileio.file_client import FileClient
 
-            self.file_client = FileClient.infer_client(file_client_args, out_dir)
+            self.file_client = FileClient.infer_client(self.file_client_args, self.out_dir)
         self.json_log_path: str | None = None
         self.start_iter = 0
         self.time_sec_tot = 0.0  # not used here; downstream subclasses add up time in it
