@@ -158,7 +158,7 @@ class LogBuffer:
         return {name: max(n, 1) for name, n in added.items() if n}  # a history that was folded has become shorter
 
     def average_late(self, reduce: Reduce | None = None) -> None:
-        """Put the averages of what is `late` into ``output``, beside the results of hooks if there are any.
+        """Put the averages of what is `late` into ``output``, next to the results of hooks if there are any.
 
         Args:
             reduce: as in `average`; all ranks must then call this together.

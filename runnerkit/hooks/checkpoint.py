@@ -46,7 +46,7 @@ class CheckpointHook(StoringHook):
         out_dir: save to ``<out_dir>/<name of the work dir>`` instead of the work dir.
         max_keep_ckpts: how many checkpoints to keep; -1 keeps all. Old ones are deleted when the new one is safe, and
             so is a checkpoint that a stopped run saved between two intervals. Those with NaN or infinite weights,
-            optimizer states or training losses replace none that is finite: only the newest of them is kept, beside
+            optimizer states or training losses replace none that is finite: only the newest of them is kept, next to
             the others.
         save_last: whether to save the end of the run, whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
@@ -306,7 +306,7 @@ class CheckpointHook(StoringHook):
         if runner.rank > 0:
             return  # rank 0 says it
         runner.logger.error(
-            '%s. %s The checkpoints before it are whole and are kept; training goes on, and the next save tries again',
+            '%s. %s The checkpoints before it are whole and are kept. Training continues; the next save tries again',
             self._failure,
             remedy,
         )

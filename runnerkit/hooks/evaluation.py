@@ -60,8 +60,8 @@ class EvalHook(StoringHook):
         file_client_args: arguments of `FileClient`, which deletes the former best; None: chosen by ``out_dir``, which
             may be a URL.
         hooks: hooks (or their configs) whose ``val`` points are called; see ``runner.evaluate``. In a config,
-            registered hooks need not be listed here: the val points that they override themselves are called, too. With
-            a data set that has ``evaluate`` there are no such points, and a warning says so.
+            registered hooks need not be listed here: the val points that they override themselves are called as well.
+            With a data set that has ``evaluate`` there are no such points, and a warning says so.
         **eval_kwargs: passed to the data set's ``evaluate``.
     """
 
@@ -225,11 +225,11 @@ class EvalHook(StoringHook):
     def _called(self, runner: RunnerView) -> list[Hook]:
         """The hooks that an evaluation calls: registered ones, in their order, and then its own."""
         others = [hook for hook in runner.hooks if not any(hook is each for each in self.hooks)]
-        heard = [hook for hook in others if any(self.calls(hook, point) for point in VAL_POINTS)]
-        for hook in heard:
+        called = [hook for hook in others if any(self.calls(hook, point) for point in VAL_POINTS)]
+        for hook in called:
             if hook not in self._own_points:
                 self._own_points[hook] = _OwnPoints(hook)
-        return [*(self._own_points[hook] for hook in heard), *self.hooks]
+        return [*(self._own_points[hook] for hook in called), *self.hooks]
 
     def _evaluate(self, runner: RunnerView) -> None:
         # A subclass's _do_evaluate also sees the averaged weights (if there are any) in evaluation mode, and what it
@@ -382,7 +382,7 @@ class EvalHook(StoringHook):
             self.best_ckpt_path = former
             if runner.rank == 0:
                 runner.logger.error(
-                    'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
+                    'the best checkpoint %s could not be saved: %s. The former one is kept, and training continues',
                     store.path(name),
                     error.strerror or error,
                 )
@@ -502,7 +502,7 @@ class _OwnPoints(Hook):
 
 
 def _shows_remarks(hook: Hook) -> bool:
-    """Whether ``hook`` writes the log buffer's remarks; a class with a ``log`` of its own may not."""
+    """Whether ``hook`` writes the log buffer's remarks; a class that overrides ``log`` may not."""
     return getattr(type(hook), 'log', None) is TextLoggerHook.log
 
 

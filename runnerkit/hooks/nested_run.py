@@ -21,9 +21,9 @@ class NestedRunHook(Hook):
     """Runs another runner inside the run, every so often: an evaluation, a probe, a short training. Subclass it and
     implement `make`; ``docs/nested_runs.md`` has one that is run.
 
-    The nested run has hooks, counters, a log, and random generators of its own, and ``child.parent`` is the run around
-    it. Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested
-    one; a resumed run goes on in its middle, bit for bit, if a checkpoint was saved there.
+    The nested run has its own hooks, counters, log and random generators, and ``child.parent`` is the run around it.
+    Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested
+    one; a resumed run continues in its middle, bit for bit, if a checkpoint was saved there.
 
     Args:
         name: of the nested runs, in logs and checkpoints; unique.
@@ -31,7 +31,7 @@ class NestedRunHook(Hook):
         by_epoch: True counts epochs, False iterations.
         save_interval: after how many iterations of the nested run a checkpoint of the whole run is saved, as
             ``iter_<n>.pth``; it is deleted when the next regular one is safe, if ``max_keep_ckpts`` deletes any. None:
-            a nested run that was killed begins anew, which gives the same bits.
+            a nested run that was killed starts over, which gives the same bits.
     """
 
     nests_runs = True

@@ -54,11 +54,11 @@ class NonFiniteHook(Hook):
     """Stops the run, skips an update, or goes back to a checkpoint when the loss, gradients or weights are not finite.
 
     Loss and gradients are checked in each iteration on their device, without waiting for it. The results are read in
-    the iterations that are logged, before each evaluation and before each checkpoint. The weights are checked then too,
-    so that no checkpoint ever holds NaN or infinite weights, whoever saves it. In a distributed run all ranks act
+    the iterations that are logged, before each evaluation and before each checkpoint. The weights are also checked
+    then, so that no checkpoint ever holds NaN or infinite weights. In a distributed run all ranks act
     alike.
 
-    A step that a gradient scaler (fp16) skips because of its own scale is not an error. The hook must come after the
+    A step that a gradient scaler (fp16) skips because of its scale is not an error. The hook must come after the
     one that updates, as it does with its default priority.
 
     Args:

@@ -32,7 +32,7 @@ from runnerkit.utils.numbers import check_whole_number
 class OptimizerHook(Hook):
     """Updates the weights with ``outputs['loss']``: zero, scale, backward, unscale, clip, step.
 
-    With several optimizers, a dict of losses by their names updates each optimizer with the gradients of its own loss:
+    With several optimizers, a dict of losses by their names updates each optimizer with the gradients of its loss:
     first all backward passes, then all steps. One loss updates the optimizer that is called like the workflow's running
     mode; if there is none of that name, all of them together. An optimizer that the model's step has already updated
     itself is not updated again. Gradients can be read until the end of the iteration; they are cleared when the next
@@ -43,7 +43,7 @@ class OptimizerHook(Hook):
             optimizer that is updated alone, ``grad_norm_<its name>``.
         detect_anomalous_params: log the parameters that the loss does not depend on (this walks over the graph).
         cumulative_iters: iterations whose losses are averaged into one step, at least 1; for an optimizer that is
-            updated alone, the number of its own losses.
+            updated alone, the number of its losses.
         amp: ``'bf16'`` or ``'fp16'`` runs the model's steps under `torch.autocast`; fp16 also scales the loss.
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
         fused: ``'auto'`` switches optimizers to torch's fused implementation if there is one; the weights then differ
@@ -108,7 +108,7 @@ class OptimizerHook(Hook):
             self.around_iter = self._around_iter
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        if self._update is None:  # a subclass with a before_run of its own
+        if self._update is None:  # a subclass with its own before_run
             self._configure(runner)
         if self._stands_alone:
             self._update_alone(runner)
@@ -206,7 +206,7 @@ class OptimizerHook(Hook):
 
 
 class _OfEach:
-    """What each of several optimizers has done, whoever made it do so.
+    """What each of several optimizers has done, in the step or in the hook.
 
     Args:
         optimizers: by name.

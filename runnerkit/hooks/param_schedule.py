@@ -399,7 +399,5 @@ def _unknown_policy(policy: str, suffix: str, others: list[str]) -> str:
     """Return the message for an unknown policy."""
     known = [name.removesuffix(suffix) for name in HOOKS.names() if name.endswith(suffix)] + others
     hint = did_you_mean(policy, known)
-    listed = ', '.join(known)
-    return (
-        f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}, and every {suffix} of yours.'
-    )
+    listed = ', '.join([*known, f'and your own {suffix} classes'])
+    return f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}.'

@@ -48,8 +48,8 @@ class TorchLrUpdaterHook(Hook):
     ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
     epochs or, with ``by_epoch=False``, in iterations.
 
-    A class of your own is registered in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it has a
-    ``step(epoch)`` of its own, it gets the 0-based index of the epoch, or iteration, that is done.
+    Register your own class in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it defines
+    ``step(epoch)``, it gets the 0-based index of the epoch, or iteration, that is done.
 
     ReduceLROnPlateau monitors a logged value. ``monitor='val/accuracy'`` is a score of an evaluation; the scheduler
     steps after each evaluation. ``monitor='train/loss'`` is one of the model's ``log_vars``, averaged over the samples
@@ -183,7 +183,7 @@ class TorchLrUpdaterHook(Hook):
             self._resumed = []
             if runner.iter > 0:
                 runner.logger.warning(
-                    '%s starts anew at iteration %d: the checkpoint has no state of it',
+                    '%s starts over at iteration %d: the checkpoint has no state of it',
                     self.scheduler,
                     runner.iter,
                 )

@@ -196,7 +196,7 @@ class PretrainedInit:
     """Weights from a checkpoint.
 
     Args:
-        checkpoint: path or URL; a folder, such as a work dir, stands for its best checkpoint, else its latest.
+        checkpoint: path or URL; of a folder, such as a work dir, its best checkpoint, else its latest.
         prefix: load only what lies below this name in the file, e.g. 'backbone.'.
         map_location: the device that the file's tensors are loaded to before they are copied; by default the CPU.
         part: the submodule that gets the weights, e.g. 'model.backbone'; by default the whole module. The rest is

@@ -93,7 +93,7 @@ def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
 
 
 class StepGuard:
-    """Checks the gradients right before each optimizer step, whoever makes it, and can skip steps with bad ones.
+    """Checks the gradients right before each optimizer step and can skip steps with bad ones.
 
     Steps of an optimizer with a gradient scaler are not checked, because the scaler does. A skipped step changes
     neither weights nor state; its gradients can be read afterwards. A fused optimizer skips the step on the device; for

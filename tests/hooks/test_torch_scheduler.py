@@ -117,7 +117,7 @@ def test_resuming_without_a_state_says_so(caplog):
     view.iter = 2
     hook.before_run(view)
     drive(hook, view, 2, 5)
-    assert caplog.messages == ['StepLR starts anew at iteration 2: the checkpoint has no state of it']
+    assert caplog.messages == ['StepLR starts over at iteration 2: the checkpoint has no state of it']
 
 
 def constant(step):

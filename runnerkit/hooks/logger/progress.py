@@ -108,7 +108,7 @@ class ProgressBarHook(Hook):
 
     def _figures(self, runner: RunnerView) -> str:
         """Loss, learning rate and scores, as text."""
-        # A validation has a buffer of its own.
+        # A validation has its own buffer.
         recent = on_host(runner.log_buffer.val_history.get('loss', ()))
         self._loss = sum(recent) / len(recent) if recent else self._loss
         figures = [] if self._loss is None else [f'loss {self._loss:.4f}']

@@ -50,7 +50,7 @@ class TextLoggerHook(LoggerHook):
     Args:
         by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
         interval, ignore_last, reset_flag: as in `LoggerHook`.
-        interval_exp_name: iterations between two lines with the experiment's name; every epoch's end has one too.
+        interval_exp_name: iterations between two lines with the experiment's name; every epoch's end also has one.
         out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
         out_suffix: the endings of the files to copy.
         keep_local: whether the files also stay in the work dir.
@@ -322,7 +322,7 @@ def _time(name: str, log_dict: dict[str, Any]) -> str:
 
 
 def _split(runner: RunnerView) -> str:
-    """The split of an evaluation: that of the workflow's entry if it has a name of its own."""
+    """The split of an evaluation: that of the workflow's entry if it is named."""
     named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''
     return named or str(runner.evaluates_on)
 
