@@ -17,7 +17,7 @@ from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
-from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
+from runnerkit.optim.finite import StepGuard, first_bad, is_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import NonFiniteError
@@ -237,7 +237,8 @@ class NonFiniteHook(Hook):
         del self._places[:-1]  # the running iteration is not over
 
     def _found(self, runner: RunnerView) -> Found:
-        return Found(first_bad(self._losses), first_bad(self._gradients), bad_weights(runner))
+        has_bad_weights = not {'weights', 'optimizer'}.isdisjoint(runner.non_finite(alone=True))
+        return Found(first_bad(self._losses), first_bad(self._gradients), has_bad_weights)
 
     def _tell_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
         new, in_a_row = guard.left_out()
@@ -326,17 +327,3 @@ def losses_of(outputs: dict[str, Any]) -> list[Tensor]:
     tensors = [each for each in values if isinstance(each, Tensor)]
     bad = any(isinstance(each, (int, float)) and not math.isfinite(each) for each in values)
     return [*tensors, torch.tensor(math.nan)] if bad else tensors
-
-
-def bad_weights(runner: RunnerView) -> bool:
-    """Whether a trained parameter or an optimizer state is not finite, or a buffer has a NaN; waits for the device.
-
-    A buffer, or a parameter that is not trained, may be infinite on purpose (an attention mask, for example).
-    """
-    model = unwrap(runner.model)
-    states = [each.state.values() for each in named_optimizers(runner.optimizer).values()]
-    trained: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
-    trained += [value for group in states for state in group for value in state.values() if isinstance(value, Tensor)]
-    others = [*model.buffers(), *(each for each in model.parameters() if not each.requires_grad)]
-    bad = [~torch.isfinite(each) for each in largest(trained)] + [torch.isnan(each) for each in largest(others)]
-    return any(bool(each) for each in bad)

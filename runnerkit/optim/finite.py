@@ -75,21 +75,15 @@ def _numbers(value: Any) -> Tensor | None:
     return value.float() if value.itemsize == 1 else value  # numbers of 8 bits have no norms
 
 
-def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
-    """Return the lowest number of a failed check, or 0. Waits once for each device.
+def first_bad(checks: Sequence[tuple[int, Tensor]]) -> int:
+    """Return the lowest number of a failed check, or 0. Waits for the device.
 
     Args:
         checks: pairs of a number, from 1, and a truth value on a device. Several may have the same number.
     """
-    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
-    for number, passed in checks:
-        by_device.setdefault(passed.device, []).append((number, passed))
-    read = [
-        (number, passed)
-        for group in by_device.values()
-        for (number, _), passed in zip(group, torch.stack([passed for _, passed in group]).tolist(), strict=True)
-    ]
-    return min((number for number, passed in read if not passed), default=0)
+    numbers, passed = zip(*checks, strict=True) if checks else ((), ())
+    results = torch.stack([each.to(passed[0].device) for each in passed]).tolist() if passed else []
+    return min((number for number, is_good in zip(numbers, results, strict=True) if not is_good), default=0)
 
 
 class StepGuard:
