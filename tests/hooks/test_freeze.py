@@ -232,27 +232,6 @@ def test_gradients_are_thrown_away_whoever_steps():
     assert not runner.optimizer._optimizer_step_pre_hooks
 
 
-def test_gradients_from_before_the_run_move_nothing():
-    class Steps(Tiny):
-        """Clears the gradients after its steps."""
-
-        def train_step(self, data, optimizer, **kwargs):
-            outputs = super().train_step(data, optimizer)
-            outputs['loss'].backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return outputs
-
-    model = Steps()
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    before = model.body[0].weight.detach().clone()
-    runner = tiny_runner(model=model, max_epochs=1)
-    runner.register_hook(FreezeHook(BODY))
-    runner.run([loader(8)], [('train', 1)])
-    assert torch.equal(model.body[0].weight, before)
-
-
 def frozen_on_rank(rank):
     logging.getLogger('runnerkit').setLevel(logging.CRITICAL)
     history = History()

@@ -12,7 +12,7 @@ from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
-from runnerkit.hooks.param_schedule import check_per_group, format_param, read, write
+from runnerkit.hooks.param_schedule import format_param, read, write
 
 # Its optimizers are the ones that the tables were recorded with.
 golden = benchmark('golden_curves')
@@ -167,14 +167,6 @@ def test_warmup_by_epoch_in_an_iteration_runner():
     assert found[14:] == [1.0, 1.0]
 
 
-def test_before_train_epoch_of_a_subclass_is_not_undone_in_the_epoch_runner():
-    class Own(ByEpoch):
-        def before_train_epoch(self, runner):
-            self._set_lr(runner, [7.0])
-
-    assert set(drive(Own(), make_view(sgd()), stop=21)) == {7.0}
-
-
 def test_initial_value_of_the_group_wins():
     optimizer = sgd(lr=0.001)
     optimizer.param_groups[0].update(initial_lr=0.5, initial_momentum=0.25)
@@ -266,12 +258,6 @@ def test_own_policy_by_name():
         HOOKS.module_dict.pop('YOLOXLrUpdaterHook')
 
 
-def test_torch_schedulers_are_no_momentum_policies():
-    assert type(build_lr_hook(dict(policy='StepLR', step_size=3))).__name__ == 'TorchLrUpdaterHook'
-    with pytest.raises(KeyError, match="no policy 'StepLR'"):
-        build_momentum_hook(dict(policy='StepLR', step_size=3))
-
-
 def test_a_runner_of_other_peoples_need_not_say_what_its_unit_is():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     hook = build_lr_hook({'policy': 'step', 'step': [1]})
@@ -290,14 +276,6 @@ def test_format_param():
         format_param('a', optimizer, [1])
     with pytest.raises(KeyError, match='c has no value among those for a, b'):
         format_param('c', optimizer, dict(a=3, b=4))
-
-
-@pytest.mark.parametrize('value', ['1', True, None])
-def test_per_group(value):
-    for right in (1, 0.5, [1], (1,), {'a': 1}):
-        check_per_group('max_lr', right)
-    with pytest.raises(ValueError, match=f'max_lr is a number, a list .* got {value!r}'):
-        check_per_group('max_lr', value)
 
 
 # --- one of several optimizers ---------------------------------------------------------------------------------------

@@ -73,21 +73,6 @@ def test_fields_are_mapped_by_name_and_position(inputs, targets, outputs):
     assert not step['preds'].requires_grad
 
 
-def test_fields_of_a_namedtuple_by_name():
-    batch = collections.namedtuple('Batch', ['label', 'image'])(LABEL, IMAGE)
-    model = Supervised(LINEAR, CROSS_ENTROPY, inputs='image', targets='label')
-    assert torch.equal(model.train_step(batch)['loss'], expected_loss(model))
-
-
-def test_the_output_as_it_is_goes_to_the_loss():
-    def loss(output, label):
-        return (output['doubled'] - output['logits']).mean() * label.float().mean()
-
-    model = Supervised(TwoInputs(), loss, inputs=['image', 'mask'])
-    step = model.val_step(dict(image=IMAGE, mask=MASK, label=LABEL))
-    assert set(step['preds']) == {'logits', 'doubled'}
-
-
 @pytest.mark.parametrize(
     ('result', 'total', 'logged'),
     [
@@ -270,11 +255,6 @@ def test_predictions_need_no_target():
         two.predict(dict(image=IMAGE))
     with pytest.raises(TypeError, match='fields can be taken from a tuple, list or dict'):
         two.predict(IMAGE)
-
-
-def test_forward_is_that_of_the_model():
-    model = Supervised(TwoInputs(), CROSS_ENTROPY)
-    assert torch.equal(model(IMAGE, mask=MASK)['logits'], two_input_logits(model))
 
 
 # --- targets that broadcast against the output -----------------------------------------------------------------------

@@ -29,10 +29,6 @@ def test_the_first_check_that_failed(failed, first):
     assert first_bad(checks) == first_bad(checks[::-1]) == first
 
 
-def test_without_checks_nothing_is_bad():
-    assert first_bad([]) == 0
-
-
 OPTIMIZERS = {
     'sgd': lambda parts: torch.optim.SGD(parts, lr=0.1, momentum=0.9),
     'adam': lambda parts: torch.optim.Adam(parts, lr=0.1),

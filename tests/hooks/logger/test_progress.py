@@ -104,29 +104,6 @@ def test_it_follows_the_run_and_starts_where_that_is_resumed(terminal, monkeypat
     assert 'epoch 4/3' not in shown.getvalue()
 
 
-def test_by_iteration_it_has_no_epochs(terminal):
-    shown = terminal()
-    runner = tiny_runner('iter', max_iters=2)
-    runner.register_hook(ProgressBarHook())
-    runner.run([loader(8)], [('train', 1)])
-    assert 'train ' in shown.getvalue()
-    assert not re.search(r'epoch \d', shown.getvalue())
-
-
-def test_a_run_without_known_end_has_a_bar_without_one(terminal):
-    shown = terminal()
-
-    class Stream:
-        def __iter__(self):
-            return iter(list(loader(8)))
-
-    bar = ProgressBarHook()
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(bar)
-    runner.run([Stream()], [('train', 1)])
-    assert 'epoch 1/1' in shown.getvalue()
-
-
 def test_other_ranks_have_none(terminal):
     shown = terminal()
     runner = tiny_runner(max_epochs=1)
@@ -177,16 +154,6 @@ def test_it_shows_loss_rate_and_the_latest_scores(terminal, monkeypatch, log_con
         [f'loss {sum(recent) / len(recent):.4f}', 'lr 5.0e-02'] for recent in (numbers[begin:3], numbers[begin:4])
     ]
     assert all(re.fullmatch(r'val loss 0[.]\d+', each.split('  ')[2]) for each in seen[2:])
-
-
-def test_scores_come_before_the_loss_of_the_validation(terminal, monkeypatch):
-    class Told(Hook):
-        def before_run(self, runner):
-            runner.scores = {'loss': Score(0.5, 1), 'accuracy': Score(0.98765, 1)}
-
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(Told())
-    assert figures(runner, monkeypatch, terminal)[0].split('  ')[2:] == ['accuracy 0.9877', 'val loss 0.5']
 
 
 def test_it_waits_between_two_updates(terminal, monkeypatch):

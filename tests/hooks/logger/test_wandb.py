@@ -32,24 +32,6 @@ def test_calls(fake, train, rates, tmp_path):
     wandb.join.assert_called_once_with()
 
 
-def test_calls_with_other_options(fake, train, rates):
-    wandb = fake('wandb')
-    hook = WandbLoggerHook(
-        {'project': 'p'},
-        interval=2,
-        commit=False,
-        with_step=False,
-        log_artifact=False,
-        define_metric_cfg={'val/acc': 'max', 'val/loss': 'least'},
-    )
-    with pytest.warns(UserWarning, match="define_metric_cfg of 'val/loss' is skipped: .* but got 'least'"):
-        train(hook, epochs=1)
-    wandb.init.assert_called_once_with(project='p')
-    wandb.define_metric.assert_called_once_with('val/acc', summary='max')
-    assert wandb.log.mock_calls[0] == call({'train/loss': 1.5, **rates, 'global_step': 2}, commit=False)
-    wandb.log_artifact.assert_not_called()
-
-
 def test_a_failed_run_is_one_there_too(fake, train, fail):
     wandb = fake('wandb')
     with pytest.raises(ArithmeticError):
