@@ -254,11 +254,9 @@ class CheckpointHook(StoringHook):
         runner.logger.error('the run fails; what it has trained until then is saved: %s', store.path(name))
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
-        return self.every_n_epochs(runner, self.interval) or (self.save_last and self._is_end_of_epochs(runner))
-
-    def _is_end_of_epochs(self, runner: RunnerView) -> bool:
-        """Whether this is the last epoch; also if ``max_iters`` cuts it short, so that it is never completed."""
-        return self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
+        # An epoch that ``max_iters`` cuts short is never completed, and is the last one.
+        is_last = self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
+        return self.every_n_epochs(runner, self.interval) or (self.save_last and is_last)
 
     def _synchronise(self, runner: RunnerView) -> None:
         if self.sync_buffer:

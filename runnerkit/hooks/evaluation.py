@@ -130,7 +130,10 @@ class EvalHook(StoringHook):
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best not in (None, 'auto') and '' not in self.dataloaders:
-            self._check_name(str(save_best))
+            of, _, score = str(save_best).rpartition('/')
+            if of not in self.dataloaders:
+                choices = ', '.join(f'{name}/{score}' for name in self.dataloaders)
+                raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {choices}')
         if save_best is not None and (rule is not None or self._asks_dataset):
             self._init_rule(rule, save_best)
 
@@ -147,12 +150,6 @@ class EvalHook(StoringHook):
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
         return not self._is_default_test or hasattr(loader.dataset, 'evaluate') or replaced
-
-    def _check_name(self, save_best: str) -> None:
-        if save_best.rpartition('/')[0] not in self.dataloaders:
-            score = save_best.rpartition('/')[2]
-            known = ', '.join(f'{name}/{score}' for name in self.dataloaders)
-            raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {known}')
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test
@@ -413,7 +410,9 @@ class EvalHook(StoringHook):
             text = f'Now best checkpoint is saved as {name}. Best {key} is {score:0.4f} at {done} {unit}.'
         else:
             text = f'New best {key} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
-        if runner.evaluates_on and not alone and any(_shows_remarks(hook) for hook in runner.hooks):
+        # A logger with its own ``log`` may write no remarks.
+        shows_remarks = any(getattr(type(hook), 'log', None) is TextLoggerHook.log for hook in runner.hooks)
+        if runner.evaluates_on and not alone and shows_remarks:
             runner.log_buffer.remarks[:] = [text]  # below the line with the scores, which comes later
         else:
             runner.logger.info('%s', text)
@@ -499,11 +498,6 @@ class _OwnPoints(Hook):
         for point in VAL_POINTS:
             if overrides(hook, point):
                 setattr(self, point, getattr(hook, point))
-
-
-def _shows_remarks(hook: Hook) -> bool:
-    """Whether ``hook`` writes the log buffer's remarks; a class that overrides ``log`` may not."""
-    return getattr(type(hook), 'log', None) is TextLoggerHook.log
 
 
 def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:

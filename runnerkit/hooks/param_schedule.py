@@ -392,12 +392,7 @@ def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = 
         return HOOKS.build(dict(arguments, type=name))
     if torch_hook is not None and find_scheduler(policy) is not None:
         return HOOKS.build(dict(arguments, type=torch_hook, scheduler=policy))
-    raise KeyError(_unknown_policy(policy, suffix, [] if torch_hook is None else scheduler_names()))
-
-
-def _unknown_policy(policy: str, suffix: str, others: list[str]) -> str:
-    """Return the message for an unknown policy."""
-    known = [name.removesuffix(suffix) for name in HOOKS.names() if name.endswith(suffix)] + others
-    hint = did_you_mean(policy, known)
-    listed = ', '.join([*known, f'and your own {suffix} classes'])
-    return f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}.'
+    known = [each.removesuffix(suffix) for each in HOOKS.names() if each.endswith(suffix)]
+    known += [] if torch_hook is None else scheduler_names()
+    hint, listed = did_you_mean(policy, known), ', '.join([*known, f'and your own {suffix} classes'])
+    raise KeyError(f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}.')

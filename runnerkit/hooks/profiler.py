@@ -12,9 +12,9 @@ from torch.profiler import (
     ProfilerActivity,
     profile,
     record_function,
-    schedule,
     tensorboard_trace_handler,
 )
+from torch.profiler import schedule as make_schedule
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.registry import find_function
@@ -72,7 +72,9 @@ class ProfilerHook(Hook):
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
-        self.schedule = None if schedule is None else _schedule(schedule)
+        if schedule is not None and not isinstance(schedule, dict):
+            raise TypeError(f'schedule must be a dict of arguments of torch.profiler.schedule, but got {schedule!r}')
+        self.schedule: Callable[[int], Any] | None = None if schedule is None else make_schedule(**schedule)
         self.on_trace_ready = on_trace_ready
         self.record_shapes = record_shapes
         self.profile_memory = profile_memory
@@ -209,9 +211,3 @@ def _activities(names: Sequence[str]) -> list[ProfilerActivity]:
         if str(name).lower() not in _ACTIVITIES:
             raise ValueError(f"activity should be 'cpu' or 'cuda', but got {name!r}")
     return [_ACTIVITIES[name.lower()] for name in names]
-
-
-def _schedule(options: dict[str, Any]) -> Callable[[int], Any]:
-    if not isinstance(options, dict):
-        raise TypeError(f'schedule must be a dict of arguments of torch.profiler.schedule, but got {options!r}')
-    return schedule(**options)

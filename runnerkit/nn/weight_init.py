@@ -148,7 +148,9 @@ class BaseInit:
 
     def __call__(self, module: nn.Module) -> None:
         """Initialise the matching layers in ``module``, inner ones first."""
-        for part in _inner_first(module):
+        parts: list[nn.Module] = []
+        module.apply(parts.append)  # in the order in which MMCV draws its random numbers
+        for part in parts:
             if self.wholemodule or not _names_of(part).isdisjoint(self.layer):
                 self.init(part)
         update_init_info(module, self._get_init_info())
@@ -316,13 +318,6 @@ def _as_list(value: Any, name: str) -> list[dict[str, Any]]:
     if not (isinstance(items, list | tuple) and all(isinstance(item, dict) for item in items)):
         raise TypeError(f'{name} must be a dict or a list of dict, but got {type(value)}: {value!r}')
     return list(items)
-
-
-def _inner_first(module: nn.Module) -> list[nn.Module]:
-    """Return all modules in the order of `nn.Module.apply`, in which MMCV draws its random numbers."""
-    found: list[nn.Module] = []
-    module.apply(found.append)
-    return found
 
 
 def _names_of(module: nn.Module) -> set[str]:

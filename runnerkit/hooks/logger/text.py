@@ -306,12 +306,7 @@ def _plain(value: Any) -> Any:
     return number.tolist() if isinstance(number, (Tensor, np.ndarray)) else number
 
 
-def _as_json(value: Any) -> Any:
-    plain = _plain(value)
-    return str(value) if plain is value else plain
-
-
-_ENCODER = json.JSONEncoder(default=_as_json)
+_ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _plain(value)) is value else plain)
 
 
 def _time(name: str, log_dict: dict[str, Any]) -> str:
