@@ -268,12 +268,6 @@ def test_the_state_of_older_files():
     assert buffer.output['loss'] == 4.5
 
 
-def test_a_loggers_larger_window_is_kept_when_a_state_is_loaded():
-    buffer, state = LogBuffer(window=3), LogBuffer(window=2).state_dict()
-    buffer.load_state_dict(state)
-    assert buffer.window == 3
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 def test_on_a_gpu_nothing_waits_for_it_before_the_average():
     buffer = LogBuffer(window=4)

@@ -146,19 +146,6 @@ def test_averages_that_would_have_one_name_are_refused():
         EMAHook().before_run(runner)
 
 
-@pytest.mark.parametrize(
-    'arguments, text',
-    [
-        ({'interval': 0}, 'interval must be'),
-        ({'momentum': 1.0}, 'momentum must lie between 0 and 1'),
-        ({'warm_up': -1}, 'warm_up must not'),
-    ],
-)
-def test_wrong_arguments(arguments, text):
-    with pytest.raises(AssertionError, match=text):
-        EMAHook(**arguments)
-
-
 def test_a_subclass_of_mmcvs_finds_models_and_averages_by_name(tmp_path):
     class ByHand(EMAHook):
         swaps = 0

@@ -134,14 +134,6 @@ def test_when_by_epoch(tmp_path, options, epochs):
     assert when == epochs
 
 
-@pytest.mark.parametrize('start, times', [(None, 2), (0, 3), (5, 1)])
-def test_when_by_iteration(tmp_path, start, times):
-    data, _, _ = evaluated(
-        tmp_path, [0.1] * 5, kind='iter', limit={'max_iters': 6}, interval=3 if start is None else 2, start=start
-    )
-    assert len(data.calls) == {None: 2, 0: 3, 5: 1}[start] or len(data.calls) == times
-
-
 def test_val_step_and_metrics_where_the_data_set_is_silent(tmp_path):
     logged = []
 

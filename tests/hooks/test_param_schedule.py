@@ -187,11 +187,6 @@ def test_tensors_keep_their_identity():
     assert optimizer.param_groups[0]['initial_lr'] == 0.5
 
 
-def test_missing_optimizer():
-    with pytest.raises(ValueError, match='a schedule needs an optimizer, but the runner has none'):
-        build_lr_hook(dict(policy='fixed')).before_run(make_view(None))
-
-
 @pytest.mark.parametrize(
     ('by_epoch', 'message'),
     [(True, 'max_epochs is None; set max_epochs.*or by_epoch=False'), (False, 'max_iters is None.*by_epoch=True')],

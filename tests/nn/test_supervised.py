@@ -314,15 +314,3 @@ def test_a_target_that_broadcasts_is_told_once_with_both_shapes(loss, outputs, t
 )
 def test_losses_that_compare_what_belongs_together_are_not_told(loss, outputs, target, caplog):
     assert first_step(loss, outputs, target, caplog) == ''
-
-
-def test_the_warning_names_the_place_in_the_config(tmp_path, caplog):
-    path = tmp_path / 'config.py'
-    path.write_text(
-        "model = dict(\n    type='Supervised',\n    model=dict(type='Linear', in_features=4, out_features=1),\n"
-        "    loss=dict(type='MSELoss'))"
-    )
-    model = build_model(Config.fromfile(str(path)).model)
-    with pytest.warns(UserWarning, match='Using a target size'):
-        model.train_step((torch.randn(6, 4), torch.rand(6)))
-    assert 'config.py:3' in caplog.text

@@ -233,15 +233,6 @@ def test_a_fixed_scale_stays_what_it_is_also_after_an_overflow():
     assert update.scaler.get_scale() == 64.0
 
 
-def test_parameters_to_clip_may_be_given():
-    model, _, update = make(grad_clip={'max_norm': 1e9})
-    given = nn.Parameter(torch.ones(4))
-    other = Update(update.optimizers, grad_clip={'max_norm': 1.0}, parameters=[given])
-    given.grad = torch.ones(4)
-    assert other.step().item() == 2.0
-    assert given.grad.norm().item() == pytest.approx(1.0, abs=1e-4)
-
-
 def test_gradients_are_cleared_by_hand_but_by_an_optimizer_that_does_it_its_own_way():
     class Own(torch.optim.SGD):
         cleared = 0

@@ -186,14 +186,6 @@ def test_a_stream_has_no_last_iteration():
     assert [line[2] for line in hook.lines] == [5]
 
 
-def test_an_interval_longer_than_the_buffers_window():
-    hook = Kept(interval=1500)
-    runner = tiny_runner(model=Counting())
-    runner.register_hook(hook)
-    hook.before_run(runner)
-    assert runner.log_buffer.window == 1500
-
-
 @pytest.mark.parametrize(
     'value, plain, without_numpy, without_torch',
     [
