@@ -165,7 +165,7 @@ class CaptureHook(Hook):
             return
         self._is_due = False
         self._stop()  # a runner whose step has no after_forward
-        self._tell_missed(runner)
+        self._warn_of_missed(runner)
         for name, captured in self.captured.items() if self.parameters else ():
             gradients = {key: each.grad for key, each in self._found[name].named_parameters()}
             captured.parameters = {key: each.detach().clone() for key, each in gradients.items() if each is not None}
@@ -221,7 +221,7 @@ class CaptureHook(Hook):
         for captured in self.captured.values():
             captured._scale = grad.detach()
 
-    def _tell_missed(self, runner: RunnerView) -> None:
+    def _warn_of_missed(self, runner: RunnerView) -> None:
         missed = self._found.keys() - self.captured.keys() - self._missed
         if missed:
             self._missed |= missed

@@ -18,7 +18,7 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.utils.exceptions import check_keywords, one_line
 from runnerkit.utils.logging import DETAIL, shortened
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 _NO_ROOM = 'Make room there, or save less often (interval) and keep fewer (max_keep_ckpts).'
 _NO_FOLDER = 'Mount or make the folder again, or give another work_dir or out_dir.'
@@ -82,17 +82,14 @@ class CheckpointHook(StoringHook):
         async_save: bool = False,
         **kwargs: Any,
     ) -> None:
-        for name, number, lone in (
-            ('interval', interval, 'only the last is saved'),
-            ('max_keep_ckpts', max_keep_ckpts, 'all are kept'),
-        ):
+        for name, number in (('interval', interval), ('max_keep_ckpts', max_keep_ckpts)):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise TypeError(f'{name} must be a whole number (-1: {lone}), but got {number!r}')
+                raise TypeError(f'{name} must be a whole number, but got {number!r}')
         if not isinstance(async_save, bool):
             raise TypeError(f'async_save must be True or False, but got {async_save!r}')
         if on_error not in ('continue', 'stop'):
-            hint = did_you_mean(str(on_error), ('continue', 'stop'))
-            raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}; {hint}".rstrip('; '))
+            hint = suggestion(str(on_error), ('continue', 'stop'))
+            raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}{hint}")
         check_template(kwargs.get('filename_tmpl'))
         self.interval = interval
         self.by_epoch = by_epoch

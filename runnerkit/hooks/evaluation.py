@@ -32,7 +32,7 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg, find_function
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 
 @HOOKS.register_module()
@@ -119,7 +119,7 @@ class EvalHook(StoringHook):
             unknown = next(iter(eval_kwargs))
             raise TypeError(
                 f'EvalHook got an unexpected argument {unknown!r}, and {type(self.dataloader.dataset).__name__} has no '
-                f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
+                f'evaluate to hand it to{suggestion(unknown, known)}'
             )
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run

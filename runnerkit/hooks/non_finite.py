@@ -23,7 +23,7 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import check_whole_number
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 ACTIONS = ('stop', 'skip', 'rollback')
 
@@ -84,8 +84,8 @@ class NonFiniteHook(Hook):
         gradients: bool = True,
     ) -> None:
         if action not in ACTIONS:
-            hint = did_you_mean(str(action), ACTIONS)
-            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}; {hint}'.rstrip('; '))
+            hint = suggestion(str(action), ACTIONS)
+            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}{hint}')
         for name, value in (('interval', interval), ('max_tries', max_tries)):
             check_whole_number(name, value, or_none=True)
         if leave_out and action != 'rollback':
@@ -231,7 +231,7 @@ class NonFiniteHook(Hook):
         if any(map(any, found.values())):
             self._act(runner, found, may_go_back)
         if self.action == 'skip' and self._guard is not None:
-            self._tell_skipped(runner, self._guard)
+            self._report_skipped(runner, self._guard)
         self._losses.clear()
         self._gradients.clear()
         del self._places[:-1]  # the running iteration is not over
@@ -240,7 +240,7 @@ class NonFiniteHook(Hook):
         has_bad_weights = not {'weights', 'optimizer'}.isdisjoint(runner.non_finite(alone=True))
         return Found(first_bad(self._losses), first_bad(self._gradients), has_bad_weights)
 
-    def _tell_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
+    def _report_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
         new, in_a_row = guard.left_out()
         if new:
             runner.logger.warning(

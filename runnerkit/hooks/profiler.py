@@ -19,7 +19,7 @@ from torch.profiler import schedule as make_schedule
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.registry import find_function
 from runnerkit.utils.exceptions import WrongType
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 _RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _ACTIVITIES = {'cpu': ProfilerActivity.CPU, 'cuda': ProfilerActivity.CUDA}
@@ -198,10 +198,8 @@ class ProfilerHook(Hook):
             return tensorboard_trace_handler(**options)
         if isinstance(kind, str) and set('.:') & set(kind):
             return find_function(given, 'on_trace_ready')
-        hint = did_you_mean(str(kind), ['log_trace', 'tb_trace'])
-        raise ValueError(
-            f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}; {hint}".rstrip('; ')
-        )
+        hint = suggestion(str(kind), ['log_trace', 'tb_trace'])
+        raise ValueError(f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}{hint}")
 
 
 def _activities(names: Sequence[str]) -> list[ProfilerActivity]:

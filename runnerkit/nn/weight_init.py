@@ -303,10 +303,9 @@ def _initialize_override(module: nn.Module, override: dict[str, Any], outer: dic
             f'add type={outer["type"]!r}, or give only the name to use the outer settings {outer}'
         )
     if not hasattr(module, name):
-        hint = did_you_mean(name, [child for child, _ in module.named_children()])
+        hint = suggestion(name, [child for child, _ in module.named_children()])
         raise RuntimeError(
-            f'module did not have attribute {name}: it is a {type(module).__name__}, override={override}'
-            f'{"; " + hint if hint else ""}'
+            f'module did not have attribute {name}: it is a {type(module).__name__}, override={override}{hint}'
         )
     initializer = build_from_cfg(settings or outer, INITIALIZERS)
     initializer.wholemodule = True
@@ -337,5 +336,4 @@ def _check_layers(module: nn.Module, initializer: Any, cfg: dict[str, Any]) -> N
         known = present | {other for other in dir(nn) if not other.startswith('_')}
         if any(name.lower() == other.lower() for other in known):
             raise ValueError(f'layer={name!r} in init_cfg={cfg} is not a layer; {did_you_mean(name, known)}')
-        hint = did_you_mean(name, known)
-        _LOG.warning('init_cfg: %s has no layer %r%s', type(module).__name__, name, f'; {hint}' if hint else '')
+        _LOG.warning('init_cfg: %s has no layer %r%s', type(module).__name__, name, suggestion(name, known))

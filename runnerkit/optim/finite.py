@@ -107,7 +107,7 @@ class StepGuard:
         self.steps = 0
         self._see = see
         self._counts: Tensor | None = None  # skipped since the last call of `left_out`, and in a row
-        self._told: set[Optimizer] = set()
+        self._fused_skips: set[Optimizer] = set()
         self._kept: dict[Optimizer, list[tuple[nn.Parameter, Tensor]]] = {}
         self._handles = [
             handle
@@ -147,15 +147,15 @@ class StepGuard:
         self._count(bad)
         if is_fused(optimizer):
             optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
-            self._told.add(optimizer)
+            self._fused_skips.add(optimizer)
         elif bad:
             for parameter, _ in held:
                 parameter.grad = None
             self._kept[optimizer] = held
 
     def _after(self, optimizer: Optimizer, *_: Any) -> None:
-        if optimizer in self._told:
-            self._told.remove(optimizer)
+        if optimizer in self._fused_skips:
+            self._fused_skips.remove(optimizer)
             del optimizer.found_inf  # type: ignore[attr-defined]
         for parameter, grad in self._kept.pop(optimizer, ()):
             parameter.grad = grad

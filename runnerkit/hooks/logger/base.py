@@ -71,7 +71,7 @@ class LoggerHook(Hook):
 
     def before_epoch(self, runner: RunnerView) -> None:
         """Start with an empty buffer."""
-        self._tell_lost(runner)
+        self._warn_of_late_values(runner)
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -103,9 +103,9 @@ class LoggerHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Tell what was logged too late; subclasses call this first."""
-        self._tell_lost(runner)
+        self._warn_of_late_values(runner)
 
-    def _tell_lost(self, runner: RunnerView) -> None:
+    def _warn_of_late_values(self, runner: RunnerView) -> None:
         """Warn of values that came after the epoch's last line."""
         late = runner.log_buffer.late
         if late and runner.rank == 0:
@@ -137,10 +137,10 @@ class LoggerHook(Hook):
             self.log(runner)
         if self.reset_flag:
             if runner.rank == 0:
-                self._tell_losses(runner)
+                self._report_losses(runner)
             runner.log_buffer.clear_output()
 
-    def _tell_losses(self, runner: RunnerView) -> None:
+    def _report_losses(self, runner: RunnerView) -> None:
         """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
         notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
         for name, value in runner.log_buffer.output.items():

@@ -58,15 +58,13 @@ class PaviLoggerHook(TrackerHook):
                     stacklevel=4,
                 )
         self.add_graph = graph.get('active', False)
-        self.add_graph_start = graph.get('start', 0)
-        self.add_graph_interval = graph.get('interval', 1)
+        self.add_graph_start, self.add_graph_interval = graph.get('start', 0), graph.get('interval', 1)
         self.img_key = graph.get('img_key', 'img')
         self.opset_version = graph.get('opset_version', 11)
         self.dummy_forward_kwargs = graph.get('dummy_forward_kwargs', {})
         ckpt = dict(self.add_ckpt_kwargs or {})
         self.add_ckpt = ckpt.get('active', False)
-        self.add_ckpt_start = ckpt.get('start', 0)
-        self.add_ckpt_interval = ckpt.get('interval', 1)
+        self.add_ckpt_start, self.add_ckpt_interval = ckpt.get('start', 0), ckpt.get('interval', 1)
         self.writer: Any = None
         self.run_name = ''
 
