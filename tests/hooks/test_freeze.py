@@ -131,14 +131,6 @@ def test_a_norm_is_frozen_with_both_of_its_parameters_only():
         assert history.norm_trains == [not frozen] * 2
 
 
-def test_a_resumed_run_is_the_same_run(tmp_path):
-    whole = trained([FreezeHook(BODY, until=3, by_epoch=False)], tmp_path=tmp_path, save=True)
-    for iteration in (1, 2, 3, 4):
-        hook = FreezeHook(BODY, until=3, by_epoch=False)
-        resumed = trained([hook], resume=tmp_path / f'iter_{iteration}.pth')
-        assert torch.equal(weights(resumed.model), weights(whole.model))
-
-
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
 @pytest.mark.parametrize('is_first', [True, False])
 def test_of_two_hooks_the_longer_one_counts(kind, is_first):
