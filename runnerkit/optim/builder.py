@@ -122,7 +122,7 @@ def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
                 raise ValueError(
                     f'the parameter {" = ".join(names)} is in two optimizers, {other!r} and {name!r}: choose what each '
                     "one gets, as in dict(a=dict(type='SGD', lr=0.1, params=['a.*']), …); a part that two networks "
-                    'share can have an optimizer of its own'
+                    'share can have its own optimizer'
                 )
 
 
