@@ -335,7 +335,8 @@ def default_of(parameter: inspect.Parameter) -> str:
 def storages(names: str, page: str) -> str:
     """What ``file_client_args`` may name."""
     rows = []
-    for name, backend in FileClient._backends.items():
+    for name in FileClient._backends:
+        backend = FileClient.backend_class(name)
         if backend.__module__.startswith('runnerkit.'):
             text = ', '.join(f'`{each}{default_of(value)}`' for each, value in signature(backend).items())
             rows.append((f"`'{name}'`", first_sentence(markdown(parsed(backend).text)), text))

@@ -15,8 +15,8 @@ from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.keys import in_the_words_of
-from runnerkit.config.paddlerec import Run, is_paddlerec, runs_of
 from runnerkit.config.parse import EXTENSIONS
+from runnerkit.config.readers import Run, read_runs
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
@@ -155,7 +155,7 @@ def stopped_by(runner: Any) -> int | None:
 
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None) -> Any:
-    """The config with ``--cfg-options`` merged in; of one in PaddleRec's shape, that of its first run.
+    """The config with ``--cfg-options`` merged in; of a config with several runs, that of the first one.
 
     Args:
         filename: its file.
@@ -171,14 +171,14 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
 def load_runs(
     filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None
 ) -> list[Run]:
-    """The runs of a config: one, or in PaddleRec's shape, one for each runner in its ``mode``.
+    """The runs of a config: one, or in another system's shape, as many as its reader finds.
 
     Raises:
         UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     cfg = read_config(filename, overrides)
     try:
-        runs = runs_of(cfg) if is_paddlerec(cfg) else [Run('', cfg, None)]
+        runs = read_runs(cfg)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f'{filename}: {one_line(error)}') from error
     for run in runs:

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from runnerkit.compat import install, mmcv_version
-from runnerkit.compat.mmcv_version import report_version
+from runnerkit.compat import install
+from runnerkit.compat.mmcv import mmcv_version
+from runnerkit.compat.mmcv.mmcv_version import report_version
 
 _LOCAL_RANK = re.compile(r'--local[-_]rank(?:=(\d+))?')
 

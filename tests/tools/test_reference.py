@@ -106,7 +106,9 @@ def test_every_schedule_storage_and_initializer_is_there():
         names = [name.removesuffix(suffix) for name in ours(HOOKS.names()) if name.endswith(suffix)]
         missing = [name for name in names if f"`'{name}'`" not in section(page, f'### {key}')]
         assert missing == (['Torch'] if key == 'lr_config' else [])
-    names = [name for name, each in FileClient._backends.items() if each.__module__.startswith('runnerkit.')]
+    names = [
+        name for name in FileClient._backends if FileClient.backend_class(name).__module__.startswith('runnerkit.')
+    ]
     assert all(f"`'{name}'`" in section(page, '## Storages') for name in names)
     names = [name for name in INITIALIZERS.names() if INITIALIZERS.get(name).__module__.startswith('runnerkit.')]
     assert all(f"`'{name}'`" in section(page, '### model') for name in names)
