@@ -100,7 +100,7 @@ format: $(VENV)/.tests ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md
+docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md, and runnerkit/config/known_keys.json
 	$(BIN)/python tools/reference.py
 
 clean: ## delete the environment, work dirs and caches
