@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared
 from runnerkit.config import Config, format_config, unread_keys
 from runnerkit.config.keys import in_the_words_of
 from runnerkit.utils.exceptions import one_line

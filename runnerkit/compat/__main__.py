@@ -98,7 +98,7 @@ def _file_of(module: str) -> str | None:
 
 
 def _local_rank_for(file: str | None, rank: str | None) -> list[str]:
-    """The number as the script expects it: scripts of MMCV's time have ``--local_rank``, later ones the other one, too.
+    """The number as the script expects it: scripts of MMCV's time have ``--local_rank``, later ones also the other one.
 
     One that names neither finds it in ``LOCAL_RANK``.
     """

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config.action import parse_value
-from runnerkit.config.beside import find_beside
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
 from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, nested_options
 from runnerkit.config.parse import EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
+from runnerkit.config.relative_files import resolve_relative_files
 from runnerkit.fileio import dump, is_url, open_file
 from runnerkit.registry import placed_errors
 from runnerkit.utils.imports import import_modules_from_strings
@@ -65,8 +65,8 @@ class Config:
     ) -> Config:
         """Read a config file and merge it into the files in its ``_base_``.
 
-        Code that it names by a relative path (``'my_data.py:Table'``) is beside the file that says so, or else in the
-        working directory.
+        Code that it names by a relative path (``'my_data.py:Table'``) is in the folder of the file that names it, or
+        else in the working directory.
 
         A Python file is executed. Its variables are the config, except modules, functions, names with two leading
         underscores, and classes under their own names.
@@ -169,7 +169,7 @@ class Config:
         tree = nested_options(dict(options))
         _refuse_reserved(tree)
         if self._filename is not None:
-            find_beside(tree, os.path.dirname(os.path.abspath(self._filename)))
+            resolve_relative_files(tree, os.path.dirname(os.path.abspath(self._filename)))
         merged = merge(tree, self._cfg_dict, allow_list_keys)
         super().__setattr__('_cfg_dict', merged)
 

@@ -359,7 +359,7 @@ def _near_options(value: Any, path: str) -> Iterator[Finding]:
             meant = near_miss(str(key), others)
             if meant is not None:
                 level: Any = 'warning' if 'type' in value else 'error'
-                what = f'--cfg-options adds a new key beside {path}.{meant}'
+                what = f'--cfg-options adds a new key, although there is {path}.{meant}'
                 yield Finding(level, f'{path}.{key}', _where(value, key), what, f'Did you mean {path}.{meant}?')
 
 

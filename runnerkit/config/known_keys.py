@@ -127,7 +127,7 @@ OPEN = ('EvalHook', 'training')
 #: Readers in `KEYS` that are functions of torch: a later version may know more.
 OF_TORCH = ('grad_clip', 'loss_scale', 'schedule', 'dist_params')
 
-#: Parts of sections that have a reader of their own, by the section's.
+#: Parts of sections with another reader, by the reader of the section.
 PARTS = {
     **{name: ('grad_clip', 'loss_scale') for name in KEYS if name.endswith('OptimizerHook')},
     'fp16': ('loss_scale',),

@@ -368,7 +368,7 @@ def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
 
 
 def _meant(value: Any, kind: Kind) -> Any:
-    """The value of this kind that ``value`` stands for; None if that is not clear."""
+    """``value`` converted to this kind; None if it cannot be converted."""
     if isinstance(value, str):
         if kind is BOOL:
             return _TRUTHS.get(value.lower())

@@ -43,7 +43,7 @@ class IterationParts:
 
     - ``data``: from the end of an iteration's hooks until the next batch is there;
     - ``forward``: the model's step, unless a hook calls it;
-    - ``backward``: `torch.autograd.backward`, whoever calls it;
+    - ``backward``: `torch.autograd.backward`, called from anywhere;
     - ``update``: the rest of ``runner.update`` (clearing and clipping gradients, the optimizer's step), and optimizer
       steps outside it;
     - ``validation``: workflow entries that do not train, and evaluations that call the runner's hooks;

@@ -103,7 +103,7 @@ class AliasLoader(Loader):
 
 
 def _mirror(package: str, alias: str) -> None:
-    """Register the modules loaded below ``package`` below ``alias`` too.
+    """Also register the modules loaded below ``package`` below ``alias``.
 
     An import sets the module as an attribute of its parent. For a module that is loaded already, this would overwrite a
     function of the same name that the package exports (``parallel.collate``).

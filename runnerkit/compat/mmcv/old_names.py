@@ -26,7 +26,7 @@ _UTILS: dict[str, str] = {
         _InstanceNorm _MaxPoolNd _get_cuda_home get_build_config is_rocm_pytorch torch_meshgrid""",
 }
 
-#: For each of our modules: the location of each name, as ``module:name`` or ``module``. A leading dot stands for the
+#: For each of our modules: the location of each name, as ``module:name`` or ``module``. A leading dot means the
 #: package. The same objects are returned, at the first access.
 OLD_NAMES: dict[str, dict[str, str]] = {
     'fileio.file_client': {

@@ -1,4 +1,4 @@
-"""What MMCV shows at its root beside ``utils`` and ``fileio``: the package that each name comes from."""
+"""MMCV's names at its root, except those of ``utils`` and ``fileio``, and the package of each."""
 
 from __future__ import annotations
 

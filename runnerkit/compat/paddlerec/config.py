@@ -1,6 +1,6 @@
 """Configs in PaddleRec's shape (a list of runners, phases and data sets by name) as configs of runnerkit.
 
-The shape is that of PaddleRec 1.8.5's yaml files. Sections of runnerkit may stand beside it (``model``, ``evaluation``,
+The shape is that of PaddleRec 1.8.5's yaml files. Sections of runnerkit may be added (``model``, ``evaluation``,
 ``custom_hooks`` …) and hold for every runner.
 """
 
@@ -137,7 +137,7 @@ class _Shape:
         return list(names)
 
     def workspace(self) -> str:
-        """What stands for ``{workspace}``: the config's, else the folder of the config file."""
+        """The value of ``{workspace}``: the config's, else the folder of the config file."""
         own = self.root.get('workspace')
         return str(own) if own else os.path.dirname(os.path.abspath(self.cfg.filename or 'config.yaml'))
 
@@ -329,7 +329,7 @@ def _trainings(phases: list[Mapping[str, Any]]) -> int:
 
 
 def _times(number: int, value: Any) -> Any:
-    """``value``, if it is a whole number, so many times; what else it may be is told by the checks."""
+    """``value``, if it is a whole number, so many times; other values are checked later."""
     return number * value if isinstance(value, int) and not isinstance(value, bool) else value
 
 

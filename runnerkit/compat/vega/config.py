@@ -1,7 +1,7 @@
 """A step of a config in Vega's shape (``dataset``, ``trainer``, ``model`` or ``search_space``) as a config of a run.
 
 The names that have moved between Vega's versions (``optim`` and ``optimizer``, arguments with and without ``params``)
-mean the same. Sections of runnerkit may stand beside Vega's in a step, and are handed on.
+mean the same. A step may also have sections of runnerkit, which are copied.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ELSEWHERE = {
     'multi_task': 'write a model with one head a task',
 }
 
-#: Vega's default callbacks that are callbacks here, too.
+#: Vega's default callbacks that are also callbacks here.
 DEFAULT_CALLBACKS = ('ModelStatistics',)
 
 #: The others: what they do is done without a callback, and so is left out otherwise.
@@ -243,7 +243,7 @@ class _Step:
         return self.part(value, 'trainer', self.spelling.get(key, key))
 
     def part(self, given: Any, *path: Any) -> ConfigDict:
-        """``type`` (or ``name``) and arguments, which may stand in ``params`` or beside it, as one dict."""
+        """``type`` (or ``name``) and arguments, which may be in ``params`` or next to it, as one dict."""
         where = dotted(path)
         given = {'type': given} if isinstance(given, str) else given
         if not isinstance(given, Mapping):
@@ -254,11 +254,11 @@ class _Step:
         params = given.get('params') or {}
         if not isinstance(params, Mapping):
             raise WrongType(f'{where}.params must be a dict, but got {params!r}{self.at(*path, "params")}')
-        beside = {key: value for key, value in given.items() if key not in (kind, 'params')}
-        twice = [key for key in beside if key in params]
+        others = {key: value for key, value in given.items() if key not in (kind, 'params')}
+        twice = [key for key in others if key in params]
         if twice:
-            raise WrongValue(f'{where} has {twice[0]} in params and beside it: give it once{self.at(*path, twice[0])}')
-        found: ConfigDict = as_config({'type': given[kind], **beside, **params})
+            raise WrongValue(f'{where} has {twice[0]} in params and next to it: give it once{self.at(*path, twice[0])}')
+        found: ConfigDict = as_config({'type': given[kind], **others, **params})
         origin, inner = getattr(given, '_origin_', None), getattr(params, '_origin_', None)
         if origin is not None:
             places = {'type': origin.place_of(kind)}

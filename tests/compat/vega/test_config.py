@@ -268,7 +268,7 @@ def test_errors_name_the_line(tmp_path):
         (
             step({'optimizer': {'type': 'SGD', 'lr': 1, 'params': {'lr': 2}}}),
             ValueError,
-            'trainer.optimizer has lr in params and beside it',
+            'trainer.optimizer has lr in params and next to it',
         ),
         (step({'metric': ['auc', 'auc']}), ValueError, r"trainer.metric\[1\]: there are two metrics 'auc'"),
         (step({'perfs_cmp_mode': 'maximum'}), ValueError, "must be max or min, but got 'maximum'"),

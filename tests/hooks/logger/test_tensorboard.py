@@ -109,7 +109,7 @@ def test_a_run_that_draws_nothing_leaves_no_file_and_no_writer(tmp_path):
 
 def test_a_broken_installation_ends_the_curves_and_not_the_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', None)
-    with pytest.warns(RuntimeWarning, match='the event file in .*; the run goes on without it'):
+    with pytest.warns(RuntimeWarning, match='the event file in .*; the run continues without it'):
         runner = run(tmp_path)
     assert runner.iter == 8
 
@@ -188,7 +188,7 @@ def test_a_disk_that_fills_up_ends_the_curves_and_not_the_run(tmp_path):
     runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=2)
     for each in (Full(), TensorboardLoggerHook(interval=2)):
         runner.register_hook(each)
-    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run goes on without it'):
+    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run continues without it'):
         runner.run([loader(16)], [('train', 1)])
     assert runner.iter == 8
 

@@ -11,6 +11,6 @@ __all__ = ['IS_IPU_AVAILABLE']
 
 def __getattr__(name: str) -> Any:
     raise AttributeError(
-        f'module {__name__!r} has no attribute {name!r}: training on IPUs needs poptorch with a torch of its own, and '
+        f'module {__name__!r} has no attribute {name!r}: training on IPUs needs poptorch with its torch, and '
         f'is not supported; a CUDA device, an MLU, an NPU or a Mac is'
     )

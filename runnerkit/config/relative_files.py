@@ -1,4 +1,4 @@
-"""Files that a config names relative to its own place: ``'my_data.py:Table'`` is in the file beside the config."""
+"""Files that a config names relative to its own place: ``'my_data.py:Table'`` is in a file in the config's folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_FILE = re.compile(r'([^:{}\n]+\.py):[A-Za-z_]\w*(?:\.\w+)*')
 _ALONE = {'custom_imports': '.py', 'flow': '.py'}
 
 
-def find_beside(values: Any, folder: str, ends: str | tuple[str, ...] = ()) -> Any:
+def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...] = ()) -> Any:
     """``values`` with the absolute paths of code files that lie in ``folder``, in the place of their relative ones.
 
     A relative path without a file in ``folder`` stays as it is: it is relative to the working directory.
@@ -38,11 +38,11 @@ def find_beside(values: Any, folder: str, ends: str | tuple[str, ...] = ()) -> A
             if isinstance(value, str | dict | list | tuple):
                 is_config = key == 'config' and isinstance(value, str)
                 alone = ('.py', '.yaml', '.yml', '.json') if is_config else _ALONE.get(key, ends)
-                dict.__setitem__(values, key, find_beside(value, folder, alone))
+                dict.__setitem__(values, key, resolve_relative_files(value, folder, alone))
     elif type(values) in (list, tuple):
         return type(values)(
             [
-                find_beside(each, folder, ends) if isinstance(each, str | dict | list | tuple) else each
+                resolve_relative_files(each, folder, ends) if isinstance(each, str | dict | list | tuple) else each
                 for each in values
             ]
         )
@@ -50,12 +50,13 @@ def find_beside(values: Any, folder: str, ends: str | tuple[str, ...] = ()) -> A
 
 
 def _path_of(file: str, folder: str) -> str:
-    beside = os.path.normpath(os.path.join(folder, file))
-    if os.path.isabs(file) or file.startswith('~') or not os.path.isfile(beside):
+    candidate = os.path.normpath(os.path.join(folder, file))
+    if os.path.isabs(file) or file.startswith('~') or not os.path.isfile(candidate):
         return file
-    if os.path.isfile(file) and not os.path.samefile(file, beside) and not cmp(file, beside, shallow=False):
+    if os.path.isfile(file) and not os.path.samefile(file, candidate) and not cmp(file, candidate, shallow=False):
         raise ValueError(
-            f'{file!r} is ambiguous: {shown(beside)}, beside the config, and {os.path.abspath(file)}, in the working '
-            f"directory, differ. Write '{{{{ fileDirname }}}}/{file}' for the first, or the second one's absolute path"
+            f'{file!r} is ambiguous: {shown(candidate)}, in the folder of the config, and {os.path.abspath(file)}, in '
+            f"the working directory, differ. Write '{{{{ fileDirname }}}}/{file}' for the first, or the second one's "
+            'absolute path'
         )
-    return beside.replace('\\', '/')
+    return candidate.replace('\\', '/')

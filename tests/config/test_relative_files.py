@@ -62,7 +62,7 @@ def test_two_different_files_are_ambiguous_and_two_equal_ones_are_not(project):
     assert place(read(project, "model = dict(type='table.py:Table')\n").model.type) == 'own'
     (project / 'here' / 'table.py').write_text(TABLE.format(place='here'))
     with pytest.raises(
-        ValueError, match=r"'table.py' is ambiguous: .*own/table.py, beside the config, and .*here/table.py"
+        ValueError, match=r"'table.py' is ambiguous: .*own/table.py, in the folder of the config, and .*here/table.py"
     ):
         read(project, "model = dict(type='table.py:Table')\n")
     cfg = read(project, "model = dict(type='{{ fileDirname }}/table.py:Table')\n")
@@ -110,6 +110,6 @@ def test_a_missing_file_is_told_with_both_places_the_line_and_the_nearest_name(p
     with pytest.raises(FileNotFoundError) as raised:
         Registry('model').build(cfg.model)
     said = str(raised.value)
-    assert f'neither in the working directory {Path.cwd()} nor beside a config file' in said
+    assert f'neither in the working directory {Path.cwd()} nor in the folder of a config file' in said
     assert "did you mean 'table.py'?" in said
     assert 'own/cfg.py:2)' in said
