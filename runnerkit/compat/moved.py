@@ -27,4 +27,5 @@ MOVED: dict[str, str] = {
     'config.paddlerec': 'compat.paddlerec.config',
     'config.vega': 'compat.vega.config',
     'fileio.clusters': 'compat.mmcv.clusters',
+    'utils.version': 'compat.mmcv.version_utils',
 }

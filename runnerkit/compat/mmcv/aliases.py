@@ -58,9 +58,10 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'utils.progressbar': 'utils.progress',
     'utils.registry': 'registry',
     'utils.testing': 'compat.mmcv.testing',
+    'utils.timer': 'compat.mmcv.timer',
     'utils.torch_ops': 'compat.mmcv.torch_layers',
     'utils.trace': 'compat.mmcv.tracing',
-    'utils.version_utils': 'utils.version',
+    'utils.version_utils': 'compat.mmcv.version_utils',
 }
 
 #: Aliases below ``mmcv`` only: at this path runnerkit has another module, or none.

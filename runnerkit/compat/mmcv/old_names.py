@@ -17,6 +17,9 @@ _UTILS: dict[str, str] = {
     '.compat.mmcv.testing': """
         assert_attrs_equal assert_dict_contains_subset assert_dict_has_keys assert_is_norm_layer
         assert_keys_equal assert_params_all_zeros check_python_script""",
+    '.compat.mmcv.progress': 'track_iter_progress track_parallel_progress track_progress',
+    '.compat.mmcv.timer': 'Timer TimerError check_time',
+    '.compat.mmcv.version_utils': 'digit_version get_git_hash',
     '.compat.mmcv.tracing': 'is_jit_tracing jit skip_no_elena',
     '.compat.mmcv.device_type': """
         IS_CUDA_AVAILABLE IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE IS_NPU_AVAILABLE""",
@@ -57,7 +60,10 @@ OLD_NAMES: dict[str, dict[str, str]] = {
         'save_checkpoint': '.checkpoint:save_checkpoint',
     },
     'utils': {name: f'{home}:{name}' for home, names in _UTILS.items() for name in names.split()},
-    'utils.progress': {'init_pool': '.utils.progress:start_pool'},
+    'utils.progress': {
+        'init_pool': '.compat.mmcv.progress:start_pool',
+        **{name: f'.compat.mmcv.progress:{name}' for name in _UTILS['.compat.mmcv.progress'].split()},
+    },
 }
 
 #: For each class, as ``module:Class``: functions that code written for MMCV calls as its static methods.

@@ -129,4 +129,4 @@ def test_homes():
     assert home_of('version') == 'compat.mmcv.mmcv_version'
     assert home_of('cnn.utils') is None
     assert home_of('utils.nothing') is None
-    assert home_of('utils.timer.nothing') is None
+    assert home_of('utils.logging.nothing') is None

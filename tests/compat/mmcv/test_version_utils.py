@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from runnerkit.utils import version
-from runnerkit.utils.version import digit_version, get_git_hash
+from runnerkit.compat.mmcv import version_utils as version
+from runnerkit.compat.mmcv.version_utils import digit_version, get_git_hash
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from runnerkit.compat.mmcv.timer import Timer, TimerError, check_time
 from runnerkit.utils import timer as module
-from runnerkit.utils.timer import Timer, TimerError, check_time
 
 
 @pytest.fixture
