@@ -11,98 +11,57 @@ from pathlib import Path
 #: The sections without which there is no run.
 REQUIRED = ('model', 'data', 'optimizer', 'runner')
 
+_MMCV_TOOLS = """
+    opencv_num_threads mp_start_method omp_num_threads mkl_num_threads gpus gpu_ids gpu_id device launcher local_rank
+    no_validate diff_seed ipu_replicas use_ddp_wrapper"""
+
 #: Top-level keys that the training tools of MMCV's downstream projects read, and that mean nothing here.
-MMCV_TOOLS = (
-    'opencv_num_threads',
-    'mp_start_method',
-    'omp_num_threads',
-    'mkl_num_threads',
-    'gpus',
-    'gpu_ids',
-    'gpu_id',
-    'device',
-    'launcher',
-    'local_rank',
-    'no_validate',
-    'diff_seed',
-    'ipu_replicas',
-    'use_ddp_wrapper',
-)
+MMCV_TOOLS = tuple(_MMCV_TOOLS.split())
+
+_FOREIGN = {
+    'PaddleRec': """
+        workspace mode phase dataset hyper_parameters debug engine""",
+    'Vega': """
+        general pipeline pipe_step search_algorithm search_space trainer evaluator dataset nas hpo fully_train""",
+    'MMEngine': """
+        default_hooks default_scope env_cfg log_processor optim_wrapper param_scheduler randomness resume
+        train_dataloader val_dataloader test_dataloader val_evaluator test_evaluator val_cfg vis_backends
+        visualizer""",
+}
 
 #: Top-level keys of other systems, by system; two of them make a config one of that system's.
-FOREIGN = {
-    'PaddleRec': ('workspace', 'mode', 'phase', 'dataset', 'hyper_parameters', 'debug', 'engine'),
-    'Vega': (
-        'general',
-        'pipeline',
-        'pipe_step',
-        'search_algorithm',
-        'search_space',
-        'trainer',
-        'evaluator',
-        'dataset',
-        'nas',
-        'hpo',
-        'fully_train',
-    ),
-    'MMEngine': (
-        'default_hooks',
-        'default_scope',
-        'env_cfg',
-        'log_processor',
-        'optim_wrapper',
-        'param_scheduler',
-        'randomness',
-        'resume',
-        'train_dataloader',
-        'val_dataloader',
-        'test_dataloader',
-        'val_evaluator',
-        'test_evaluator',
-        'val_cfg',
-        'vis_backends',
-        'visualizer',
-    ),
+FOREIGN = {system: tuple(keys.split()) for system, keys in _FOREIGN.items()}
+
+#: By the place of a key: the names under which it is often written elsewhere.
+_BELONGS = {
+    'runner.max_epochs': 'epochs num_epochs max_epochs',
+    'runner.max_iters': 'max_iters total_iters',
+    'optimizer.lr': 'lr learning_rate',
+    'optimizer.weight_decay': 'weight_decay',
+    'optimizer.momentum': 'momentum',
+    "lr_config, such as dict(policy='CosineAnnealing', min_lr=0)": 'lr_scheduler scheduler',
+    'optimizer.paramwise_cfg': 'paramwise_cfg',
+    'optimizer_config.grad_clip': 'grad_clip',
+    'data.samples_per_gpu': 'batch_size imgs_per_gpu samples_per_gpu',
+    'data.workers_per_gpu': 'num_workers workers_per_gpu',
+    'data.train_dataloader.shuffle': 'shuffle',
+    'data.train_dataloader.drop_last': 'drop_last',
+    'data.train_dataloader.sampler': 'sampler',
+    'data.train_dataloader.prefetch_factor': 'prefetch_factor',
+    'data.train_dataloader.max_batches': 'max_batches steps_per_epoch limit_train_batches',
+    'data.val_dataloader.max_batches': 'limit_val_batches',
+    'data.test_dataloader.max_batches': 'limit_test_batches',
+    'evaluation': 'evaluate',
+    'evaluation.save_best': 'save_best',
+    'custom_hooks': 'hooks callbacks',
+    "amp='bf16' (or 'fp16')": 'precision',
+    'model.train_cfg': 'train_cfg',
+    'model.test_cfg': 'test_cfg',
+    "custom_imports=dict(imports=['the.module'])": 'plugin_dir',
 }
 
 #: Where a key belongs that is often written elsewhere.
-BELONGS = {
-    'epochs': 'runner.max_epochs',
-    'num_epochs': 'runner.max_epochs',
-    'max_epochs': 'runner.max_epochs',
-    'max_iters': 'runner.max_iters',
-    'total_iters': 'runner.max_iters',
-    'lr': 'optimizer.lr',
-    'learning_rate': 'optimizer.lr',
-    'weight_decay': 'optimizer.weight_decay',
-    'momentum': 'optimizer.momentum',
-    'lr_scheduler': "lr_config, such as dict(policy='CosineAnnealing', min_lr=0)",
-    'scheduler': "lr_config, such as dict(policy='CosineAnnealing', min_lr=0)",
-    'paramwise_cfg': 'optimizer.paramwise_cfg',
-    'grad_clip': 'optimizer_config.grad_clip',
-    'batch_size': 'data.samples_per_gpu',
-    'imgs_per_gpu': 'data.samples_per_gpu',
-    'num_workers': 'data.workers_per_gpu',
-    'samples_per_gpu': 'data.samples_per_gpu',
-    'workers_per_gpu': 'data.workers_per_gpu',
-    'shuffle': 'data.train_dataloader.shuffle',
-    'drop_last': 'data.train_dataloader.drop_last',
-    'sampler': 'data.train_dataloader.sampler',
-    'prefetch_factor': 'data.train_dataloader.prefetch_factor',
-    'max_batches': 'data.train_dataloader.max_batches',
-    'steps_per_epoch': 'data.train_dataloader.max_batches',
-    'limit_train_batches': 'data.train_dataloader.max_batches',
-    'limit_val_batches': 'data.val_dataloader.max_batches',
-    'limit_test_batches': 'data.test_dataloader.max_batches',
-    'evaluate': 'evaluation',
-    'save_best': 'evaluation.save_best',
-    'hooks': 'custom_hooks',
-    'callbacks': 'custom_hooks',
-    'precision': "amp='bf16' (or 'fp16')",
-    'train_cfg': 'model.train_cfg',
-    'test_cfg': 'model.test_cfg',
-    'plugin_dir': "custom_imports=dict(imports=['the.module'])",
-}
+BELONGS = {key: place for place, keys in _BELONGS.items() for key in keys.split()}
 
 SPLITS = ('train', 'val', 'test')
 

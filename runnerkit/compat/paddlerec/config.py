@@ -13,7 +13,7 @@ from typing import Any
 from runnerkit.compat.paddlerec.hints import HINTS
 from runnerkit.config.config import Config
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
-from runnerkit.config.origin import Origin, written_at
+from runnerkit.config.origin import Origin, origin_of, written_at
 from runnerkit.config.readers import ConfigReader, Run
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import near_miss, suggestion
@@ -200,13 +200,13 @@ class _Shape:
             'work_dir': (runner, 'save_checkpoint_path'),
             'flow': (runner, 'name'),
         }
-        made, origin = _moved(found, self.root), _origin(self.root)
+        made, origin = _moved(found, self.root), origin_of(self.root)
         if origin is not None:
             keys = {
                 key: known.place_of(name)
                 for key, (part, name) in places.items()
                 if (key in found and key not in self.root) or key == 'runner'
-                if (known := _origin(part)) is not None
+                if (known := origin_of(part)) is not None
             }
             set_origin(made, Origin(origin.places, {**origin.keys, **keys}, origin.added))
         return made
@@ -339,11 +339,6 @@ def _at(part: Any, *path: Any) -> str:
     return f' ({place})' if place else ''
 
 
-def _origin(part: Any) -> Origin | None:
-    """Where a dict was written; None if that is not known."""
-    return part._origin_ if isinstance(part, ConfigDict) else None
-
-
 def _moved(values: Mapping[str, Any], written: Any, names: Mapping[str, str] | None = None) -> ConfigDict:
     """``values`` with the place of the dict that they were written in.
 
@@ -352,7 +347,7 @@ def _moved(values: Mapping[str, Any], written: Any, names: Mapping[str, str] | N
         written: the dict.
         names: what keys are called in it, where they have another name there.
     """
-    made, origin = ConfigDict(), _origin(written)
+    made, origin = ConfigDict(), origin_of(written)
     dict.update(made, values)
     if origin is not None:
         moved = {key: origin.place_of(name) for key, name in (names or {}).items()}
