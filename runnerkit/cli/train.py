@@ -15,7 +15,7 @@ from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_ch
 from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.keys import in_the_words_of
+from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.config.readers import Run, read_runs
 from runnerkit.utils.exceptions import one_line
@@ -182,7 +182,7 @@ def read_config(filename: str, overrides: dict[str, Any] | None = None) -> Confi
         raise UsageError(str(error)) from None
     if overrides:
         try:
-            cfg.merge_from_dict(in_the_words_of(cfg._cfg_dict, overrides))
+            cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, overrides))
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
     return cfg

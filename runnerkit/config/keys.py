@@ -58,8 +58,8 @@ def unread_keys(cfg: Any) -> list[Finding]:
     return list(by_key.values())
 
 
-def in_the_words_of(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` by dotted key, with `SAME` keys under the name that ``cfg`` already uses.
+def resolve_synonyms(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``options`` by dotted key, with `SAME` keys under the name that ``cfg`` already uses.
 
     ``data.samples_per_gpu=32`` then changes the ``batch_size`` of a config that has one.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -162,7 +162,12 @@ class FileClient:
             TypeError: an argument is of a wrong type.
         """
         if backend is None:
-            return cls._registrar(name, force, prefixes)
+
+            def register(decorated: type[Any]) -> type[Any]:
+                cls.register_backend(name, decorated, force=force, prefixes=prefixes)
+                return decorated
+
+            return register
         if not isinstance(name, str):
             raise TypeError(f'the backend name should be a string, but got {type(name)}: {name!r}')
         if not isinstance(backend, type):
@@ -184,14 +189,6 @@ class FileClient:
             if of_backend == name or (of_backend == 'None' and of_prefix in prefixes):
                 del cls._instances[key]
         return None
-
-    @classmethod
-    def _registrar(cls, name: str, force: bool, prefixes: Any) -> Callable[[type[Any]], type[Any]]:
-        def register(backend: type[Any]) -> type[Any]:
-            cls.register_backend(name, backend, force=force, prefixes=prefixes)
-            return backend
-
-        return register
 
     def get(self, filepath: PathOrUrl) -> bytes | memoryview:
         """The bytes of a file."""
