@@ -23,6 +23,7 @@ from runnerkit.distributed import (
     same_seed_everywhere,
     shutdown,
 )
+from runnerkit.distributed.devices import accelerator, current_index
 from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.agreement import check_same_config, check_shared, same_place
@@ -34,7 +35,6 @@ from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.switches import set_tf32
 from runnerkit.registry import placed_errors
-from runnerkit.utils.devices import accelerator, current_index
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, get_logger, set_verbose

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from runnerkit.utils.devices import accelerator, current_index, device_count, use_device
+from runnerkit.distributed.devices import accelerator, current_index, device_count, use_device
 
 
 @pytest.fixture

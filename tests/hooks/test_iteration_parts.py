@@ -8,8 +8,8 @@ import torch
 from support import Ticks, Tiny, loader, tiny_runner, weights
 
 from runnerkit.hooks import Hook, OptimizerHook, TextLoggerHook
+from runnerkit.hooks.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.runner import EpochBasedRunner
-from runnerkit.utils.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.utils.stopwatch import WALL, Stopwatch
 
 CLOCK = Ticks()
