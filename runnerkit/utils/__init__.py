@@ -3,18 +3,15 @@
 from runnerkit.utils.env import collect_env, get_host_info, get_time_str
 from runnerkit.utils.imports import import_modules_from_strings, obj_from_dict
 from runnerkit.utils.logging import close_logger, get_logger, print_log
-from runnerkit.utils.paths import check_file_exist, find_vcs_root, fopen, is_filepath, mkdir_or_exist, scandir, symlink
+from runnerkit.utils.paths import is_filepath, mkdir_or_exist, scandir
 from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.seed import draw_seed, preserved_rng, rng_state, set_random_seed, set_rng_state, worker_init_fn
 
 __all__ = [
     'ProgressBar',
-    'check_file_exist',
     'close_logger',
     'collect_env',
     'draw_seed',
-    'find_vcs_root',
-    'fopen',
     'get_host_info',
     'get_logger',
     'get_time_str',
@@ -28,6 +25,5 @@ __all__ = [
     'scandir',
     'set_random_seed',
     'set_rng_state',
-    'symlink',
     'worker_init_fn',
 ]

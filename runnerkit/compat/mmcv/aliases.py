@@ -54,7 +54,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'utils.misc': 'compat.mmcv.misc',
     'utils.parrots_jit': 'compat.mmcv.tracing',
     'utils.parrots_wrapper': 'compat.mmcv.torch_layers',
-    'utils.path': 'utils.paths',
+    'utils.path': ('utils.paths', 'compat.mmcv.paths'),
     'utils.progressbar': 'utils.progress',
     'utils.registry': 'registry',
     'utils.testing': 'compat.mmcv.testing',

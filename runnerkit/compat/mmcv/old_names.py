@@ -17,6 +17,7 @@ _UTILS: dict[str, str] = {
     '.compat.mmcv.testing': """
         assert_attrs_equal assert_dict_contains_subset assert_dict_has_keys assert_is_norm_layer
         assert_keys_equal assert_params_all_zeros check_python_script""",
+    '.compat.mmcv.paths': 'check_file_exist find_vcs_root fopen symlink',
     '.compat.mmcv.progress': 'track_iter_progress track_parallel_progress track_progress',
     '.compat.mmcv.timer': 'Timer TimerError check_time',
     '.compat.mmcv.version_utils': 'digit_version get_git_hash',

@@ -153,6 +153,6 @@ def test_a_name_that_is_nowhere_is_an_ordinary_error():
 
 def test_names_of_utils_that_only_mmcvs_code_uses():
     names = [name for name, home in OLD_NAMES['utils'].items() if home.startswith('.compat')]
-    assert len(names) == 62
+    assert len(names) == 66
     utils = importlib.import_module('runnerkit.utils')
     assert all(getattr(utils, name) is not None or name == '_get_cuda_home' for name in names)
