@@ -21,7 +21,7 @@ The packages; each imports only those above it::
     search/         spaces, network descriptions, quotas
     cli/            what the tools call
 
-    compat/         MMCV's old module paths, and unchanged scripts
+    compat/         other systems' files and names, a room for each: mmcv, paddlerec, vega
 
 The names below are imported at their first use, so that ``import runnerkit`` is fast. As in MMCV, the names of
 `runnerkit.utils` and `runnerkit.fileio` are also available here.
@@ -30,7 +30,7 @@ The names below are imported at their first use, so that ``import runnerkit`` is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.compat.finder import install as _install_aliases
+from runnerkit.compat.mmcv.finder import install as _install_aliases
 from runnerkit.version import __version__
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr__` imports at first use

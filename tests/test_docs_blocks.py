@@ -33,9 +33,9 @@ import runnerkit as runnerkit_package
 from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main, parser
+from runnerkit.compat.vega.config import config_of_step
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.vega import config_of_step
 from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
 from runnerkit.data.kinds import loader_facts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, guarded, load_config
+from runnerkit.cli.train import guarded, load_config
 from runnerkit.utils.logging import print_out
 
 

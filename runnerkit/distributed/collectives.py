@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from runnerkit.distributed.devices import current_index
 from runnerkit.distributed.info import get_dist_info
-from runnerkit.utils.devices import current_index
 from runnerkit.utils.exceptions import ToldByFirstRank
 
 T = TypeVar('T')

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import torch
 from torch import distributed as dist
 
+from runnerkit.distributed.devices import accelerator, device_count, use_device
 from runnerkit.distributed.info import is_distributed
 from runnerkit.distributed.meeting import meet
-from runnerkit.utils.devices import accelerator, device_count, use_device
 from runnerkit.utils.ending import END_WITHIN, ending_after
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger

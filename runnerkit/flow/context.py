@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.paddlerec_words import WORDS
+from runnerkit.config.readers import hint_for_name
 from runnerkit.flow.work_dir.previous_runs import jobs
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.suggest import suggestion
@@ -115,7 +115,8 @@ class Context:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.own:
-            hint = f': {WORDS[name]}' if name in WORDS else suggestion(name, self.own)
+            instead = hint_for_name(name)
+            hint = f': {instead}' if instead else suggestion(name, self.own)
             raise KeyError(f'no stage has set context[{name!r}]{hint}')
         return self.own[name]
 

@@ -16,7 +16,7 @@ from runnerkit.checkpoint import trusted_pickles
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import as_config
-from runnerkit.config.keys import in_the_words_of
+from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.known_keys import BELONGS, MMCV_TOOLS, TOP
 from runnerkit.config.origin import Place
 from runnerkit.flow.context import Options
@@ -205,7 +205,7 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
         if key in changes:
             raise ValueError(f'{key} is given twice, as the keyword {name}={value!r} and in cfg_options')
         changes[key] = value
-    cfg.merge_from_dict(in_the_words_of(cfg._cfg_dict, changes))
+    cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, changes))
     import_modules_of(cfg._cfg_dict)
     return cfg
 

@@ -145,7 +145,7 @@ class ProfilerHook(Hook):
 
     def _measure_parts(self, runner: RunnerView) -> None:
         self._steps = self._measured = 0
-        from runnerkit.utils.iteration_parts import IterationParts, clock_of
+        from runnerkit.hooks.iteration_parts import IterationParts, clock_of
         from runnerkit.utils.stopwatch import Stopwatch
 
         self._watch = Stopwatch(clock_of(runner.model), record_function)
@@ -159,7 +159,7 @@ class ProfilerHook(Hook):
             if not (self.schedule is None or self.schedule(self._steps) in _RECORDS):
                 self._watch.stop()
             elif self._watch.current is None:
-                from runnerkit.utils.iteration_parts import DATA
+                from runnerkit.hooks.iteration_parts import DATA
 
                 self._watch.start(DATA)
         if self.profiler is None:

@@ -247,8 +247,8 @@ class VegaCallbacks(Hook):
     def __init__(
         self, callbacks: str | Callback | Mapping[str, Any] | Sequence[Any], config: Mapping[str, Any] | None = None
     ) -> None:
+        from runnerkit.compat.vega.config import TRAINER
         from runnerkit.config.config_dict import as_config  # most runs need no configs beside their own
-        from runnerkit.config.vega import TRAINER
 
         several = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
         self.callbacks = sorted(map(_built, several), key=lambda callback: callback.priority)
@@ -404,7 +404,7 @@ class EvaluationSteps(Hook):
 
 def _built(callback: Any) -> Callback:
     """A callback of its name or config."""
-    from runnerkit.config.vega import STANDARD  # most runs have no callbacks
+    from runnerkit.compat.vega.config import STANDARD  # most runs have no callbacks
 
     if isinstance(callback, str):
         callback = {'type': callback}

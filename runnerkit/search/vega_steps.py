@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runnerkit.compat.vega.config import config_of_step, quota_of
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
 from runnerkit.config.origin import written_at
-from runnerkit.config.vega import config_of_step, quota_of
 from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class EntryPoints:
         from importlib.metadata import entry_points
 
         yield from (point for point in entry_points(group=self.group) if point.name.isidentifier())
+
+
+def load_dotted(place: str) -> Any:
+    """Import the object at ``place``, such as ``package.module:Class``."""
+    module, _, name = place.partition(':')
+    return getattr(import_module(module), name)
 
 
 def _package(point: EntryPoint) -> str:

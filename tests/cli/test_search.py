@@ -206,7 +206,7 @@ def test_wrong_places_are_told(search):
 def test_wrong_flags(search, project, capsys):
     for options, told in (
         (['--worker', '2'], 'unknown flag --worker'),
-        (['--workers', '0'], 'a number of workers is a whole number of at least 1'),
+        (['--workers', '0'], '--workers: must be a whole number of at least 1'),
     ):
         with pytest.raises(SystemExit) as error:
             search('', *options)

@@ -11,8 +11,8 @@ from torch.profiler import profile, record_function
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.training import RunnerBase
 from runnerkit.hooks import CheckpointHook, EvalHook, ProfilerHook, TensorboardLoggerHook, TextLoggerHook
+from runnerkit.hooks.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.hooks.logger.tracker import TrackerHook
-from runnerkit.utils.iteration_parts import DATA, IterationParts, clock_of
 from runnerkit.utils.stopwatch import Stopwatch
 
 #: How many iterations are traced; each may take megabytes.

@@ -23,6 +23,7 @@ from runnerkit.distributed import (
     same_seed_everywhere,
     shutdown,
 )
+from runnerkit.distributed.devices import accelerator, current_index
 from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
@@ -34,7 +35,6 @@ from runnerkit.flow.stages.switches import set_tf32
 from runnerkit.flow.work_dir.previous_runs import free_timestamp, jobs_of_all_ranks
 from runnerkit.flow.work_dir.resume import check_start, seed_of_resumed
 from runnerkit.registry import placed_errors
-from runnerkit.utils.devices import accelerator, current_index
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, get_logger, set_verbose

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from runnerkit.config.readers import hint_for_error
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.look.dry_run import DryRun
-from runnerkit.flow.paddlerec_words import way_out
 from runnerkit.flow.stages.inference import Infer
 from runnerkit.flow.stages.instance import Instance, InstanceBase
 from runnerkit.flow.stages.network import Network, NetworkBase
@@ -135,7 +135,7 @@ def _named(slot: Slot, text: str) -> Any:
     try:
         found = STAGES.get(name)
     except Exception as error:
-        if instead := way_out(error):
+        if instead := hint_for_error(error):
             add_note(error, instead)
         note_line(error, name.rpartition(':')[0])
         raise
@@ -213,11 +213,11 @@ def file_of_user(made: Any) -> str | None:
 
 def add_place(error: BaseException, slot: Slot, make: Any) -> None:
     """Note on ``error`` in which stage it was raised, and on which line if the stage is a user's; and what to write in
-    place of a name of PaddleRec's."""
+    place of another system's name."""
     file = file_of_user(make.func if isinstance(make, partial) else make)
     if file is None:
         return
-    if instead := way_out(error):
+    if instead := hint_for_error(error):
         add_note(error, instead)
     note_line(error, file, f'stage {slot.name!r}, ')
 

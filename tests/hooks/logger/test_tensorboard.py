@@ -155,7 +155,7 @@ def test_a_disk_that_fills_up_ends_the_curves_and_not_the_run(tmp_path):
     runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=2)
     for each in (Full(), TensorboardLoggerHook(interval=2)):
         runner.register_hook(each)
-    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run goes on without it'):
+    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run continues without it'):
         runner.run([loader(16)], [('train', 1)])
     assert runner.iter == 8
 

@@ -1,0 +1,1 @@
+"""Vega: its configs, names, callbacks and search algorithms."""
