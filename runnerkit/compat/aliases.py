@@ -68,11 +68,28 @@ MMCV_ALIASES: dict[str, str] = {
 }
 
 
+#: Our own modules that have moved: configs, checkpoints and code written before name them by their former paths.
+MOVED: dict[str, str] = {
+    'hooks.vega_callbacks': 'compat.vega.callbacks',
+    'search.class_factory': 'compat.vega.class_factory',
+    'search.datasets': 'compat.vega.datasets',
+    'search.metrics': 'compat.vega.metrics',
+    'search.model_statistics': 'compat.vega.model_statistics',
+    'search.networks': 'compat.vega.networks',
+    'search.prune_codec': 'compat.vega.prune_codec',
+    'search.prune_ea': 'compat.vega.prune_ea',
+    'search.vega': 'compat.vega.names',
+    'search.vega_report': 'compat.vega.report',
+    'search.vega_space': 'compat.vega.space',
+    'search.vega_steps': 'compat.vega.steps',
+}
+
+
 def homes_of(path: str) -> tuple[str, ...]:
     """Return our modules for MMCV's module ``path``, both relative to their package; empty if it is not an alias."""
     head, tail = path, ''
     while head:
-        homes = ALIASES.get(head)
+        homes = ALIASES.get(head) or MOVED.get(head)
         if homes is not None and (not tail or isinstance(homes, str)):
             return (homes + tail,) if isinstance(homes, str) else homes
         head, _, last = head.rpartition('.')

@@ -61,7 +61,6 @@ from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
 from runnerkit.hooks.step_record import StepRecord
 from runnerkit.hooks.stop_after import StopAfterHook
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
-from runnerkit.hooks.vega_callbacks import VegaCallbacks
 
 __all__ = [
     'HOOKS',
@@ -122,7 +121,6 @@ __all__ = [
     'SyncBuffersHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',
-    'VegaCallbacks',
     'WandbLoggerHook',
     'get_priority',
 ]

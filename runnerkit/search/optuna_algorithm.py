@@ -10,10 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal, is_of
+from runnerkit.search.algorithm import (
+    SEARCH_ALGORITHMS,
+    Proposal,
+    SearchAlgorithm,
+    as_proposal,
+    derived_seed,
+    is_of,
+)
 from runnerkit.search.record import COMPLETED, PRUNED, Record
-from runnerkit.search.seeds import derived_seed
-from runnerkit.search.space import Forbidden
+from runnerkit.search.space import Forbidden, combinations_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
@@ -114,7 +120,9 @@ class OptunaAlgorithm(SearchAlgorithm):
             check_whole_number(argument, value, or_none=argument != 'attempts')
         self.attempts, self.why_not = attempts, why_not or (lambda proposal: None)
         self._sampler, self._sampler_args = sampler, sampler_args
-        self._grid = list(islice(space.grid(points), trials)) if sampler == GRID else None
+        self._grid = (
+            [answers for answers, _ in islice(combinations_of(space, points), trials)] if sampler == GRID else None
+        )
         self.trials = len(self._grid) if self._grid is not None else 10 if trials is None else trials
         if pruner is not None and len(self.objectives) > 1:
             raise WrongValue(
@@ -259,7 +267,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         again, self._draws_again = self._draws_again, None
         number = self._asked() if again is None else again
         if again is None and self._grid is not None and len(self.study.get_trials(deepcopy=False)) == number:
-            self.study.enqueue_trial(self.space.params(self._grid[number]))
+            self.study.enqueue_trial(self._grid[number])
         self.study.sampler = self._make_sampler(number)
         if again is None:
             return self.study.ask()

@@ -18,19 +18,22 @@ from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
-from runnerkit.search.model_statistics import UNITS
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record, read_json
-from runnerkit.search.report import Report
+from runnerkit.search.report import CURRENT, Report
 from runnerkit.search.sections import local_folder
 from runnerkit.search.study import described, settle_paths
 from runnerkit.search.study_step import StudyStep
-from runnerkit.search.vega_report import CURRENT
-from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
+from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.suggest import near_miss, suggestion
+
+#: What reads pipelines with sections in the shape of another system: ``reader(config, names of the steps)`` has
+#: ``work_dir``, which may be None, and ``translate(name, section)``, which returns a `Translation`, or None for a
+#: section in another shape.
+_READERS = EntryPoints('runnerkit.pipelines', {'vega': 'runnerkit.compat.vega.steps:VegaPipeline'})
 
 #: The file in a step's folder that says that it is done, and with what.
 STATE = 'step.json'
@@ -87,12 +90,13 @@ class Pipeline:
             choose_device(device, 0, 1)
         self.device, self.workers = device, workers
         self.names = names_of_steps(self.cfg)
-        task = work_dir_of(self.cfg.get('general') or {})
-        self.work_dir = local_folder(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg))
+        self._readers = [_READERS.load(name)(self.cfg, self.names) for name in _READERS.names()]
+        theirs = [each.work_dir for each in self._readers if each.work_dir]
+        own = work_dir or self.cfg.get('work_dir')
+        self.work_dir = local_folder(own or (theirs[0] if theirs else default_work_dir(self.cfg)))
         self.on_change = on_change or (lambda pipeline: None)
         self.logger = get_logger('runnerkit')
         self.report = Report()
-        with_references(self.cfg, self.names)
         self.current: str | None = None
         self.stop_signal: int | None = None
         self.steps: dict[str, PipeStep] = {}
@@ -149,9 +153,11 @@ class Pipeline:
             self.steps[self.current].stop(number)
 
     def in_its_units(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """``params`` and ``flops`` in the units of the whole report: those of Vega, if a step is in Vega's shape."""
-        in_vegas = any(step.vega is not None for step in self.steps.values())
-        return {name: count * (UNITS[name] if in_vegas else 1) for name, count in counts.items()}
+        """``params`` and ``flops`` in the units of the whole report: those of another system, if a section has its
+        shape."""
+        translations = (getattr(step, 'translation', None) for step in self.steps.values())
+        units: Mapping[str, float] = next((each.units for each in translations if each is not None), {})
+        return {name: count * units.get(name, 1) for name, count in counts.items()}
 
     def changed(self, report: Report | None = None) -> None:
         """Keep the report's files up to date, and tell the listener."""
@@ -167,12 +173,11 @@ class Pipeline:
             raise WrongType(f'{name}.pipe_step.type must be a subclass of PipeStep, but it gives a {type(step)}')
         step.name, step.cfg, step.work_dir = name, section, self.work_dir / name
         step.report, step.pipeline = self.report, self
-        if isinstance(step, StudyStep) and is_vega(section):
+        if isinstance(step, StudyStep):
             with placed_errors(self.cfg, name):
-                general = self.cfg.get('general') or {}
-                before = next((each.vega for each in reversed(self.steps.values()) if each.vega is not None), None)
-                step.vega = VegaStep(name, section, general, before)
-                step.cfg = step.vega.settings()
+                found = (reader.translate(name, section) for reader in self._readers)
+                step.translation = next((each for each in found if each is not None), None)
+                step.cfg = section if step.translation is None else step.translation.section
         return step
 
     def _mark(self, name: str, before: str) -> str:

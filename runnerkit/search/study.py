@@ -21,7 +21,7 @@ from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.fileio.paths import shown as path_shown
 from runnerkit.flow.earlier import finish_move, free_name, move_aside
 from runnerkit.flow.places import out_dirs
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
@@ -29,15 +29,13 @@ from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record, read_json, records_in
 from runnerkit.search.report import REPORTS, TABLE, Report
 from runnerkit.search.sections import (
-    as_space,
     as_type,
     checked_algorithm,
     checked_objectives,
     local_folder,
     made_algorithm,
 )
-from runnerkit.search.seeds import derived_seed
-from runnerkit.search.space import Space
+from runnerkit.search.space import Space, as_space
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger

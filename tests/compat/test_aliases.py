@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from runnerkit.compat.aliases import ALIASES, MMCV_ALIASES, homes_of
+from runnerkit.compat.aliases import ALIASES, MMCV_ALIASES, MOVED, homes_of
 
 GUIDE = Path(__file__).resolve().parent.parent.parent / 'docs' / 'mmcv.md'
 HOMES = {home for homes in ALIASES.values() for home in ((homes,) if isinstance(homes, str) else homes)}
 
 
-@pytest.mark.parametrize('home', sorted(HOMES | set(MMCV_ALIASES.values())))
+@pytest.mark.parametrize('home', sorted(HOMES | {*MMCV_ALIASES.values(), *MOVED.values()}))
 def test_every_home_exists(home):
     import_module(f'runnerkit.{home}')
 

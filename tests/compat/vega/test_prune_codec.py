@@ -2,8 +2,8 @@
 
 import pytest
 
-from runnerkit.search.networks import SearchSpace
-from runnerkit.search.prune_codec import PruneCodec
+from runnerkit.compat.vega.networks import SearchSpace
+from runnerkit.compat.vega.prune_codec import PruneCodec
 
 SECTION = {
     'type': 'SearchSpace',

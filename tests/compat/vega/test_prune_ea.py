@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from studies import outcome
 
+from runnerkit.compat.vega.prune_ea import PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec
 from runnerkit.search.executors import Ended, Executor
 from runnerkit.search.job import Result
 from runnerkit.search.pipeline import Pipeline
-from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.search.record import Record
 from runnerkit.search.study import Study, allowed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPACE = {'type': 'Net', 'base_chn': [16, 16], 'base_chn_node': [8], 'num_classes': 10}
 POLICY = {'length': 40, 'num_generation': 10, 'num_individual': 8, 'random_samples': 16}
 OBJECTIVES = {'hits': 'max', 'size': 'min'}

@@ -76,7 +76,7 @@ def _kept(bits: Iterator[int], width: int) -> list[int]:
 
 
 def _description(space: Any) -> dict[str, Any]:
-    from runnerkit.search.networks import SearchSpace  # imports torch
+    from runnerkit.compat.vega.networks import SearchSpace  # imports torch
 
     if isinstance(space, Mapping) and 'modules' in space:
         space = SearchSpace(space)

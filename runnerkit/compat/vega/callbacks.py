@@ -413,7 +413,7 @@ def _built(callback: Any) -> Callback:
         raise WrongValue(f'{kind} is no callback here: {STANDARD[kind]}')
     found = CALLBACKS.build(callback) if isinstance(callback, Mapping) else callback
     if not isinstance(found, Callback):
-        raise WrongType(f'a callback must derive from runnerkit.search.vega.Callback, but got {found!r}')
+        raise WrongType(f'a callback must derive from runnerkit.compat.vega.Callback, but got {found!r}')
     return found
 
 

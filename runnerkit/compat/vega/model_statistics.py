@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback
 from runnerkit.evaluation import evaluation_mode
 from runnerkit.flow.summary import measured
-from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.parallel import unwrap
 
 #: What one operation, and one parameter, counts in Vega's scores.
