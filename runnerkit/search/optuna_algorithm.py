@@ -136,7 +136,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             pruner=make_pruner(pruner, optuna),
             study_name=name,
             load_if_exists=True,
-            directions=['maximize' if rule == 'max' else 'minimize' for rule in self.objectives.values()],
+            directions=[*map(direction_of, self.objectives.values())],
         )
         self._open: dict[int, Any] = {}  # Optuna's trials that run, by our number
         self._count = sum(_NUMBER in trial.user_attrs for trial in self.study.get_trials(deepcopy=False))
@@ -322,6 +322,11 @@ class _Suggester:
             return method(key, *args, **kwargs)
 
         return suggest
+
+
+def direction_of(rule: str) -> str:
+    """The direction of an objective as Optuna calls it."""
+    return 'maximize' if rule == 'max' else 'minimize'
 
 
 def import_optuna() -> Any:
