@@ -26,7 +26,7 @@ __all__ = [
     'draw_allowed',
 ]
 
-#: Vega's names, which were here before they had a room of their own.
+#: Vega's names, which were here before they moved to `runnerkit.compat.vega`.
 _MOVED = {
     **dict.fromkeys(('AdjacencyList', 'BinaryCode'), 'space'),
     **dict.fromkeys(('FAMILIES', 'NetTypes', 'Network', 'NetworkDesc', 'NetworkFactory', 'SearchSpace'), 'networks'),

@@ -44,8 +44,8 @@ NAMES: dict[str, tuple[str, str | None, str]] = {
     'AshaHpo': ('RandomSampler', 'SuccessiveHalvingPruner', ''),
     'HyperBand': ('RandomSampler', 'HyperbandPruner', ''),
     'BohbHpo': ('TPESampler', 'HyperbandPruner', ''),
-    'BayesSearch': ('GPSampler', None, "Optuna's Gaussian process stands for Vega's BayesSearch"),
-    'EvolutionAlgorithm': ('NSGAIISampler', None, "Optuna's NSGA-II stands for Vega's EvolutionAlgorithm"),
+    'BayesSearch': ('GPSampler', None, "Optuna's Gaussian process replaces Vega's BayesSearch"),
+    'EvolutionAlgorithm': ('NSGAIISampler', None, "Optuna's NSGA-II replaces Vega's EvolutionAlgorithm"),
 }
 
 #: Pruners by name.
@@ -65,7 +65,7 @@ SEQUENCES = ('QMCSampler',)
 #: Names of Vega's that have no counterpart, and why.
 DECLINED = {
     'BossHpo': 'BOSS has no implementation in Optuna; BohbHpo or AshaHpo stop bad trials early as well',
-    'HeboAdaptor': 'HEBO is a package of its own; GP is the Gaussian process of Optuna',
+    'HeboAdaptor': 'HEBO is another package; GP is the Gaussian process of Optuna',
     'PBTHpo': 'population-based training changes values within a run, which then could not be repeated from its config',
 }
 
@@ -156,7 +156,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             with self._together():
                 trial = self._ask()
                 try:
-                    proposal = as_proposal(self.space.draw(_Suggester(trial, self.study)))
+                    proposal = as_proposal(self.space.draw(trial))
                     reason = self.why_not(proposal)
                 except Forbidden as error:
                     proposal, reason = Proposal(), str(error)
@@ -194,7 +194,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             return False
         trial, key = self._open[number], f'{_PRUNE} {step}'
         frozen = self._frozen(trial)
-        # A run that goes on after a kill asks once more. The pruners' own answer may be another one then.
+        # A run that resumes after a kill asks again. The pruner's answer may differ by then.
         if key not in frozen.user_attrs:
             with self._together():  # the pruner, too, notes that it was asked
                 if step not in frozen.intermediate_values:
@@ -213,10 +213,10 @@ class OptunaAlgorithm(SearchAlgorithm):
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def restore(self, records: list[Record]) -> Proposal | None:
-        """Be where a study was of which ``records`` are known: those that have ended are told, the others go on.
+        """Return to where a study was when it wrote ``records``.
 
         Returns:
-            What was being proposed when the study was killed, before its record was written; None if nothing was.
+            The proposal that had no record yet when the study was killed; None if there was none.
 
         Raises:
             ValueError: the trials in the storage are not those of the records.
@@ -240,18 +240,17 @@ class OptunaAlgorithm(SearchAlgorithm):
             if frozen.state != running:
                 continue
             if number is None:
-                # Drawn again: what is stored already stays, and the rest follows from the same seed.
                 self._draws_again = frozen.number
                 continue
             self._open[number] = self._optuna.trial.Trial(self.study, frozen._trial_id)
             if number not in known:
-                waiting = as_proposal(self.space.draw(_Suggester(self._open[number], self.study)))
+                waiting = as_proposal(self.space.draw(self._open[number]))
             elif known[number].has_ended:
                 self.update(known[number])
         return waiting
 
     def _check_same(self, record: Record, frozen: Any) -> None:
-        """Refuse a record of something else than the storage has drawn: its values would become those of a config."""
+        """Refuse a record of something else than what the storage has drawn: its values would become config."""
         trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
         is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
         has_values = record.hps or record.desc is not None or record.parent  # one without any changes no config
@@ -302,26 +301,6 @@ class OptunaAlgorithm(SearchAlgorithm):
                 return kind(**{'seed': seed, **more, **self._sampler_args})
             except TypeError as error:
                 raise WrongType(f'{self._sampler} of Optuna: {error}') from None
-
-
-class _Suggester:
-    """Optuna's trial for `Space.draw`. Values that are stored already stay, and the sampler goes on as if it had just
-    drawn them."""
-
-    def __init__(self, trial: Any, study: Any) -> None:
-        self._trial, self._study = trial, study
-        self._stored = study.get_trials(deepcopy=False)[trial.number].distributions
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._trial, name)
-
-        def suggest(key: str, *args: Any, **kwargs: Any) -> Any:
-            if key in self._stored and key not in self._trial.relative_params:
-                frozen = self._study.get_trials(deepcopy=False)[self._trial.number]
-                self._study.sampler.sample_independent(self._study, frozen, key, self._stored[key])
-            return method(key, *args, **kwargs)
-
-        return suggest
 
 
 def direction_of(rule: str) -> str:

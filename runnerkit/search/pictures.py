@@ -62,10 +62,10 @@ def has_scores(record: Record) -> bool:
 
 
 def _drawn(plot: Callable[[Any], Any], path: Path) -> Path | None:
-    """Save what ``plot`` draws; None if Optuna cannot, as for the importance of values that were all the same."""
+    """Save what ``plot`` draws; None if Optuna cannot, as for the importance of values that never varied."""
     from matplotlib import pyplot
 
-    with warnings.catch_warnings(), pyplot.rc_context():  # Optuna sets a style of its own
+    with warnings.catch_warnings(), pyplot.rc_context():  # Optuna sets its style for all
         warnings.simplefilter('ignore')
         import optuna.visualization.matplotlib as plots
 

@@ -76,7 +76,7 @@ class PipeStep:
                 raise WrongKey(f'{self.name} needs the key {key!r}')
 
     def content(self) -> Any:
-        """What decides what the step does beside its section, such as the content of a file that the section names: if
+        """What decides what the step does, apart from its section, such as the content of a file that the section names: if
         it changes, the step is done again. None: nothing."""
         return None
 

@@ -38,7 +38,7 @@ _READERS = EntryPoints('runnerkit.pipelines', {'vega': 'runnerkit.compat.vega.st
 #: The file in a step's folder that says that it is done, and with what.
 STATE = 'step.json'
 
-#: Top-level keys of a pipeline's config beside the sections of its steps.
+#: Top-level keys of a pipeline's config apart from the sections of its steps.
 TOP = ('pipeline', 'general', 'work_dir', 'custom_imports')
 
 #: Keys of a section that do not change what comes of its step.
@@ -48,7 +48,7 @@ _HOW = ('executor',)
 class Pipeline:
     """Run the steps listed in ``pipeline``, one after another.
 
-    Killed at any moment, it goes on when it is run again in the same work dir: steps that are done are not repeated,
+    Killed at any moment, it resumes when it is run again in the same work dir: steps that are done are not repeated,
     unless their sections have changed.
 
     Args:
@@ -147,7 +147,7 @@ class Pipeline:
         return self.report
 
     def stop(self, number: int) -> None:
-        """End the pipeline as after a signal: running trials save, and it can go on later."""
+        """End the pipeline as after a signal: running trials save, and it can resume later."""
         self.stop_signal = number
         if self.current is not None:
             self.steps[self.current].stop(number)
@@ -241,7 +241,7 @@ def names_of_steps(cfg: Config) -> list[str]:
     Raises:
         KeyError: there is no ``pipeline``, no such section, or a top-level key is misspelt.
         TypeError: a part has another shape.
-        ValueError: a name stands twice, or is none for a folder.
+        ValueError: a name is repeated, or cannot name a folder.
     """
     names = cfg.get('pipeline')
     if names is None:
@@ -254,7 +254,7 @@ def names_of_steps(cfg: Config) -> list[str]:
     for name in names:
         plain_file_name(name)
         if names.count(name) > 1:
-            raise WrongValue(f'pipeline has the step {name!r} twice: give the second one a name of its own{at}')
+            raise WrongValue(f'pipeline has the step {name!r} twice: give the second one another name{at}')
         if name in TOP:
             raise WrongValue(f'pipeline has the step {name!r}, which is the name of another section{at}')
         if name not in cfg:

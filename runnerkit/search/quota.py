@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # torch is imported when a model is counted
 #: What a quota can restrict: numbers of parameters, and of floating-point operations of one call of ``forward``.
 COUNTED = ('params', 'flops')
 
-#: A model whose ``forward`` takes a sample, as a term of its own.
+#: A model whose ``forward`` takes a sample, as a separate term.
 VALID = 'model_valid'
 
 #: What is not known before a model is trained or deployed, and where it is measured.
@@ -194,7 +194,7 @@ def _known(name: str, text: str) -> str:
     if name in LATER:
         raise KeyError(f'the quota {text!r} cannot restrict {name}: {LATER[name]}')
     if name == VALID:
-        raise ValueError(f'{VALID} in the quota {text!r} is compared with a number, but is a term of its own')
+        raise ValueError(f'{VALID} in the quota {text!r} is compared with a number, but is a term by itself')
     raise KeyError(f'the quota {text!r} has an unknown term {name!r}{suggestion(name, terms)} (there are '
                    f'{", ".join(terms)})')  # fmt: skip
 

@@ -105,7 +105,7 @@ class Space:
 
     @classmethod
     def of(cls, section: Any) -> Space:
-        """Return the space that a section of a config stands for.
+        """Return the space that a section of a config describes.
 
         It is a dict with the arguments of this class; or of the parameters alone; or in Vega's format, with
         ``hyperparameters`` (see `runnerkit.compat.vega.space`). A space is returned as it is.
@@ -257,7 +257,7 @@ def combinations_of(space: Any, points: int | None = None) -> Iterator[tuple[dic
     parameters = getattr(space, 'parameters', {})
 
     def points_of(name: str) -> int | None:
-        # One of several values of a parameter has a name of its own, and is tried with all its values.
+        # A parameter of several values, such as bits, asks for each by another name; all of these are tried.
         return getattr(parameters[name], 'points', None) or points if name in parameters else None
 
     grid, more = GridSuggest(points_of), True
@@ -272,7 +272,7 @@ def combinations_of(space: Any, points: int | None = None) -> Iterator[tuple[dic
 def draw_allowed(space: Space, suggest: Suggest, attempts: int = ATTEMPTS) -> dict[str, Any]:
     """Draw configurations until one is not forbidden, and return it.
 
-    A trial of Optuna gives the same values each time; ask for a new one in a loop of your own.
+    A trial of Optuna gives the same values each time; ask for a new one for each draw.
 
     Args:
         space: what is drawn from.

@@ -129,7 +129,7 @@ class StudyStep(PipeStep):
         try:
             refuse_unread_keys(cfg)
         except PreflightError as error:
-            # What a section overrides is given to the run as after --cfg-options; nobody has typed that here.
+            # What a section overrides is given to the run as after --cfg-options, which was not typed here.
             raise WrongKey(f'{self.name}: {str(error).replace("(--cfg-options)", "(overrides)")}') from None
         return cfg
 
@@ -225,7 +225,7 @@ class StudyStep(PipeStep):
         failed, pruned = ([each for each in records if each.status == status] for status in (FAILED, PRUNED))
         counts = [f'{len(group)} {word}' for group, word in ((failed, 'have failed'), (pruned, 'were pruned')) if group]
         said = f'. Trial {failed[0].number}: {failed[0].message}' if failed else ''
-        way_out = f'. Ended trials are not repeated: to begin anew, remove {shown(self.work_dir)}' if records else ''
+        way_out = f'. Ended trials are not repeated: to start over, remove {shown(self.work_dir)}' if records else ''
         return (
             f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"})'
             f'{said}{way_out}'

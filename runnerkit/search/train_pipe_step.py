@@ -156,7 +156,7 @@ class TrainPipeStep(StudyStep):
         ]
 
     def record_of(self, proposal: Proposal) -> Record | None:
-        """The record of an earlier step that a proposal goes on with."""
+        """The record of an earlier step that a proposal continues."""
         return next((each for each in self.report.all_records if each.uid == proposal.source), None)
 
     def known(self, proposal: Proposal) -> dict[str, float]:

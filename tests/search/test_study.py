@@ -190,7 +190,7 @@ def test_other_settings_of_the_same_search_go_on(tmp_path):
     [
         ('optuna.journal', 'has 0 trials, but the work dir has records of 3'),
         ('trials', 'has 3 trials, but the work dir has records of 0'),
-        ('trials/0001', 'has the trials 0, 2, and others are missing'),
+        ('trials/0001', 'has the trials 0, 2, but the search has learnt from others'),
     ],
 )
 def test_files_that_are_missing_are_told(lost, words, tmp_path):
@@ -353,7 +353,9 @@ def test_room_is_made_and_the_study_ends_as_if_there_had_been_room(tmp_path):
     config_file(tmp_path, model={'type': f'{tmp_path}/full.py:Full'}, evaluation={'interval': 1})
     wanted = outcome(study('whole').run())
     (tmp_path / 'is_full').touch()
-    with pytest.raises(NotATrialsFault, match=r'\[Errno 28\] No space left.*Make room.*the same command repeats it'):
+    with pytest.raises(
+        NotATrialsFault, match=r'\[Errno 28\] No space left.*Make room.*run the same command again to repeat it'
+    ):
         study('study').run()
     (tmp_path / 'is_full').unlink()
     assert outcome(study('study').run()) == wanted

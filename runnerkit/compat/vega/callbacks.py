@@ -44,7 +44,7 @@ class Callback:
     ``train_num_batches`` and, with a validation, ``valid_num_batches``; at the points of a step ``train_batch`` or
     ``valid_batch`` as well, after it what the step returned; from `after_valid` on ``cur_valid_perfs``, the scores.
     Numbers that a callback writes to ``logs['summary_perfs']`` become scores of the run. `init_trainer` and
-    `before_train` get a dict of their own, `after_train` the last epoch's.
+    `before_train` get another dict, `after_train` the last epoch's.
 
     A subclass need not call this class's constructor. What a callback raises ends the run.
 
@@ -146,7 +146,7 @@ class Trainer:
 
     @property
     def model(self) -> Any:
-        """The network. With several processes it is wrapped, so that gradients are synchronised: call it all the same,
+        """The network. With several processes it is wrapped, so that gradients are synchronised: call it as usual,
         and read its attributes from ``model.module``."""
         model = self.runner.model
         inner = unwrap(model)
@@ -236,7 +236,7 @@ class VegaCallbacks(Hook):
 
     Args:
         callbacks: one or several: names of callbacks in CALLBACKS, dicts with a ``type`` and arguments, or objects.
-        config: what callbacks read as ``self.trainer.config``, beside Vega's defaults.
+        config: what callbacks read as ``self.trainer.config``, on top of Vega's defaults.
 
     Raises:
         KeyError: there is no callback of a name.
@@ -247,7 +247,7 @@ class VegaCallbacks(Hook):
     def __init__(
         self, callbacks: str | Callback | Mapping[str, Any] | Sequence[Any], config: Mapping[str, Any] | None = None
     ) -> None:
-        from runnerkit.config.config_dict import as_config  # most runs need no configs beside their own
+        from runnerkit.config.config_dict import as_config  # most runs need none of these
         from runnerkit.config.vega import TRAINER
 
         several = callbacks if isinstance(callbacks, list | tuple) else [callbacks]

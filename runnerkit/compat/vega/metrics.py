@@ -127,12 +127,12 @@ class FunctionMetric(MetricBase):
         return self.total / self.samples if self.samples else 0.0
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
         self.total, self.samples = 0.0, 0
 
 
 def metric_of_function(function: Callable[..., Any]) -> Callable[..., FunctionMetric]:
-    """What stands in the registry for a function: its arguments in a config are those of the function."""
+    """What the registry has for a function: its arguments in a config are those of the function."""
 
     @wraps(function)
     def build(**options: Any) -> FunctionMetric:
@@ -218,7 +218,7 @@ class Metrics:
     """Several metrics as one: called, reset and read together. Each is also an attribute, by its type.
 
     Args:
-        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or beside; or a list of
+        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or next to it; or a list of
             these. A type that was registered as a function gives its mean.
 
     Raises:

@@ -26,7 +26,7 @@ SECTION = ('hyperparameters', 'condition', 'forbidden')
 class BinaryCode(Parameter):
     """A list of zeros and ones, such as the channels that a pruned network keeps.
 
-    For a sampler, every position is a parameter of its own (``key[0]``, ``key[1]`` …): the whole numbers 0 and 1, or,
+    For a sampler, every position is a separate parameter (``key[0]``, ``key[1]`` …): the whole numbers 0 and 1, or,
     where the number of ones is given, a weight in [0, 1], of which the highest ones win.
 
     Args:
@@ -69,7 +69,7 @@ class BinaryCode(Parameter):
 class AdjacencyList(Parameter):
     """The edges of a directed graph without cycles, as a list of pairs ``[from, to]``.
 
-    An edge leads from a node to a later one. For a sampler, every possible edge is a parameter of its own, as in
+    An edge leads from a node to a later one. For a sampler, every possible edge is a separate parameter, as in
     `BinaryCode`.
 
     Args:

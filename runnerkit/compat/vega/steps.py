@@ -49,7 +49,7 @@ GENERAL: dict[str, str] = {
     'worker': '',
     'logger': 'the log has all that happens',
     'devices_per_trainer': 'a trial has one device',
-    'skip_trainer_error': 'a failed trial is recorded, and the search goes on',
+    'skip_trainer_error': 'a failed trial is recorded, and the search continues',
     'clean_worker_dir': 'the work dirs of trials stay, since their checkpoints are used',
     'cluster': "write executor=dict(type='Ray', …) in the step",
     'requires': 'install packages before',
@@ -112,7 +112,7 @@ class VegaPipeline:
 
 
 def with_references(cfg: Any, names: list[str]) -> None:
-    """Replace ``ref: nas.trainer`` in the steps' sections by what stands there; keys beside it come on top.
+    """Replace ``ref: nas.trainer`` in the steps' sections by that section; the other keys are merged into it.
 
     Raises:
         KeyError: there is no such section.
@@ -381,7 +381,7 @@ def work_dir_of(general: Mapping[str, Any]) -> str | None:
     return os.path.join(task.get('local_base_path') or 'tasks', str(task.get('task_id') or ''))
 
 
-#: Keys of a step here that may stand beside Vega's.
+#: Keys of a step here that may accompany Vega's.
 _OURS = ('pipe_step', 'objectives', 'executor', 'overrides', 'quota', 'seed', 'threads', 'storage', 'source', 'nums',
          'repeats', 'load_weights', 'hps')  # fmt: skip
 

@@ -8,8 +8,12 @@ from typing import NamedTuple
 
 from runnerkit.registry import Registry
 from runnerkit.search.job import Job, Report, Result
+from runnerkit.utils.entry_points import EntryPoints
 
-EXECUTORS = Registry('executor')
+_OF_PACKAGES = EntryPoints('runnerkit.executors')
+
+#: Executors by name; of one that is not registered, the entry points of installed packages are asked.
+EXECUTORS = Registry('executor', fallback=_OF_PACKAGES.load, fallback_names=_OF_PACKAGES.names)
 
 
 class Ended(NamedTuple):

@@ -46,7 +46,7 @@ class _Running:
 
 @EXECUTORS.register_module('Local')
 class LocalExecutor(Executor):
-    """Runs jobs in processes of their own. A trial that crashes, hangs, or is killed does not touch the others.
+    """Runs each job in a separate process. A trial that crashes, hangs, or is killed does not touch the others.
 
     Each process leads a process group, which ends with it; it ends by itself when the study is gone.
 
@@ -152,7 +152,7 @@ class LocalExecutor(Executor):
         return found
 
     def _listen(self, each: _Running) -> None:
-        """Pass on what a trial sends, in a thread of its own: half a line blocks no other trial."""
+        """Pass on what a trial sends; in one thread per trial, so that half a line blocks no other trial."""
         message: Any = True
         while message is not None:
             try:
