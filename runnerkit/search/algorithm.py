@@ -12,8 +12,8 @@ from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import plain_number
 
-_ALGORITHMS = EntryPoints('runnerkit.search_algorithms', {'PruneEA': 'runnerkit.compat.vega.prune_ea:PruneEA'})
-_CODECS = EntryPoints('runnerkit.codecs', {'PruneCodec': 'runnerkit.compat.vega.prune_codec:PruneCodec'})
+_ALGORITHMS = EntryPoints('runnerkit.search_algorithms', {'PruneEA': 'runnerkit.compat.vega.prune:PruneEA'})
+_CODECS = EntryPoints('runnerkit.codecs', {'PruneCodec': 'runnerkit.compat.vega.prune:PruneCodec'})
 
 #: Search algorithms, and codecs, by name; of one that is not registered, the table and the entry points of installed
 #: packages are asked.

@@ -156,7 +156,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             with self._together():
                 trial = self._ask()
                 try:
-                    proposal = as_proposal(self.space.draw(trial))
+                    proposal = as_proposal(self.space.draw(_Suggester(trial, self.study)))
                     reason = self.why_not(proposal)
                 except Forbidden as error:
                     proposal, reason = Proposal(), str(error)
@@ -240,11 +240,11 @@ class OptunaAlgorithm(SearchAlgorithm):
             if frozen.state != running:
                 continue
             if number is None:
-                self._draws_again = frozen.number
+                self._draws_again = frozen.number  # stored values stay, and the rest follows from the same seed
                 continue
             self._open[number] = self._optuna.trial.Trial(self.study, frozen._trial_id)
             if number not in known:
-                waiting = as_proposal(self.space.draw(self._open[number]))
+                waiting = as_proposal(self.space.draw(_Suggester(self._open[number], self.study)))
             elif known[number].has_ended:
                 self.update(known[number])
         return waiting
@@ -301,6 +301,25 @@ class OptunaAlgorithm(SearchAlgorithm):
                 return kind(**{'seed': seed, **more, **self._sampler_args})
             except TypeError as error:
                 raise WrongType(f'{self._sampler} of Optuna: {error}') from None
+
+
+class _Suggester:
+    """Optuna's trial for `Space.draw`. Stored values stay, and the sampler continues as if it had just drawn them."""
+
+    def __init__(self, trial: Any, study: Any) -> None:
+        self._trial, self._study = trial, study
+        self._stored = study.get_trials(deepcopy=False)[trial.number].distributions
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._trial, name)
+
+        def suggest(key: str, *args: Any, **kwargs: Any) -> Any:
+            if key in self._stored and key not in self._trial.relative_params:
+                frozen = self._study.get_trials(deepcopy=False)[self._trial.number]
+                self._study.sampler.sample_independent(self._study, frozen, key, self._stored[key])
+            return method(key, *args, **kwargs)
+
+        return suggest
 
 
 def direction_of(rule: str) -> str:

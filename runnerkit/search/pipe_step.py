@@ -76,8 +76,8 @@ class PipeStep:
                 raise WrongKey(f'{self.name} needs the key {key!r}')
 
     def content(self) -> Any:
-        """What decides what the step does, apart from its section, such as the content of a file that the section names: if
-        it changes, the step is done again. None: nothing."""
+        """What decides the work of the step apart from its section, such as the content of a file that the section
+        names: if it changes, the step is done again. None: nothing."""
         return None
 
     def stop(self, number: int) -> None:
@@ -89,19 +89,23 @@ class PipeStep:
         found = self.cfg.get(key)
         return (self.KEYS or {}).get(key) if found is None else found
 
-    def source(self) -> PipeStep:
-        """The step whose records this one works with: the one that ``source`` names, or the one before.
+    def sources(self) -> list[PipeStep]:
+        """The steps whose records this one works with: those that ``source`` names, or the one before.
 
         Raises:
             KeyError: there is no such step before this one.
         """
-        names = self.pipeline.names
-        before = names[: names.index(self.name)]
+        before = self.pipeline.names[: self.pipeline.names.index(self.name)]
         named = self.cfg.get('source')
-        if named is None:
-            if not before:
-                raise WrongKey(f'{self.name} works with the records of the step before, but it is the first one')
-            return self.pipeline.steps[before[-1]]
-        if named not in before:
-            raise WrongKey(f'{self.name}.source is {named!r}, which is no step before it{suggestion(named, before)}')
-        return self.pipeline.steps[named]
+        if named is None and not before:
+            raise WrongKey(f'{self.name} works with the records of the step before, but it is the first one')
+        several = [before[-1]] if named is None else named if isinstance(named, list | tuple) else [named]
+        for name in several:
+            if name not in before:
+                hint = suggestion(str(name), before)
+                raise WrongKey(f'{self.name}.source is {name!r}, which is no step before it{hint}')
+        return [self.pipeline.steps[name] for name in several]
+
+    def source(self) -> PipeStep:
+        """The only step, or the first one, of `sources`."""
+        return self.sources()[0]

@@ -12,7 +12,6 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.config.origin import written_at
 from runnerkit.fileio.paths import lies_in, plain_file_name
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.instance import choose_device
@@ -246,33 +245,30 @@ def names_of_steps(cfg: Config) -> list[str]:
     names = cfg.get('pipeline')
     if names is None:
         raise WrongKey(f'the config has no pipeline{_instead_of_pipeline(cfg)}')
-    if isinstance(names, str):
-        names = [names]
-    at = f' ({place})' if (place := written_at(cfg, ('pipeline',))) else ''
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise WrongType(f"pipeline must be a list of names of steps, such as ['nas'], but got {names!r}{at}")
+    names = [names] if isinstance(names, str) else names
+    with placed_errors(cfg, 'pipeline'):
+        if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+            raise WrongType(f"pipeline must be a list of names of steps, such as ['nas'], but got {names!r}")
+        for name in names:
+            plain_file_name(name)
+            if names.count(name) > 1:
+                raise WrongValue(f'pipeline has the step {name!r} twice: give the second one another name')
+            if name in TOP:
+                raise WrongValue(f'pipeline has the step {name!r}, which is the name of another section')
+            if name not in cfg:
+                sections = [key for key in cfg if isinstance(cfg[key], Mapping)]
+                hint = suggestion(name, sections)
+                raise WrongKey(f'the config has no section {name!r}, which is a step of its pipeline{hint}')
     for name in names:
-        plain_file_name(name)
-        if names.count(name) > 1:
-            raise WrongValue(f'pipeline has the step {name!r} twice: give the second one another name{at}')
-        if name in TOP:
-            raise WrongValue(f'pipeline has the step {name!r}, which is the name of another section{at}')
-        if name not in cfg:
-            sections = [key for key in cfg if isinstance(cfg[key], Mapping)]
-            raise WrongKey(f'the config has no section {name!r}, which is a step of its pipeline'
-                           f'{suggestion(name, sections)}{at}')  # fmt: skip
         section = cfg[name]
-        place = written_at(cfg, (name,))
         if not isinstance(section, Mapping) or not isinstance(section.get('pipe_step'), Mapping):
-            raise WrongType(
-                f"the step {name!r} needs pipe_step=dict(type='SearchPipeStep'), or another type"
-                f'{f" ({place})" if place else ""}'
-            )
+            with placed_errors(cfg, name):
+                raise WrongType(f"the step {name!r} needs pipe_step=dict(type='SearchPipeStep'), or another type")
     for key in cfg:
         meant = near_miss(str(key), (*TOP, *names))
         if meant and meant not in cfg:
-            place = written_at(cfg, (key,))
-            raise WrongKey(f'unknown key {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
+            with placed_errors(cfg, key):
+                raise WrongKey(f'unknown key {key!r}; did you mean {meant!r}?')
     return list(names)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
 
 if TYPE_CHECKING:  # torch is imported when a model is counted
+    import torch
     from torch import nn
 
     from runnerkit.config import Config
@@ -145,6 +147,8 @@ class Quota:
             cfg: a config; its data are read if a sample is needed.
             split: where the sample is from.
         """
+        from torch import device
+
         from runnerkit.flow.summary import is_shaped
         from runnerkit.nn import build_model
         from runnerkit.utils.seed import preserved_rng
@@ -154,7 +158,8 @@ class Quota:
                 model = build_model(cfg['model'])
             except Exception as error:
                 return f'the model cannot be built: {type(error).__name__}: {one_line(error)}'
-            return self.why_not(model, _sample_of(cfg, split) if self.needs_sample or not is_shaped(model) else None)
+            sample = batch_of(cfg, split, 1, device('cpu')) if self.needs_sample or not is_shaped(model) else None
+            return self.why_not(model, sample)
 
     def _refuse_contradictions(self) -> None:
         for limit in self.limits:
@@ -199,13 +204,25 @@ def _known(name: str, text: str) -> str:
                    f'{", ".join(terms)})')  # fmt: skip
 
 
-def _sample_of(cfg: Config, split: str) -> Any:
-    """A batch of the first sample."""
+def counted(cfg: Config) -> dict[str, float]:
+    """``params`` of the model of a config, and ``flops`` of one sample, by the summary's counter."""
     import torch
 
+    from runnerkit.flow.summary import forward_summary
+    from runnerkit.nn import build_model
+    from runnerkit.utils.seed import preserved_rng
+
+    with preserved_rng():
+        whole = forward_summary(build_model(cfg['model']), batch_of(cfg, 'train', 1, torch.device('cpu'))).whole
+    return {'params': float(whole.parameters), 'flops': float(whole.flops)}
+
+
+def batch_of(cfg: Config, split: str, size: int, device: torch.device) -> Any:
+    """The first ``size`` samples of a split, collated."""
     from runnerkit.flow.prediction import loader_of, on_device
 
-    loader = loader_of(cfg, split, batch_size=1)
-    dataset = loader.dataset
-    first = dataset[0] if hasattr(dataset, '__getitem__') else next(iter(dataset))
-    return on_device(loader.collate_fn([first]), torch.device('cpu'))
+    loader = loader_of(cfg, split, batch_size=size)
+    data = loader.dataset
+    is_indexed = hasattr(data, '__getitem__')
+    samples = [data[index] for index in range(min(size, len(data)))] if is_indexed else list(islice(data, size))
+    return on_device(loader.collate_fn(samples), device)

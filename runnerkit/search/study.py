@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from operator import methodcaller
 from pathlib import Path
 from shutil import rmtree
@@ -378,8 +378,8 @@ class Study:
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             stamp = self.work_dir / EARLIER / time.strftime('%Y%m%d_%H%M%S')
-            names = (stamp, *(Path(f'{stamp}_{number}') for number in count(2)))
-            folder = next(each for each in names if not each.exists())
+            others = (Path(f'{stamp}_{number}') for number in count(2))
+            folder = next(each for each in chain([stamp], others) if not each.exists())
             folder.mkdir(parents=True)
             for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY):  # the last one says until the end that all must go
                 if (self.work_dir / name).exists():

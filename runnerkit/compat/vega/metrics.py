@@ -218,8 +218,8 @@ class Metrics:
     """Several metrics as one: called, reset and read together. Each is also an attribute, by its type.
 
     Args:
-        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or next to it; or a list of
-            these. A type that was registered as a function gives its mean.
+        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or next to it; or a list
+            of these. A type that was registered as a function gives its mean.
 
     Raises:
         TypeError: it is something else.

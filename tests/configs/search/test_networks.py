@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runnerkit.compat.vega.prune_codec import PruneCodec
+from runnerkit.compat.vega.prune import PruneCodec
 from runnerkit.config import Config
 from runnerkit.nn import build_model
 from runnerkit.utils.imports import import_object
