@@ -171,11 +171,7 @@ class Int(_Number):
         points: of a grid; by default what the grid says.
     """
 
-    low: int
-    high: int
-    log: bool = False
     step: int = 1
-    points: int | None = None
 
     def _check(self, name: str, value: Any) -> None:
         super()._check(name, value)
@@ -209,12 +205,6 @@ class Float(_Number):
         step: the distance of neighbours; by default every number of the range is tried.
         points: of a grid; by default what the grid says.
     """
-
-    low: float
-    high: float
-    log: bool = False
-    step: float | None = None
-    points: int | None = None
 
     @property
     def last(self) -> float:
