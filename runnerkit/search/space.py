@@ -334,30 +334,21 @@ def check_path(key: str, root: Any) -> None:
         KeyError: it leads nowhere; the nearest names are suggested.
         TypeError: it leads into a value that is neither a dict nor a list.
     """
-    *path, last = key.split('.')
-    node, sofar = root, ''
-    for part in path:
-        node = _entered(key, node, part, sofar)
-        sofar = f'{sofar}.{part}'.lstrip('.')
-    if isinstance(node, Mapping):
-        siblings = [str(each) for each in node]
-        meant = near_miss(last, siblings)
-        if last not in siblings and (meant or not path):
-            hint = f'; did you mean {meant!r}?' if meant else suggestion(last, siblings)
-            raise KeyError(f'{key}: {sofar or "the config"} has no {last!r}{hint}')
-    else:
-        _entered(key, node, last, sofar)
-
-
-def _entered(key: str, node: Any, part: str, sofar: str) -> Any:
-    """The value at ``part`` of ``node``, whose own key is ``sofar``."""
-    name = sofar or 'the config'
-    if isinstance(node, Mapping):
-        if part in node:
-            return node[part]
-        raise KeyError(f'{key}: {name} has no {part!r}{suggestion(part, [str(each) for each in node])}')
-    if isinstance(node, list):
-        if part.isdecimal() and int(part) < len(node):
-            return node[int(part)]
-        raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
-    raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')
+    node, parts = root, key.split('.')
+    for index, part in enumerate(parts):
+        name = '.'.join(parts[:index]) or 'the config'
+        if isinstance(node, list):
+            if not part.isdecimal() or int(part) >= len(node):
+                raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
+            node = node[int(part)]
+        elif isinstance(node, Mapping):
+            if part not in node:
+                siblings = [str(each) for each in node]
+                meant = near_miss(part, siblings)
+                if 0 < index == len(parts) - 1 and not meant:
+                    return
+                hint = f'; did you mean {meant!r}?' if meant else suggestion(part, siblings)
+                raise KeyError(f'{key}: {name} has no {part!r}{hint}')
+            node = node[part]
+        else:
+            raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from types import TracebackType
 from typing import NamedTuple
 
 from runnerkit.registry import Registry
@@ -53,7 +52,5 @@ class Executor(metaclass=ABCMeta):
     def __enter__(self) -> Executor:
         return self
 
-    def __exit__(  # noqa: B027
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:  # noqa: B027
         """Leave no process behind."""

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
-from types import TracebackType
 from typing import Any
 
 from runnerkit.search.blame import MEMORY, blame_of_text
@@ -136,9 +135,7 @@ class LocalExecutor(Executor):
                 each.process.send_signal(signal.SIGTERM)
             each.deadline = time.monotonic() + _GRACE
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for each in self._running:
             end_group(each.process)
             each.link.close()

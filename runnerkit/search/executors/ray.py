@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
 from runnerkit.search.blame import blame_of
@@ -134,9 +133,7 @@ class RayExecutor(Executor):
         self._is_stopping = True
         self._get(self._mailbox.stop.remote())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         tasks = [each.task for each in self._running]
         self._running.clear()
         try:
