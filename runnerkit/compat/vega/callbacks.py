@@ -365,11 +365,14 @@ class VegaCallbacks(Hook):
         if name not in self.replaced:
             return outputs
         if not isinstance(outputs, Mapping):
-            raise WrongType(f'{name} of {type(_owner(step)).__name__} must return a dict, but got {outputs!r}')
+            raise WrongType(
+                f'{name} of {type(getattr(step, "__self__", step)).__name__} must return a dict, but got {outputs!r}'
+            )
         found = {'log_vars': _numbers(outputs), 'num_samples': _samples(batch), **outputs}
         if not train_mode and 'valid_batch_output' in outputs:
             found.setdefault('preds', outputs['valid_batch_output'])
-            found.setdefault('target', _last_field(batch))
+            fields = list(batch.values()) if isinstance(batch, Mapping) else batch
+            found.setdefault('target', fields[-1])
         return found
 
     def _score(self, runner: RunnerView) -> None:
@@ -417,10 +420,6 @@ def _built(callback: Any) -> Callback:
     return found
 
 
-def _owner(step: Any) -> Any:
-    return getattr(step, '__self__', step)
-
-
 def _numbers(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers and scalar tensors of a step's result, detached."""
     found = {name: each.detach() if isinstance(each, Tensor) else each for name, each in outputs.items()}
@@ -434,8 +433,3 @@ def _numbers(outputs: Mapping[str, Any]) -> dict[str, Any]:
 def _samples(batch: Any) -> int:
     fields = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else [batch]
     return next((len(each) for each in fields if isinstance(each, Tensor) and each.dim()), 1)
-
-
-def _last_field(batch: Any) -> Any:
-    fields = list(batch.values()) if isinstance(batch, Mapping) else batch
-    return fields[-1]
