@@ -33,7 +33,9 @@ import runnerkit as runnerkit_package
 from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main, parser
+from runnerkit.compat.vega.callbacks import CALLBACKS
 from runnerkit.compat.vega.config import config_of_step
+from runnerkit.compat.vega.networks import FAMILIES
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.data import build_dataloader
@@ -43,11 +45,9 @@ from runnerkit.flow import Flow, Options
 from runnerkit.flow.stages.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
-from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors
-from runnerkit.search.networks import FAMILIES
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.utils.imports import import_object
 

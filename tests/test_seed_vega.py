@@ -13,13 +13,7 @@ from support import ROOT
 from torch import nn
 from torch.optim.lr_scheduler import _LRScheduler
 
-from runnerkit.compat.vega.config import config_of_step, quota_of
-from runnerkit.config import Config
-from runnerkit.flow import train
-from runnerkit.search import Quota, vega
-from runnerkit.search.class_factory import REGISTRIES
-from runnerkit.search.networks import FAMILIES
-from runnerkit.search.vega import (
+from runnerkit.compat.vega import (
     Callback,
     ClassFactory,
     ClassType,
@@ -31,6 +25,12 @@ from runnerkit.search.vega import (
     accuracy,
     calc_model_flops_params,
 )
+from runnerkit.compat.vega.class_factory import REGISTRIES
+from runnerkit.compat.vega.config import config_of_step, quota_of
+from runnerkit.compat.vega.networks import FAMILIES
+from runnerkit.config import Config
+from runnerkit.flow import train
+from runnerkit.search import Quota, vega
 
 
 @pytest.fixture(autouse=True)

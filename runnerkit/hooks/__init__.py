@@ -30,7 +30,6 @@ from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
 from runnerkit.hooks.step_record import StepRecord
 from runnerkit.hooks.stop_after import StopAfterHook
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
-from runnerkit.hooks.vega_callbacks import VegaCallbacks
 
 __all__ = [
     'HOOKS',
@@ -63,7 +62,6 @@ __all__ = [
     'StepRecord',
     'StopAfterHook',
     'SyncBuffersHook',
-    'VegaCallbacks',
     'get_priority',
 ]
 __all__ += logger.__all__

@@ -69,7 +69,7 @@ fullytrain = dict(pipe_step=dict(type='TrainPipeStep'))
     assert code == 1
     assert 'error: nas: none of 2 trials has completed (2 have failed). Trial 0: ' in said
     assert 'Invalid momentum value: -1.0' in said
-    assert f'to begin anew, remove {project / "work" / "nas"}' in said
+    assert f'to start over, remove {project / "work" / "nas"}' in said
     assert 'Step fullytrain' not in said
     assert 'Traceback' not in said
 

@@ -25,7 +25,6 @@ from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, o
 from runnerkit.hooks.hook_table import CALLED, meant_points
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
-from runnerkit.hooks.vega_callbacks import VegaCallbacks
 from runnerkit.optim.named import named_optimizers
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
@@ -246,12 +245,13 @@ def captures_are_right(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def callbacks_fit(plan: Plan) -> Iterator[Finding]:
-    """Callbacks of Vega in a run that is not like Vega's."""
-    for hook in plan.hooks_of(VegaCallbacks):
-        misfit = hook.misfit(plan.runner)
-        if misfit is not None:
-            what, way_out = misfit
+def hooks_fit(plan: Plan) -> Iterator[Finding]:
+    """Hooks whose own method ``misfit`` refuses the run."""
+    for hook in plan.hooks:
+        misfit = getattr(hook, 'misfit', None)
+        found = misfit(plan.runner) if misfit is not None else None
+        if found is not None:
+            what, way_out = found
             yield plan.error(plan.path_of(hook), what, f'{way_out[0].upper()}{way_out[1:]}.')
 
 

@@ -10,7 +10,7 @@ GUIDE = Path(__file__).resolve().parents[3] / 'docs' / 'mmcv.md'
 HOMES = {home for homes in ALIASES.values() for home in ((homes,) if isinstance(homes, str) else homes)}
 
 
-@pytest.mark.parametrize('home', sorted(HOMES | set(MMCV_ALIASES.values())))
+@pytest.mark.parametrize('home', sorted(HOMES | {*MMCV_ALIASES.values()}))
 def test_every_home_exists(home):
     import_module(f'runnerkit.{home}')
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from support import Counts, Measured, weights
 
+from runnerkit.compat.vega.callbacks import Callback
 from runnerkit.config import Config
 from runnerkit.data import IterLoader
 from runnerkit.flow import Flow, Options, Runner, RunnerBase
 from runnerkit.hooks import CaptureHook, Hook, IterTimerHook, LoggerHook
 from runnerkit.hooks.hook import VAL_POINTS, Outcome
 from runnerkit.hooks.logger.history import HistoryHook
-from runnerkit.hooks.vega_callbacks import Callback
 
 CONFIG = {
     'model': {'type': 'support.Tiny'},

@@ -9,11 +9,11 @@ import torch
 from plans import CONFIG
 
 import runnerkit
+from runnerkit.compat.vega.callbacks import Callback
 from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, Options
 from runnerkit.flow.use.scoring import kept_hooks, may_be_kept
 from runnerkit.hooks import HOOKS, ClosureHook, EMAHook, Hook
-from runnerkit.hooks.vega_callbacks import Callback
 
 TEST = {'type': 'support.Noisy', 'length': 6}  # its samples are random: the seed matters
 

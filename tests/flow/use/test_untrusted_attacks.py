@@ -239,9 +239,9 @@ MODELS_THAT_ACT = {
 
 @pytest.mark.parametrize('model', MODELS_THAT_ACT.values(), ids=MODELS_THAT_ACT)
 def test_the_model_of_a_checkpoint_does_not_act(scene, model):
-    import runnerkit.search.networks  # its families are registered where a search was imported
+    import runnerkit.compat.vega.networks  # its families are registered where a search was imported
 
-    assert 'backbone' in runnerkit.search.networks.FAMILIES
+    assert 'backbone' in runnerkit.compat.vega.networks.FAMILIES
     path = evil(scene, model)
     for use in (
         lambda: runnerkit.load_model(path),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from runnerkit.registry import placed_errors
-from runnerkit.search.parameters import AdjacencyList, BinaryCode, Bool, Categorical, Float, Int, Parameter
+from runnerkit.search.parameters import PARAMETERS, Bool, Categorical, Float, Int, Parameter
+from runnerkit.search.suggesters import Suggest
 from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import near_miss, suggestion
 
 #: Keys of a hyperparameter.
@@ -15,6 +19,100 @@ KEYS = ('key', 'type', 'range', 'slice', 'generator', 'sample_num')
 
 #: Keys of a section that stand for the space; others belong to networks.
 SECTION = ('hyperparameters', 'condition', 'forbidden')
+
+
+@PARAMETERS.register_module()
+@dataclass(frozen=True)
+class BinaryCode(Parameter):
+    """A list of zeros and ones, such as the channels that a pruned network keeps.
+
+    For a sampler, every position is a separate parameter (``key[0]``, ``key[1]`` …): the whole numbers 0 and 1, or,
+    where the number of ones is given, a weight in [0, 1], of which the highest ones win.
+
+    Args:
+        length: of the list.
+        ones: how many of its values are 1; by default any number.
+    """
+
+    length: int
+    ones: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole_number('length', self.length)
+        check_whole_number('ones', self.ones, at_least=0, or_none=True)
+        if self.ones is not None and self.ones > self.length:
+            raise ValueError(f'ones={self.ones} is more than length={self.length}')
+
+    def draw(self, name: str, suggest: Suggest) -> list[int]:
+        """As for any parameter."""
+        names = [f'{name}[{index}]' for index in range(self.length)]
+        if self.ones is None:
+            return [int(suggest.suggest_int(each, 0, 1)) for each in names]
+        weights = [suggest.suggest_float(each, 0.0, 1.0) for each in names]
+        best = sorted(range(self.length), key=lambda index: -weights[index])[: self.ones]
+        return [int(index in best) for index in range(self.length)]
+
+    def same(self, one: Any, other: Any) -> bool:
+        """As for any parameter; a list and a tuple can be the same."""
+        return list(one) == list(other)
+
+    def why_not(self, value: Any) -> str | None:
+        """As for any parameter."""
+        is_code = isinstance(value, list | tuple) and len(value) == self.length and all(bit in (0, 1) for bit in value)
+        if is_code and self.ones in (None, sum(value)):
+            return None
+        return f'must be a list of {self.length} zeros and ones' + (f', {self.ones} of them ones' if self.ones else '')
+
+
+@PARAMETERS.register_module()
+@dataclass(frozen=True)
+class AdjacencyList(Parameter):
+    """The edges of a directed graph without cycles, as a list of pairs ``[from, to]``.
+
+    An edge leads from a node to a later one. For a sampler, every possible edge is a separate parameter, as in
+    `BinaryCode`.
+
+    Args:
+        nodes: names or numbers of the nodes, in order; at least two, all different.
+        edges: how many edges there are; by default any number.
+    """
+
+    nodes: Sequence[Any]
+    edges: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.nodes, str | Mapping) or not isinstance(self.nodes, Iterable):
+            raise TypeError(f'nodes must be a list, but got {self.nodes!r}')
+        object.__setattr__(self, 'nodes', tuple(self.nodes))
+        if len(self.nodes) < 2 or any(node in self.nodes[:index] for index, node in enumerate(self.nodes)):
+            raise ValueError(f'nodes must be at least two different ones, but got {list(self.nodes)!r}')
+        check_whole_number('edges', self.edges, at_least=0, or_none=True)
+        if self.edges is not None and self.edges > len(self.possible):
+            raise ValueError(f'edges={self.edges} is more than {len(self.nodes)} nodes have: {len(self.possible)}')
+
+    @property
+    def possible(self) -> list[list[Any]]:
+        """All edges, in the order of their nodes."""
+        return [[*pair] for pair in combinations(self.nodes, 2)]
+
+    def draw(self, name: str, suggest: Suggest) -> list[list[Any]]:
+        """As for any parameter."""
+        code = BinaryCode(len(self.possible), self.edges).draw(name, suggest)
+        return [edge for edge, bit in zip(self.possible, code, strict=True) if bit]
+
+    def same(self, one: Any, other: Any) -> bool:
+        """As for any parameter; the order of the edges does not matter."""
+        first, second = ([list(edge) for edge in edges] for edges in (one, other))
+        return len(first) == len(second) and all(edge in second for edge in first)
+
+    def why_not(self, value: Any) -> str | None:
+        """As for any parameter."""
+        edges = [[*edge] if isinstance(edge, tuple) else edge for edge in value] if isinstance(value, list) else [None]
+        known = all(edge in self.possible and edge not in edges[:index] for index, edge in enumerate(edges))
+        if known and self.edges in (None, len(edges)):
+            return None
+        count = 'a list of different pairs' if self.edges is None else f'a list of {self.edges} different pairs'
+        return f'must be {count} [from, to] of the nodes {", ".join(map(repr, self.nodes))}, from an earlier to a later'
 
 
 def space_of(section: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Callback:
     ``train_num_batches`` and, with a validation, ``valid_num_batches``; at the points of a step ``train_batch`` or
     ``valid_batch`` as well, after it what the step returned; from `after_valid` on ``cur_valid_perfs``, the scores.
     Numbers that a callback writes to ``logs['summary_perfs']`` become scores of the run. `init_trainer` and
-    `before_train` get a dict of their own, `after_train` the last epoch's.
+    `before_train` get another dict, `after_train` the last epoch's.
 
     A subclass need not call this class's constructor. What a callback raises ends the run.
 
@@ -146,7 +146,7 @@ class Trainer:
 
     @property
     def model(self) -> Any:
-        """The network. With several processes it is wrapped, so that gradients are synchronised: call it all the same,
+        """The network. With several processes it is wrapped, so that gradients are synchronised: call it as usual,
         and read its attributes from ``model.module``."""
         model = self.runner.model
         inner = unwrap(model)
@@ -236,7 +236,7 @@ class VegaCallbacks(Hook):
 
     Args:
         callbacks: one or several: names of callbacks in CALLBACKS, dicts with a ``type`` and arguments, or objects.
-        config: what callbacks read as ``self.trainer.config``, beside Vega's defaults.
+        config: what callbacks read as ``self.trainer.config``, on top of Vega's defaults.
 
     Raises:
         KeyError: there is no callback of a name.
@@ -365,11 +365,14 @@ class VegaCallbacks(Hook):
         if name not in self.replaced:
             return outputs
         if not isinstance(outputs, Mapping):
-            raise WrongType(f'{name} of {type(_owner(step)).__name__} must return a dict, but got {outputs!r}')
+            raise WrongType(
+                f'{name} of {type(getattr(step, "__self__", step)).__name__} must return a dict, but got {outputs!r}'
+            )
         found = {'log_vars': _numbers(outputs), 'num_samples': _samples(batch), **outputs}
         if not train_mode and 'valid_batch_output' in outputs:
             found.setdefault('preds', outputs['valid_batch_output'])
-            found.setdefault('target', _last_field(batch))
+            fields = list(batch.values()) if isinstance(batch, Mapping) else batch
+            found.setdefault('target', fields[-1])
         return found
 
     def _score(self, runner: RunnerView) -> None:
@@ -413,12 +416,8 @@ def _built(callback: Any) -> Callback:
         raise WrongValue(f'{kind} is no callback here: {STANDARD[kind]}')
     found = CALLBACKS.build(callback) if isinstance(callback, Mapping) else callback
     if not isinstance(found, Callback):
-        raise WrongType(f'a callback must derive from runnerkit.search.vega.Callback, but got {found!r}')
+        raise WrongType(f'a callback must derive from runnerkit.compat.vega.Callback, but got {found!r}')
     return found
-
-
-def _owner(step: Any) -> Any:
-    return getattr(step, '__self__', step)
 
 
 def _numbers(outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -434,8 +433,3 @@ def _numbers(outputs: Mapping[str, Any]) -> dict[str, Any]:
 def _samples(batch: Any) -> int:
     fields = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else [batch]
     return next((len(each) for each in fields if isinstance(each, Tensor) and each.dim()), 1)
-
-
-def _last_field(batch: Any) -> Any:
-    fields = list(batch.values()) if isinstance(batch, Mapping) else batch
-    return fields[-1]

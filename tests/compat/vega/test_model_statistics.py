@@ -3,9 +3,10 @@ import torch
 from support import loader, tiny_runner
 from torch import nn
 
-from runnerkit.hooks import OptimizerHook, VegaCallbacks
+from runnerkit.compat.vega.callbacks import VegaCallbacks
+from runnerkit.compat.vega.model_statistics import ModelStatistics, calc_model_flops_params
+from runnerkit.hooks import OptimizerHook
 from runnerkit.nn import Supervised
-from runnerkit.search.model_statistics import ModelStatistics, calc_model_flops_params
 
 
 def test_what_is_counted_and_that_the_model_stays_as_it_was():

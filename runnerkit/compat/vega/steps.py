@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runnerkit.compat.vega.config import config_of_step, quota_of
+from runnerkit.compat.vega.metrics import MetricBase, objective_of
+from runnerkit.compat.vega.model_statistics import UNITS as SCORE_UNITS
+from runnerkit.compat.vega.networks import SearchSpace
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
@@ -16,11 +19,10 @@ from runnerkit.config.origin import written_at
 from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same
-from runnerkit.search.metrics import MetricBase, objective_of
-from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.quota import Quota
 from runnerkit.search.space import Space
+from runnerkit.search.study_step import Translation
 from runnerkit.search.suggesters import RandomSuggest, Suggest
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
@@ -47,7 +49,7 @@ GENERAL: dict[str, str] = {
     'worker': '',
     'logger': 'the log has all that happens',
     'devices_per_trainer': 'a trial has one device',
-    'skip_trainer_error': 'a failed trial is recorded, and the search goes on',
+    'skip_trainer_error': 'a failed trial is recorded, and the search continues',
     'clean_worker_dir': 'the work dirs of trials stay, since their checkpoints are used',
     'cluster': "write executor=dict(type='Ray', …) in the step",
     'requires': 'install packages before',
@@ -72,8 +74,45 @@ def is_vega(section: Mapping[str, Any]) -> bool:
     return 'config' not in section and any(key in section for key in MARKS)
 
 
+class VegaPipeline:
+    """Reads the pipeline of a config for sections in Vega's shape; see `runnerkit.search.pipeline`.
+
+    Args:
+        cfg: the config; references in the sections of the steps are replaced.
+        names: of the steps.
+
+    Attributes:
+        work_dir: the folder that ``general.task`` names; None if it does not.
+        steps: those in this shape that were translated, by name.
+
+    Raises:
+        KeyError: a reference names no section.
+        TypeError: it names something else.
+    """
+
+    def __init__(self, cfg: Config, names: list[str]) -> None:
+        self.general: Any = cfg.get('general') or {}
+        self.work_dir = work_dir_of(self.general)
+        self.steps: dict[str, VegaStep] = {}
+        with_references(cfg, names)
+
+    def translate(self, name: str, section: Mapping[str, Any]) -> Translation | None:
+        """The section of the next step in the shape of this package; None if it is not in Vega's.
+
+        Raises:
+            KeyError: a key is unknown, or missing.
+            TypeError: a part has another shape.
+            ValueError: a part has no counterpart here.
+        """
+        if not is_vega(section):
+            return None
+        before = next(reversed(self.steps.values()), None)
+        step = self.steps[name] = VegaStep(name, section, self.general, before)
+        return Translation(step.settings(), step.overrides_of_values, step.notes, SCORE_UNITS)
+
+
 def with_references(cfg: Any, names: list[str]) -> None:
-    """Replace ``ref: nas.trainer`` in the steps' sections by what stands there; keys beside it come on top.
+    """Replace ``ref: nas.trainer`` in the steps' sections by that section; the other keys are merged into it.
 
     Raises:
         KeyError: there is no such section.
@@ -128,6 +167,7 @@ class VegaStep:
     def settings(self) -> dict[str, Any]:
         """The section as `SearchPipeStep` and `TrainPipeStep` read it."""
         found: dict[str, Any] = {key: self.section[key] for key in _OURS if key in self.section}
+        found |= {'config': self.config, 'network': 'model.model'}
         found['seed'] = found.get('seed', (self.section.get('trainer') or {}).get('seed', 0))
         executor = self.executor()
         if executor is not None:
@@ -137,7 +177,8 @@ class VegaStep:
             if not isinstance(given, Mapping):
                 raise WrongKey(f'{self.name} needs search_algorithm: a type, with a policy')
             found['search_algorithm'], overrides = self.algorithm(given)
-            found['search_space'] = self.section.get('search_space')
+            found['search_space'] = None if self.section.get('search_space') is None else self.space()
+            found['quota'] = [*([found['quota']] if 'quota' in found else []), *self.quotas()] or None
             found['overrides'] = {**overrides, **found.get('overrides', {})}
             found.setdefault('objectives', self.objectives(given))
         return found
@@ -291,8 +332,16 @@ class VegaSpace:
     def __repr__(self) -> str:
         return f'VegaSpace({self.space!r})'
 
-    def check_keys(self) -> None:
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters by Vega's keys."""
+        return self.space.parameters
+
+    def check_config(self, cfg: Any) -> None:
         """Refuse keys that lead nowhere, also of parameters that exist only under conditions.
+
+        Args:
+            cfg: not used: `changes` knows the config.
 
         Raises:
             Exception: what the changes of a wrong key raise.
@@ -304,14 +353,6 @@ class VegaSpace:
     def draw(self, suggest: Suggest) -> Proposal:
         """Draw values; see `Space.draw`."""
         return Proposal(self.space.draw(suggest))
-
-    def grid(self, points: int | None = None) -> Any:
-        """All combinations, by Vega's keys; see `Space.grid`."""
-        return self.space.grid(points)
-
-    def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What a suggester would have to answer for ``values``, by Vega's keys; see `Space.params`."""
-        return self.space.params(values)
 
 
 def checked_general(general: Mapping[str, Any]) -> list[str]:
@@ -340,7 +381,7 @@ def work_dir_of(general: Mapping[str, Any]) -> str | None:
     return os.path.join(task.get('local_base_path') or 'tasks', str(task.get('task_id') or ''))
 
 
-#: Keys of a step here that may stand beside Vega's.
+#: Keys of a step here that may accompany Vega's.
 _OURS = ('pipe_step', 'objectives', 'executor', 'overrides', 'quota', 'seed', 'threads', 'storage', 'source', 'nums',
          'repeats', 'load_weights', 'hps')  # fmt: skip
 

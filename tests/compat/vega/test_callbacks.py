@@ -4,10 +4,10 @@ from support import Recorder, Tiny, loader, tiny_runner, weights
 from torch import nn
 from torchmetrics import MeanSquaredError
 
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, VegaCallbacks
 from runnerkit.flow import train
 from runnerkit.flow.use.testing import test as score_again
-from runnerkit.hooks import EvalHook, OptimizerHook, VegaCallbacks
-from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
+from runnerkit.hooks import EvalHook, OptimizerHook
 from runnerkit.nn import Supervised
 from runnerkit.parallel import MMDistributedDataParallel
 
@@ -314,7 +314,7 @@ class OtherSteps(Steps):
 @pytest.mark.parametrize(
     'callbacks, error, text',
     [
-        (Recorder(), TypeError, r'must derive from runnerkit.search.vega.Callback, but got <'),
+        (Recorder(), TypeError, r'must derive from runnerkit.compat.vega.Callback, but got <'),
         ('ModelStatistic', KeyError, 'ModelStatistic is not in the callback registry'),
         (
             'ProgressLogger',

@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.config import Config
-from runnerkit.nn import MODELS, Supervised, build_model
-from runnerkit.search.networks import (
+from runnerkit.compat.vega.networks import (
     FAMILIES,
     NetTypes,
     Network,
@@ -15,6 +13,8 @@ from runnerkit.search.networks import (
     SearchSpace,
     build_network,
 )
+from runnerkit.config import Config
+from runnerkit.nn import MODELS, Supervised, build_model
 
 
 @NetworkFactory.register(NetTypes.BACKBONE)
@@ -94,7 +94,7 @@ search_space:
 
 def test_a_description_is_a_config_of_a_model():
     desc = {'modules': ['backbone'], 'backbone': {'type': 'PruneTower', 'base_chn': [4], 'num_classes': 3}}
-    for kind in ('NetworkDesc', 'runnerkit.search.networks.build_network'):
+    for kind in ('NetworkDesc', 'runnerkit.compat.vega.networks.build_network'):
         model = build_model({'type': 'Supervised', 'model': {'type': kind, **desc}, 'loss': {'type': 'MSELoss'}})
         assert isinstance(model, Supervised)
         assert type(model.model) is PruneTower

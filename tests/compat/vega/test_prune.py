@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from studies import outcome
 
+from runnerkit.compat.vega.networks import SearchSpace
+from runnerkit.compat.vega.prune import PruneCodec, PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.config import Config
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Codec
 from runnerkit.search.executors import Ended, Executor
 from runnerkit.search.job import Result
 from runnerkit.search.pipeline import Pipeline
-from runnerkit.search.prune_ea import PruneEA, best_first, crossed, crowding, flipped
 from runnerkit.search.record import Record
 from runnerkit.search.study import Study, allowed
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPACE = {'type': 'Net', 'base_chn': [16, 16], 'base_chn_node': [8], 'num_classes': 10}
 POLICY = {'length': 40, 'num_generation': 10, 'num_individual': 8, 'random_samples': 16}
 OBJECTIVES = {'hits': 'max', 'size': 'min'}
@@ -272,3 +273,68 @@ def test_the_section_as_the_seed_writes_it(tmp_path):
     best, (trained,) = report.best('nas'), report.of('fullytrain')
     assert trained.desc == best.desc
     assert len(best.desc['backbone']['chn']) == 4
+
+
+# --- the codec -------------------------------------------------------------------------------------------------------
+
+CODED = {
+    'type': 'SearchSpace',
+    'modules': ['backbone'],
+    'backbone': {'type': 'Net', 'base_chn': [2, 3], 'base_chn_node': [2], 'num_classes': 10},
+}
+
+
+def test_decode_and_encode():
+    codec = PruneCodec(CODED)
+    assert codec.length == 7
+    code = (0, 1, 1, 1, 0, 0, 1)
+    desc = codec.decode(code)
+    assert desc['modules'] == ['backbone']
+    assert desc['backbone'] == {**CODED['backbone'], 'chn_node': [[1]], 'chn': [[0, 1], [2]]}
+    assert codec.encode(desc) == code
+    assert 'chn' not in CODED['backbone']
+
+
+def test_the_section_of_the_seed_has_464_bits():
+    backbone = {'base_chn': [16, 16, 16, 32, 32, 32, 64, 64, 64], 'base_chn_node': [16, 16, 32, 64]}
+    assert PruneCodec({'modules': ['backbone'], 'backbone': backbone}).length == 464
+
+
+def test_a_network_without_modules_and_an_object_with_the_section():
+    desc = PruneCodec(CODED['backbone']).decode([1] * 7)
+    assert desc['chn'] == [[0, 1], [0, 1, 2]]
+    assert PruneCodec(SearchSpace(CODED)).decode([1] * 7) == {'modules': ['backbone'], 'backbone': desc}
+
+
+def test_a_layer_keeps_at_least_one_channel():
+    codec = PruneCodec(CODED)
+    desc = codec.decode([0] * 7)
+    assert desc['backbone']['chn'] == [[0], [0]]
+    assert codec.encode(desc) == (1, 0, 1, 0, 1, 0, 0)
+
+
+def test_the_whole_network_keeps_all():
+    assert PruneCodec(CODED).encode(CODED) == (1,) * 7
+
+
+@pytest.mark.parametrize(
+    ('section', 'error', 'words'),
+    [
+        (None, TypeError, 'search_space must describe the network to prune'),
+        ({'modules': ['backbone'], 'backbone': {'type': 'Net'}}, KeyError, 'base_chn and base_chn_node'),
+        ({'base_chn': 16}, TypeError, 'base_chn must be a list of widths'),
+    ],
+)
+def test_wrong_sections(section, error, words):
+    with pytest.raises(error, match=words):
+        PruneCodec(section)
+
+
+def test_wrong_codes_and_descriptions():
+    codec = PruneCodec(CODED['backbone'])
+    with pytest.raises(ValueError, match='must have 7 bits, one for each channel, but got 3'):
+        codec.decode([1, 0, 1])
+    with pytest.raises(ValueError, match=r'a layer of 2 channels cannot keep \[2\]'):
+        codec.encode({**CODED['backbone'], 'chn': [[2], [0]]})
+    with pytest.raises(TypeError, match='chn must list the kept channels of 2 layers'):
+        codec.encode({**CODED['backbone'], 'chn': [[1]]})

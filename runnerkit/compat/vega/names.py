@@ -1,22 +1,18 @@
-"""The names with which users of Vega write networks, losses, metrics, callbacks and search algorithms::
-
-from runnerkit.search import vega
-from runnerkit.search.vega import Callback, ClassFactory, ClassType, MetricBase
-"""
+"""Vega's names for networks, losses, metrics, callbacks and search algorithms; importing them registers its classes."""
 
 from __future__ import annotations
 
 import os
 
-from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback, VegaCallbacks
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, VegaCallbacks
+from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
+from runnerkit.compat.vega.metrics import Accuracy, MetricBase, Metrics, accuracy
+from runnerkit.compat.vega.model_statistics import ModelStatistics, calc_model_flops_params
+from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
+from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer
 from runnerkit.search.algorithm import Codec, Proposal, SearchAlgorithm
-from runnerkit.search.class_factory import ClassFactory, ClassType
-from runnerkit.search.metrics import Accuracy, MetricBase, Metrics, accuracy
-from runnerkit.search.model_statistics import ModelStatistics, calc_model_flops_params
-from runnerkit.search.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
 from runnerkit.search.pipe_step import PipeStep
 from runnerkit.search.report import Report
-from runnerkit.search.vega_report import Generator, ReportClient, ReportServer
 
 __all__ = [
     'CALLBACKS',

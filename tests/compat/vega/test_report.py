@@ -2,10 +2,10 @@
 
 import pytest
 
+from runnerkit.compat.vega import ClassFactory, ClassType, Generator, PipeStep, ReportClient, ReportServer, run
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.record import Record
-from runnerkit.search.vega import ClassFactory, ClassType, Generator, PipeStep, ReportClient, ReportServer, run
 
 
 class Three(SearchAlgorithm):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from runnerkit.distributed import all_gather_objects, get_dist_info
 from runnerkit.nn import METRICS
+from runnerkit.parallel.scatter_gather import to_device
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 
@@ -81,7 +82,7 @@ class MetricBase:
         if get_dist_info()[1] == 1:
             self(preds, target)
         else:
-            self._batches += ((_on_cpu(preds), _on_cpu(target)),)
+            self._batches += ((to_device(preds, 'cpu'), to_device(target, 'cpu')),)
 
     def compute(self) -> Any:
         """Return `summary` over the batches of all ranks."""
@@ -92,14 +93,6 @@ class MetricBase:
         value = self.summary()
         self.score_names = tuple(value) if isinstance(value, Mapping) else ()
         return value
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().cpu()
-    if isinstance(value, list | tuple):
-        return type(value)(map(_on_cpu, value))
-    return {key: _on_cpu(each) for key, each in value.items()} if isinstance(value, Mapping) else value
 
 
 class FunctionMetric(MetricBase):
@@ -127,12 +120,12 @@ class FunctionMetric(MetricBase):
         return self.total / self.samples if self.samples else 0.0
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all batches."""
         self.total, self.samples = 0.0, 0
 
 
 def metric_of_function(function: Callable[..., Any]) -> Callable[..., FunctionMetric]:
-    """What stands in the registry for a function: its arguments in a config are those of the function."""
+    """What the registry has for a function: its arguments in a config are those of the function."""
 
     @wraps(function)
     def build(**options: Any) -> FunctionMetric:
@@ -218,8 +211,8 @@ class Metrics:
     """Several metrics as one: called, reset and read together. Each is also an attribute, by its type.
 
     Args:
-        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or beside; or a list of
-            these. A type that was registered as a function gives its mean.
+        metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or next to it; or a list
+            of these. A type that was registered as a function gives its mean.
 
     Raises:
         TypeError: it is something else.

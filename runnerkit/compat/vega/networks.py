@@ -11,7 +11,7 @@
     ).to_model()
 
 A description is part of an ordinary config: ``model=dict(type='NetworkDesc', modules=[…], backbone=…)`` where this
-module is imported, ``type='runnerkit.search.networks.build_network'`` anywhere; and a network of a family is the
+module is imported, ``type='runnerkit.compat.vega.networks.build_network'`` anywhere; and a network of a family is the
 ``type='backbone.Tower'`` of a model.
 """
 

@@ -8,11 +8,11 @@ from support import ROOT
 
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
+from runnerkit.compat.vega.steps import VegaStep, checked_general, is_vega, work_dir_of
 from runnerkit.config import Config
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.space import draw_allowed
 from runnerkit.search.suggesters import RandomSuggest
-from runnerkit.search.vega_steps import VegaStep, checked_general, is_vega, work_dir_of
 
 TEXT = """
 general:
@@ -72,6 +72,11 @@ def pipeline(tmp_path):
     return make
 
 
+def read(pipeline):
+    """The step ``nas`` as it was read."""
+    return pipeline._readers[0].steps['nas']
+
+
 def test_a_pipeline_in_vegas_shape_runs(pipeline, tmp_path):
     report = pipeline().run()
     nas, trained, measured = (report.of(name) for name in ('nas', 'fullytrain', 'benchmark'))
@@ -104,11 +109,10 @@ def test_a_pipeline_in_vegas_shape_runs(pipeline, tmp_path):
 
 def test_what_a_step_leaves_out_is_that_of_the_step_before(pipeline):
     steps = pipeline().steps
-    assert steps['fullytrain'].vega.config.data == steps['nas'].vega.config.data
-    assert steps['fullytrain'].vega.config.optimizer == {'type': 'SGD', 'lr': 0.05, 'momentum': 0.9}
-    assert steps['fullytrain'].vega.config.runner.max_epochs == 2
-    assert steps['nas'].vega.config.runner.max_epochs == 1
-    assert steps['benchmark'].vega is None
+    trained, searched = (steps[name].get('config') for name in ('fullytrain', 'nas'))
+    assert trained.data == searched.data
+    assert trained.optimizer == {'type': 'SGD', 'lr': 0.05, 'momentum': 0.9}
+    assert (searched.runner.max_epochs, trained.runner.max_epochs) == (1, 2)
 
 
 def test_quotas_of_both_kinds(pipeline):
@@ -120,7 +124,7 @@ def test_quotas_of_both_kinds(pipeline):
 
 
 def test_values_by_vegas_keys_are_changes_of_the_config(pipeline):
-    step = pipeline().steps['nas'].vega
+    step = read(pipeline())
     assert step.changes({'trainer.optimizer.params.lr': 0.25}) == {
         'optimizer.lr': 0.25,
         f'{SEEN}.optimizer.params.lr': 0.25,
@@ -135,7 +139,7 @@ def test_values_by_vegas_keys_are_changes_of_the_config(pipeline):
 
 def test_values_may_have_keys_of_the_config_too(pipeline):
     """As those of a TrainPipeStep's hps, and of records of an earlier version."""
-    step = pipeline().steps['nas'].vega
+    step = read(pipeline())
     values = {'optimizer.lr': 0.25, f'{SEEN}.optimizer.params.lr': 0.25, 'dataset.batch_size': 2}
     assert step.overrides_of_values(values) == {
         'data.train_dataloader.batch_size': 2,
@@ -152,7 +156,7 @@ def test_what_is_trained_has_the_drawn_values_whatever_its_own_section_says(pipe
     assert steps['nas'].changes(values) == {}
     assert steps['fullytrain'].changes(values)['optimizer.lr'] == 0.05
     steps = pipeline(f'    {ref}\n', '').steps
-    assert steps['fullytrain'].vega is None
+    assert steps['fullytrain'].translation is None
     assert steps['fullytrain'].changes({'trainer.optimizer.params.lr': 0.25})['optimizer.lr'] == 0.25
 
 
@@ -192,7 +196,7 @@ def test_what_is_trained_has_the_drawn_values_whatever_its_own_section_says(pipe
 )
 def test_what_a_policy_means(pipeline, tmp_path, policy, algorithm, overrides, notes):
     (tmp_path / 'policy.yml').write_text(f'search_algorithm: {policy}\n')
-    step = pipeline().steps['nas'].vega
+    step = read(pipeline())
     before = len(step.notes)
     assert step.algorithm(Config.fromfile(tmp_path / 'policy.yml').search_algorithm) == (algorithm, overrides)
     told = step.notes[before:]
@@ -206,7 +210,7 @@ def test_what_general_means(pipeline, monkeypatch):
     assert checked_general({'logger': {}, 'quota': 'params < 1'}) == [
         'general.logger has no counterpart: the log has all that happens'
     ]
-    alone = pipeline('logger: {level: info}', 'worker: {timeout: 2}').steps['nas'].vega
+    alone = read(pipeline('logger: {level: info}', 'worker: {timeout: 2}'))
     assert 'general.worker.timeout has no effect without general.parallel_search: true' in alone.notes
     parallel = pipeline('logger: {level: info}', 'parallel_search: True\n    worker: {timeout: 2}').steps
     assert parallel['nas'].get('executor')['type'] == 'Local'
@@ -217,7 +221,7 @@ def test_what_general_means(pipeline, monkeypatch):
 def test_of_a_space_with_forbidden_values_all_keys_are_checked(pipeline):
     old = '        hyperparameters:\n'
     forbidden = '        forbidden: [{dataset.batch_size: 4}]\n' + old
-    space = pipeline(old, forbidden).steps['nas'].space()
+    space = pipeline(old, forbidden).steps['nas'].get('search_space')
     assert draw_allowed(space, RandomSuggest(random.Random(0))).hps['dataset.batch_size'] == 2
     # A parameter that hardly ever exists.
     rare = '- {key: trainer.optimizr.lr, type: INT, range: [1, 2]}\n'

@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback
+from runnerkit.compat.vega.class_factory import REGISTRIES, ClassFactory, ClassType
+from runnerkit.compat.vega.metrics import Accuracy, FunctionMetric
+from runnerkit.compat.vega.networks import NetworkDesc
 from runnerkit.nn import LOSSES, METRICS
-from runnerkit.search.class_factory import REGISTRIES, ClassFactory, ClassType
-from runnerkit.search.metrics import Accuracy, FunctionMetric
-from runnerkit.search.networks import NetworkDesc
 
 
 @pytest.fixture(autouse=True)

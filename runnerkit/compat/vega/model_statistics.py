@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback
 from runnerkit.evaluation import evaluation_mode
 from runnerkit.flow.look.summary import measured
-from runnerkit.hooks.vega_callbacks import CALLBACKS, Callback
 from runnerkit.parallel import unwrap
 
 #: What one operation, and one parameter, counts in Vega's scores.
@@ -38,13 +38,13 @@ class ModelStatistics(Callback):
     """Writes the scores ``flops`` (in 1e9) and ``params`` (in 1e3), for one sample.
 
     They are counted with the first sample of the first batch, once, at the end of the training; with
-    ``trainer.config.calc_params_each_epoch`` after every epoch anew.
+    ``trainer.config.calc_params_each_epoch`` after every epoch.
     """
 
     priority = 220
 
     def before_train(self, logs: dict[str, Any] | None = None) -> None:
-        """Begin anew."""
+        """Forget the sample of an earlier training."""
         self.inputs: tuple[list[Any], dict[str, Any]] | None = None
 
     def after_train_step(self, batch_index: int, logs: Any = None) -> None:

@@ -5,8 +5,8 @@ import torch
 from support import loader, tiny_runner
 from torch import nn
 
+from runnerkit.compat.vega.metrics import Accuracy, FunctionMetric, MetricBase, Metrics, accuracy
 from runnerkit.nn import METRICS, Supervised
-from runnerkit.search.metrics import Accuracy, FunctionMetric, MetricBase, Metrics, accuracy
 
 OUTPUT = torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5]])
 TARGET = torch.tensor([1, 1, 0])

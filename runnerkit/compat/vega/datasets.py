@@ -1,4 +1,4 @@
-"""Data sets as Vega builds them: one class for all splits, which is told its mode."""
+"""Data sets as Vega builds them: one class for all splits, which gets the mode as an argument."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dataset_of_mode(dataset: Mapping[str, Any], mode: str, needs_mode: bool = Fa
     takes = callable(found) and 'mode' in inspect.signature(found).parameters
     if needs_mode and not takes and found is not None:
         raise WrongValue(
-            f'the data set {kind} takes no mode, so without a section of its own {mode} would be the training data: '
+            f'the data set {kind} takes no mode, so without its own section {mode} would be the training data: '
             f'write dataset.{mode}, or switch the validation off with trainer.with_valid: false'
         )
     return DATASETS.build(dict(dataset), default_args={'mode': mode} if takes else None)

@@ -1,7 +1,7 @@
 import pytest
 
+from runnerkit.compat.vega.datasets import dataset_of_mode
 from runnerkit.data import DATASETS, build_dataset
-from runnerkit.search.datasets import dataset_of_mode
 
 
 class Takes(list):
@@ -17,7 +17,7 @@ class Simple(list):
 
 def test_a_class_that_takes_a_mode_gets_it():
     built = build_dataset(
-        {'type': 'runnerkit.search.datasets.dataset_of_mode', 'dataset': {'type': Takes, 'size': 3}, 'mode': 'val'}
+        {'type': 'runnerkit.compat.vega.datasets.dataset_of_mode', 'dataset': {'type': Takes, 'size': 3}, 'mode': 'val'}
     )
     assert (type(built), built.mode, len(built)) == (Takes, 'val', 3)
     assert dataset_of_mode({'type': Takes, 'size': 3, 'mode': 'test'}, 'val').mode == 'test'  # what the config says

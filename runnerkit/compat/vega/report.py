@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextvars import ContextVar
 from typing import Any
 
 from runnerkit.search.algorithm import SearchAlgorithm, as_proposal
 from runnerkit.search.record import RUNNING, Record
-from runnerkit.search.report import Report
-
-#: The report of the pipeline that runs in this context.
-CURRENT: ContextVar[Report | None] = ContextVar('report', default=None)
+from runnerkit.search.report import CURRENT, Report
 
 
 def current_report() -> Report:

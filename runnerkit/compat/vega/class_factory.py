@@ -6,15 +6,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from runnerkit.compat.vega.callbacks import CALLBACKS
+from runnerkit.compat.vega.metrics import metric_of_function
+from runnerkit.compat.vega.networks import by_keywords
 from runnerkit.data import DATASETS
-from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZERS
 from runnerkit.optim.torch_schedules import LR_SCHEDULERS
 from runnerkit.registry import Registry
 from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
-from runnerkit.search.metrics import metric_of_function
-from runnerkit.search.networks import by_keywords
 from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.suggest import suggestion
