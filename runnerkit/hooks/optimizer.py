@@ -75,14 +75,9 @@ class OptimizerHook(Hook):
         self._configure(runner)
 
     def _configure(self, runner: RunnerView) -> None:
-        options: dict[str, Any] = {
-            'grad_clip': self.grad_clip,
-            'cumulative_iters': self.cumulative_iters,
-            'amp': self.amp,
-            'loss_scale': self.loss_scale,
-            'detect_anomalous_params': self.detect_anomalous_params,
-            'fused': None if _has_sparse_gradients(runner.model) else self.fused,
-        }
+        names = ('grad_clip', 'cumulative_iters', 'amp', 'loss_scale', 'detect_anomalous_params')
+        options = {name: getattr(self, name) for name in names}
+        options['fused'] = None if _has_sparse_gradients(runner.model) else self.fused
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
             self._stands_alone = True

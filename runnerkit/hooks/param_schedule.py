@@ -7,6 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
@@ -149,13 +150,17 @@ class ParamScheduleHook(Policy, Hook):
     def _regular_values(self, runner: RunnerView) -> Values:
         """Return every group's value without warm-up."""
         get, base = partial(getattr(self, f'get_{self.key}'), runner), getattr(self, f'base_{self.key}')
-        # The usual case is written out because it saves a call in each iteration.
-        return each(get, base) if isinstance(base, dict) else list(map(get, base))
+        if isinstance(base, dict):
+            return {name: list(map(get, part)) for name, part in base.items()}
+        return list(map(get, base))
 
     def _warmup_values(self, cur_iters: int) -> Values:
         """Return every group's value in iteration ``cur_iters`` of the warm-up."""
-        factor = warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio)
-        return each(lambda value: self.warm(value, factor), getattr(self, f'regular_{self.key}'))
+        factor = repeat(warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio))
+        values: Values = getattr(self, f'regular_{self.key}')
+        if isinstance(values, dict):
+            return {name: list(map(self.warm, part, factor)) for name, part in values.items()}
+        return list(map(self.warm, values, factor))
 
     def _position(self, runner: RunnerView) -> tuple[int, Any]:
         """Return how many epochs or iterations are done, and how many the run has.
@@ -240,13 +245,6 @@ def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> 
         )
     found = {name: function(name or type(one).__name__, one) for name, one in named_optimizers(optimizer).items()}
     return found.get('', found)
-
-
-def each(function: Callable[[Any], Any], values: Values) -> Values:
-    """Apply ``function`` to every group's value, keeping the arrangement."""
-    if isinstance(values, dict):
-        return {name: list(map(function, part)) for name, part in values.items()}
-    return list(map(function, values))
 
 
 def initial_values(optimizer: Any, key: str) -> Any:
