@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ class Context:
         stages: where the stage of each slot comes from, for messages.
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.
+        guard: makes a context to enter around the training alone.
         lr_scaled_for: with ``auto_scale_lr``, the samples of each rank's batch and ``base_batch_size``.
         workflow: the config's, in which each entry on a split is one of a mode, ``('val', 1)`` for ``('val_hard', 1)``.
         loaders: one per workflow entry.
@@ -92,6 +94,7 @@ class Context:
     stages: dict[str, str] = field(default_factory=dict)
     closing: ExitStack = field(default_factory=ExitStack)
     hooks: list[tuple[Hook, str]] = field(default_factory=list)
+    guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext()
     loaders: list[Any] = field(default_factory=list)
     val_loader: Any = None
     model: Any = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from runnerkit.config import Config
@@ -31,6 +31,7 @@ class Flow:
         stages: stages that take precedence over the config's, by slot; also as classes, or functions that make one from
             the context.
         hooks: hooks to register after the config's, each with its priority.
+        guard: a context to enter around the training alone.
 
     Attributes:
         context: what the stages share.
@@ -49,6 +50,7 @@ class Flow:
         name: str = '',
         stages: Mapping[str, Any] | None = None,
         hooks: Sequence[tuple[Hook, str]] = (),
+        guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
     ) -> None:
         end_import()
         for what, given, kind, way_out in (
@@ -58,7 +60,7 @@ class Flow:
             if not isinstance(given, kind):
                 raise TypeError(f'{what} must be of the class {kind.__name__}, but got {given!r}: give {way_out}')
         self._has_run = False
-        self.context = Context(cfg, options or Options(), hooks=list(hooks))
+        self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
         self.context['runner_name'] = name
         # All files are imported now, so that an error in one of them comes before anything is done.
         self.stages = makers(cfg, self.context.options, stages or {})

@@ -8,6 +8,7 @@ from support import weights
 from runnerkit.config import Config
 from runnerkit.fileio.paths import shown
 from runnerkit.flow import (
+    Context,
     Flow,
     Instance,
     Network,
@@ -156,6 +157,24 @@ def test_items_of_the_context_go_from_stage_to_stage(tmp_path):
             context['seen'] = context['vocabulary']
 
     assert flow(tmp_path, {'instance': Gives, 'terminal': Takes}).run()['seen'] == 12
+
+
+def test_the_guard_is_around_the_training_alone(tmp_path):
+    done = []
+    stages = recorded(done)
+
+    class Guard:
+        def __init__(self, context):
+            assert isinstance(context, Context)
+
+        def __enter__(self):
+            done.append('enter')
+
+        def __exit__(self, *error):
+            done.append('exit')
+
+    Flow(Config(CONFIG), Options(work_dir=str(tmp_path), device='cpu'), stages=stages, guard=Guard).run()
+    assert done == ['instance', 'build_network', 'startup', 'enter', 'run', 'exit', 'completed']
 
 
 def test_a_flow_runs_once(tmp_path):

@@ -71,7 +71,8 @@ class Infer(RunnerBase):
             with scoring(context, context.work_dir):
                 self.try_out(context)
             return
-        self.run(context)
+        with context.guard(context):
+            self.run(context)
 
     def try_out(self, context: Context) -> None:
         """Evaluate one batch of each data set with the initial weights: the checkpoints may not be there yet."""

@@ -46,14 +46,15 @@ class RunnerBase(Stage):
         self.resume(context)
         if not context.options.dry_run:  # which has them below what it shows
             show_findings(context, 'Before the first batch')
-        try:
-            self.begin(context)
-            if not context.options.dry_run:
-                context.logger.info('Training %s', training_line(context))
-            with context.runner.around_own_loop(context.loaders, context.workflow):
-                self.run(context)
-        finally:
-            context.outcome = context.runner.outcome or context.outcome
+        with context.guard(context):
+            try:
+                self.begin(context)
+                if not context.options.dry_run:
+                    context.logger.info('Training %s', training_line(context))
+                with context.runner.around_own_loop(context.loaders, context.workflow):
+                    self.run(context)
+            finally:
+                context.outcome = context.runner.outcome or context.outcome
 
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
