@@ -161,7 +161,9 @@ def _check_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
                 while data.read(BLOCK):
                     pass
         except zipfile.BadZipFile as error:
-            raise Damage(f'its record {shown} is damaged: {error}') from error
+            if 'CRC' in str(error):
+                raise Damage(f'the checksum of its record {shown} is wrong') from error
+            raise Damage(f'its record {shown} and its table of contents contradict each other') from error
 
 
 def _at(file: IO[bytes], position: int, size: int) -> bytes:

@@ -99,12 +99,13 @@ def test_killed_at_any_operation_of_a_save_the_old_or_the_new_one_is_there(tmp_p
     for at in [*range(0, end, 5), *range(end, len(count.names), 1 + 2 * (second == 2))]:
         folder = tmp_path / str(at)
         shutil.copytree(tmp_path / 'first', folder, symlinks=True)
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             try:
                 save(folder, second, around=Operations(at, die))
             finally:
                 os._exit(1)
-        assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
         found.append(newest(folder))
         Store(folder).sweep()
         assert newest(folder) == found[-1]
@@ -167,11 +168,12 @@ def test_killed_while_it_deletes_a_folder_a_store_can_delete_the_rest(tmp_path):
     for at in range(5):
         folder = tmp_path / str(at)
         shutil.copytree(tmp_path / 'first', folder, symlinks=True)
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             with watched(folder, Operations(at, die)):
                 Store(folder).delete('epoch_2.pth')
             os._exit(0)
-        assert os.waitstatus_to_exitcode(os.wait()[1]) == (9 if at < 4 else 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (9 if at < 4 else 0)
         assert newest(folder) == (2 if at == 0 else 1)
         assert Store(folder).delete('epoch_2.pth') == (at < 4)
         assert not (folder / 'epoch_2.pth').exists()

