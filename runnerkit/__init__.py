@@ -18,10 +18,10 @@ The packages; each imports only those above it::
     hooks/          one behaviour per file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run
-    search/         spaces, network descriptions, quotas
+    search/         spaces, algorithms, executors, pipelines
     cli/            what the tools call
 
-    compat/         MMCV's old module paths, and unchanged scripts
+    compat/         MMCV's old module paths, unchanged scripts, Vega's files and names
 
 The names below are imported at their first use, so that ``import runnerkit`` is fast. As in MMCV, the names of
 `runnerkit.utils` and `runnerkit.fileio` are also available here.
