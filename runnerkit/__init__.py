@@ -18,7 +18,7 @@ The packages; each imports only those above it::
     hooks/          one behaviour per file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run
-    search/         spaces, network descriptions, quotas
+    search/         spaces, algorithms, executors, pipelines
     cli/            what the tools call
 
     compat/         other systems' files and names, a room for each: mmcv, paddlerec, vega

@@ -276,3 +276,15 @@ def test_a_section_describes_values_or_networks():
     assert as_space({'modules': ['backbone']}).describe() == {'modules': ['backbone']}
     with pytest.raises(KeyError, match='describes a network, in modules, and names values, in hyperparameters'):
         as_space({'modules': ['backbone'], 'hyperparameters': []})
+
+
+def test_what_study_folders_hold_of_a_space_stays():
+    """A study compares this text with the one that it was begun with, by whatever version."""
+    space = Space(
+        {'lr': Float(1e-4, 0.1, log=True), 'depth': Int(1, 8), 'kind': ['a', 'b']}, [], [{'kind': 'a', 'depth': 1}]
+    )
+    assert repr(space) == (
+        "Space({'lr': Float(low=0.0001, high=0.1, log=True, step=None, points=None), "
+        "'depth': Int(low=1, high=8, log=False, step=1, points=None), 'kind': Categorical(choices=('a', 'b'))}, "
+        "forbidden=[{'kind': 'a', 'depth': 1}])"
+    )

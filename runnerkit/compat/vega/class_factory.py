@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from runnerkit.compat.vega.callbacks import CALLBACKS
@@ -22,34 +23,22 @@ from runnerkit.utils.suggest import suggestion
 _Class = TypeVar('_Class')
 
 
-class ClassType:
-    """The kinds of classes, as Vega calls them."""
-
-    NETWORK = 'network'
-    LOSS = 'loss'
-    METRIC = 'metric'
-    OPTIMIZER = 'optimizer'
-    LR_SCHEDULER = 'lr_scheduler'
-    DATASET = 'dataset'
-    CALLBACK = 'callback'
-    SEARCH_ALGORITHM = 'search_algorithm'
-    CODEC = 'codec'
-    PIPE_STEP = 'pipe_step'
-
-
-#: The registry of each kind.
+#: The registry of each kind of classes.
 REGISTRIES: dict[str, Registry] = {
-    ClassType.NETWORK: MODELS,
-    ClassType.LOSS: LOSSES,
-    ClassType.METRIC: METRICS,
-    ClassType.OPTIMIZER: OPTIMIZERS,
-    ClassType.LR_SCHEDULER: LR_SCHEDULERS,
-    ClassType.DATASET: DATASETS,
-    ClassType.CALLBACK: CALLBACKS,
-    ClassType.SEARCH_ALGORITHM: SEARCH_ALGORITHMS,
-    ClassType.CODEC: CODECS,
-    ClassType.PIPE_STEP: PIPE_STEPS,
+    'network': MODELS,
+    'loss': LOSSES,
+    'metric': METRICS,
+    'optimizer': OPTIMIZERS,
+    'lr_scheduler': LR_SCHEDULERS,
+    'dataset': DATASETS,
+    'callback': CALLBACKS,
+    'search_algorithm': SEARCH_ALGORITHMS,
+    'codec': CODECS,
+    'pipe_step': PIPE_STEPS,
 }
+
+#: The kinds, as Vega calls them: ``ClassType.NETWORK``, ``ClassType.LR_SCHEDULER`` …
+ClassType = SimpleNamespace(**{kind.upper(): kind for kind in REGISTRIES})
 
 
 class ClassFactory:
