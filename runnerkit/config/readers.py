@@ -64,7 +64,7 @@ def config_readers() -> Iterator[ConfigReader]:
         yield load_dotted(place)()
     for name in _OFFERED.names():
         if name not in BUILT_IN:
-            reader: type[ConfigReader] = _OFFERED.load(name)  # type: ignore[assignment]
+            reader: type[ConfigReader] = _OFFERED.load(name)
             yield reader()
 
 

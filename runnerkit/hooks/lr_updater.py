@@ -65,10 +65,13 @@ class LrUpdaterHook(ParamScheduleHook):
     regular_lr: Values = ()
 
     min_lr, min_lr_ratio = alias('minimum'), alias('minimum_ratio')
-    get_lr = ParamScheduleHook._current_value
     get_regular_lr = ParamScheduleHook._regular_values
     get_warmup_lr = ParamScheduleHook._warmup_values
     _set_lr = ParamScheduleHook._set_groups
+
+    def get_lr(self, runner: RunnerView, base_lr: float) -> float:
+        """Return the current learning rate, without warm-up, of a group that started with ``base_lr``."""
+        return self.value(base_lr, *self._position(runner))
 
 
 @HOOKS.register_module()

@@ -55,10 +55,13 @@ class MomentumUpdaterHook(ParamScheduleHook):
     regular_momentum: Values = ()
 
     min_momentum, min_momentum_ratio = alias('minimum'), alias('minimum_ratio')
-    get_momentum = ParamScheduleHook._current_value
     get_regular_momentum = ParamScheduleHook._regular_values
     get_warmup_momentum = ParamScheduleHook._warmup_values
     _set_momentum = ParamScheduleHook._set_groups
+
+    def get_momentum(self, runner: RunnerView, base_momentum: float) -> float:
+        """Return the current momentum, without warm-up, of a group that started with ``base_momentum``."""
+        return self.value(base_momentum, *self._position(runner))
 
     def __init__(
         self,
@@ -127,7 +130,9 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
         highs = format_param(name, optimizer, self._max_momentum)
         return [{'base_momentum': low, 'max_momentum': high} for low, high in zip(lows, highs, strict=True)]
 
-    def get_momentum(self, runner: RunnerView, param_group: dict[str, float]) -> float:
+    def get_momentum(  # type: ignore[override]  # as in MMCV
+        self, runner: RunnerView, param_group: dict[str, float]
+    ) -> float:
         """Return the momentum, which goes down and up once during the run."""
         low, high = param_group['base_momentum'], param_group['max_momentum']
         return self.value((high, low, high), *self._position(runner))

@@ -143,10 +143,6 @@ class ParamScheduleHook(Policy, Hook):
         values = getattr(self, f'get_warmup_{key}')(runner.iter) if warming_up else getattr(self, f'regular_{key}')
         getattr(self, f'_set_{key}')(runner, values)
 
-    def _current_value(self, runner: RunnerView, base: Any) -> float:
-        """Return the current value, without warm-up, of a group that started with ``base``."""
-        return self.value(base, *self._position(runner))
-
     def _regular_values(self, runner: RunnerView) -> Values:
         """Return every group's value without warm-up."""
         get, base = partial(getattr(self, f'get_{self.key}'), runner), getattr(self, f'base_{self.key}')

@@ -164,9 +164,10 @@ class BaseInit:
         return f'{type(self).__name__}: {", ".join(settings)}'
 
 
-def _make_initializer(name: str, fill: Callable[..., None]) -> Any:
+def _make_initializer(name: str, fill: Callable[..., None], **defaults: float) -> Any:
     """Make and register the class ``<name>Init``, which calls ``fill`` with its arguments for each layer."""
-    own = [each for key, each in inspect.signature(fill).parameters.items() if key not in ('module', 'bias')]
+    taken = [each for key, each in inspect.signature(fill).parameters.items() if key not in ('module', 'bias')]
+    own = [each.replace(default=defaults.get(each.name, each.default)) for each in taken]
     ends = [inspect.Parameter(key, kind) for key, kind in (('self', _POSITIONAL), ('kwargs', _REST))]
     signature = inspect.Signature([ends[0], *own, ends[1]])
 
@@ -188,7 +189,7 @@ ConstantInit = _make_initializer('Constant', constant_init)
 XavierInit = _make_initializer('Xavier', xavier_init)
 NormalInit = _make_initializer('Normal', normal_init)
 TruncNormalInit = _make_initializer('TruncNormal', trunc_normal_init)
-UniformInit = _make_initializer('Uniform', uniform_init)
+UniformInit = _make_initializer('Uniform', uniform_init, a=0.0, b=1.0)  # MMCV's function has whole numbers
 KaimingInit = _make_initializer('Kaiming', kaiming_init)
 Caffe2XavierInit = _make_initializer('Caffe2Xavier', caffe2_xavier_init)
 
