@@ -178,6 +178,7 @@ def _make_initializer(name: str, fill: Callable[..., None], **defaults: float) -
         vars(self).update(list(given.arguments.items())[1:])
 
     def init(self: Any, module: nn.Module) -> None:
+        """Initialise the weight and bias of one layer."""
         fill(module, bias=self.bias, **{each.name: getattr(self, each.name) for each in own})
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]
