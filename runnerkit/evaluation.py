@@ -70,7 +70,7 @@ def _predictions(model: nn.Module, data_loader: Any, tell: Callable[[int], Any])
     results: list[Any] = []
     batches = 0
     with evaluation_mode(model), torch.no_grad():
-        for data, counts in in_step(model, data_loader, iter(data_loader)):
+        for data, counts in with_equal_steps(model, data_loader, iter(data_loader)):
             found = model(return_loss=False, **data)
             if not counts:
                 continue
@@ -96,7 +96,7 @@ def batches_on_ranks(loader: Any) -> tuple[float, float]:
     return reduce_extremes(inf if length is None else length)
 
 
-def in_step(model: nn.Module, loader: Any, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
+def with_equal_steps(model: nn.Module, loader: Any, batches: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
     """Yield each of this rank's ``batches``, and whether it counts.
 
     They all do. But where every forward pass of ``model`` is a collective, a rank with fewer batches than another one

@@ -49,7 +49,7 @@ def convert_checkpoint(
         OSError: writing failed.
     """
     target = Path(out).expanduser()
-    check_out(target)
+    check_converted_path(target)
     path = find_checkpoint(source, best=best)
     is_folder = not is_url(path) and is_checkpoint_folder(local_path(path))
     if target.suffix == WEIGHTS:
@@ -70,7 +70,7 @@ def convert_checkpoint(
     return target, _kind(content, 'folder')
 
 
-def check_out(target: Path) -> None:
+def check_converted_path(target: Path) -> None:
     """Check the place of a converted checkpoint before the work.
 
     Raises:

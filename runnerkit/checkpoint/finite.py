@@ -39,7 +39,7 @@ def why_file_not_finite(path: Path) -> str | None:
         return None
 
 
-def described(bad: Mapping[str, str]) -> str:
+def describe_counts(bad: Mapping[str, str]) -> str:
     """The tensors of `find_non_finite` on one line: the first one, and how many there are."""
     name, count = next(iter(bad.items()))
     more = f' and {len(bad) - 1} other tensor{"s" * (len(bad) > 2)}' if len(bad) > 1 else ''

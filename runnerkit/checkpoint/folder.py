@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed import checkpoint as dcp
 
 from runnerkit.checkpoint.atomic import DiskFile, flush_folder, make_folder, temporary_name
-from runnerkit.checkpoint.manifest import REST, SAVE, Listed, check_size, mark, put_in_place, write_manifest
+from runnerkit.checkpoint.manifest import REST, SAVE, ListedFile, check_size, mark, put_in_place, write_manifest
 from runnerkit.checkpoint.metadata import METADATA
 from runnerkit.distributed import all_gather_objects, from_first_rank
 
@@ -57,7 +57,7 @@ def write_folder(
     name, save = _first(group, lambda: (str(_new_folder(path)), uuid.uuid4().hex))
     temporary = Path(name)
     failure: Exception | None = None
-    written: dict[str, Listed] = {}
+    written: dict[str, ListedFile] = {}
     try:
         written = _write_tensors(temporary, tensors, local, group, save)
     except Exception as error:
@@ -66,7 +66,7 @@ def write_folder(
 
     def finish() -> None:
         try:
-            files: dict[str, Listed] = {}
+            files: dict[str, ListedFile] = {}
             for rank, (names, failed) in enumerate(every):
                 if failed is not None:
                     raise _told(failed, rank, failure)
@@ -89,7 +89,7 @@ def write_folder(
 
 def _write_tensors(
     folder: Path, tensors: Mapping[str, Tensor], local: Mapping[str, Tensor], group: Any, save: str
-) -> dict[str, Listed]:
+) -> dict[str, ListedFile]:
     """Write this process's part; returns the files that it has written."""
     from torch.distributed.checkpoint.api import CheckpointException
 
@@ -134,12 +134,12 @@ class _OwnFile(DiskFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.listed = Listed(0, 0)
+        self.listed = ListedFile(0, 0)
         self._is_open = True
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast('B')
-        self.listed = Listed(self.listed.size + len(view), zlib.crc32(view, self.listed.crc))
+        self.listed = ListedFile(self.listed.size + len(view), zlib.crc32(view, self.listed.crc))
         return super().write(view)
 
     def tell(self) -> int:
@@ -175,7 +175,7 @@ class _Files(dcp.filesystem.FileSystem):
     def __init__(self, save: str) -> None:
         super().__init__()
         self.save = save
-        self.written: dict[str, Listed] = {}
+        self.written: dict[str, ListedFile] = {}
 
     @contextmanager
     def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
@@ -212,7 +212,7 @@ def _new_folder(path: Path) -> Path:
     return temporary
 
 
-def _wait_for(folder: Path, files: Mapping[str, Listed]) -> None:
+def _wait_for(folder: Path, files: Mapping[str, ListedFile]) -> None:
     """Wait until this machine sees all files in their full length."""
     end = time.monotonic() + _PATIENCE
     for name, listed in files.items():

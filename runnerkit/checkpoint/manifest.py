@@ -30,7 +30,7 @@ _READERS = 8
 _OWN = re.compile(rf'{MANIFEST}|{re.escape(REST)}|{re.escape(METADATA)}(\.tmp)?|__\d+_\d+\.distcp')
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file of a checkpoint.
 
     Attributes:
@@ -42,7 +42,7 @@ class Listed(NamedTuple):
     crc: int
 
 
-class Files(dict[str, Listed]):
+class Files(dict[str, ListedFile]):
     """The files of a checkpoint by name.
 
     Attributes:
@@ -58,7 +58,7 @@ def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
     return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
 
 
-def write_manifest(folder: Path, files: Mapping[str, Listed], save: str | None = None) -> None:
+def write_manifest(folder: Path, files: Mapping[str, ListedFile], save: str | None = None) -> None:
     """List ``files`` of ``folder``, which are on the disk; the folder is an intact checkpoint from then on.
 
     Args:
@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> Files:
         content = json.loads(text)
         is_whole = checksum == f'{zlib.crc32(text.encode()):08x}\n' and text == _text(content)
         if is_whole and content['format'] == _FORMAT:
-            files = Files({name: Listed(*numbers) for name, numbers in content['files'].items()})
+            files = Files({name: ListedFile(*numbers) for name, numbers in content['files'].items()})
             files.save = content.get('save')
             return files
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -126,7 +126,7 @@ def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
     return None
 
 
-def check_size(path: Path, listed: Listed) -> None:
+def check_size(path: Path, listed: ListedFile) -> None:
     """Whether a file is there, in its full length.
 
     Raises:
@@ -172,13 +172,13 @@ def check_save(name: str, save: Any, files: Files) -> None:
         raise ValueError(f'its file {name} is of another save than its {MANIFEST}: files of two checkpoints are mixed')
 
 
-def listed_as(path: Path) -> Listed:
+def listed_as(path: Path) -> ListedFile:
     """Size and checksum of a file."""
     size = crc = 0
     with open(open_regular(path), 'rb') as file:
         while block := file.read(BLOCK):
             size, crc = size + len(block), zlib.crc32(block, crc)
-    return Listed(size, crc)
+    return ListedFile(size, crc)
 
 
 def put_in_place(temporary: Path, path: Path) -> None:

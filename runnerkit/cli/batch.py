@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_out(f'epoch {args.epoch}, batch {args.batch}, seed {cfg.seed}, rank {args.rank} of {args.world_size}')
     if indices is not None:
         print_out(f'samples of the data set: {", ".join(map(str, indices))}')
-    for name, tensor in tensors_in(batch, 'batch'):
-        print_out(f'  {name}: {numbers_of(tensor)}')
+    for name, tensor in walk_tensors(batch, 'batch'):
+        print_out(f'  {name}: {describe_tensor(tensor)}')
     if args.out:
         torch.save(batch, args.out)
     return 0
@@ -95,7 +95,7 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     return indices, batch
 
 
-def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def walk_tensors(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every tensor in a nested batch, with its place."""
     import torch
 
@@ -104,7 +104,7 @@ def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     yield from ((place, leaf) for place, leaf in leaves(value, name) if isinstance(leaf, torch.Tensor))
 
 
-def numbers_of(tensor: Any) -> str:
+def describe_tensor(tensor: Any) -> str:
     """Shape, dtype and range of a tensor, and which of its samples hold NaN or infinite values."""
     import torch
 

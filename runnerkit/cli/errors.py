@@ -89,7 +89,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
             return FAILURE
         except Exception as error:
-            if os.environ.get('RUNNERKIT_TRACEBACK') or not is_ours(error):
+            if os.environ.get('RUNNERKIT_TRACEBACK') or not is_self_explanatory(error):
                 show_traceback(error)
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
             text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
@@ -168,7 +168,7 @@ def _obey_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def is_ours(error: BaseException) -> bool:
+def is_self_explanatory(error: BaseException) -> bool:
     """Whether the error's message is enough: runnerkit raised it, or it has a note that says where to look.
 
     If the user's code is in the traceback, the error may be there, and the traceback shows the line. Of an error in a

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.look.find_lr import FindLr, picture
+    from runnerkit.flow.look.find_lr import FindLr, draw_range_test
 
     runner = partial(FindLr, low=args.low, high=args.high, iters=args.iters)
     stages = {'startup': None, 'runner': runner}
@@ -60,6 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError('the workflow does not train, so there is no learning rate to find')
     print_out(str(context['range_test']))
     if args.out is not None:
-        picture(context['range_test'], args.out)
+        draw_range_test(context['range_test'], args.out)
         print_out(f'The picture: {args.out}')
     return 0

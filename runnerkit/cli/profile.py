@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SIGNALLED + number
     if not stage.measured:
         raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
-    print_out(report(stage, args.sort))
+    print_out(profile_table(stage, args.sort))
     if args.trace is not None:
         if not stage.traced:
             raise UsageError(
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def report(stage: Any, sort_by: str) -> str:
+def profile_table(stage: Any, sort_by: str) -> str:
     """The table, with a summary above it."""
     parts = stage.watch.parts()
     mean = sum(part.seconds for part in parts) / stage.measured

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import read_config
+from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     check_one_process(prog)
     if args.work_dir is not None and os.path.isfile(args.work_dir):
         raise UsageError(f'--work-dir {args.work_dir} is a file: give a folder')
-    cfg = read_config(args.config, args.cfg_options)
+    cfg = read_config_with_options(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline
     from runnerkit.search.study_step import failures

@@ -62,16 +62,16 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     config, place = args.config, args.checkpoint
     if not config.endswith(EXTENSIONS):
-        config, place = config_in(config, args.trust), place or config
+        config, place = find_kept_config(config, args.trust), place or config
     cfg = load_config(config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
-    from runnerkit.flow.stages.instance import work_dir_of
+    from runnerkit.flow.stages.instance import configured_work_dir
     from runnerkit.flow.use.testing import evaluated
 
     options = Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device)
     with trusted_pickles() if args.trust_pickles else nullcontext():
-        checkpoint = find_checkpoint(os.fspath(work_dir_of(cfg)) if place is None else place, best=True)
+        checkpoint = find_checkpoint(os.fspath(configured_work_dir(cfg)) if place is None else place, best=True)
         scores = evaluated(cfg, options, checkpoint, args.split, args.allow_partial, args.work_dir)
     if scores:
         for name, value in scores.items():
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     return 0
 
 
-def config_in(work_dir: str, trust: bool) -> str:
+def find_kept_config(work_dir: str, trust: bool) -> str:
     """The config file that a run has kept in ``work_dir``.
 
     Args:

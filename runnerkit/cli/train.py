@@ -152,7 +152,7 @@ def load_runs(
     Raises:
         UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
-    cfg = read_config(filename, overrides)
+    cfg = read_config_with_options(filename, overrides)
     try:
         runs = read_runs(cfg)
     except (KeyError, TypeError, ValueError) as error:
@@ -166,7 +166,7 @@ def load_runs(
     return runs
 
 
-def read_config(filename: str, overrides: dict[str, Any] | None = None) -> Config:
+def read_config_with_options(filename: str, overrides: dict[str, Any] | None = None) -> Config:
     """The config in a file with ``--cfg-options`` merged in; its ``custom_imports`` are not imported.
 
     Raises:

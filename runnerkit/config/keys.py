@@ -163,7 +163,7 @@ def _reader(key: str, section: Any) -> str | None:
     return named if isinstance(named, str) and named in KEYS else None
 
 
-def is_ours(cfg: Any, key: str) -> bool:
+def has_known_reader(cfg: Any, key: str) -> bool:
     """Whether one of runnerkit's own classes reads the section ``key``, so that what its keys mean is known."""
     return _reader(key, cfg.get(key)) is not None
 

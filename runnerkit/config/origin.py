@@ -61,7 +61,7 @@ class SourceLines:
             if step not in parts:
                 return line
             node = self._definition(parts[step])
-            line, parts = node.lineno, parts_of(node)
+            line, parts = node.lineno, expressions_in(node)
         return parts[key[0]].lineno if key and key[0] in parts else line
 
     def _definition(self, node: ast.expr) -> ast.expr:
@@ -217,10 +217,10 @@ def dotted(path: Iterable[Any]) -> str:
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}' for step in path).removeprefix('.')
 
 
-def parts_of(node: ast.expr) -> Mapping[Any, ast.expr]:
+def expressions_in(node: ast.expr) -> Mapping[Any, ast.expr]:
     """The expressions in a dict literal or ``dict(...)`` by key, or in a list or tuple by index; else empty."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict':
-        parts = dict(parts_of(node.args[0])) if len(node.args) == 1 else {}
+        parts = dict(expressions_in(node.args[0])) if len(node.args) == 1 else {}
         parts.update({keyword.arg: keyword.value for keyword in node.keywords if keyword.arg})
         return parts
     if isinstance(node, ast.Dict):

@@ -17,7 +17,7 @@ from operator import getitem
 from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.keys import is_ours
+from runnerkit.config.keys import has_known_reader
 from runnerkit.config.known_keys import DEFAULT_READERS, REQUIRED, SCHEDULES, SPLITS, TYPES
 from runnerkit.config.objects import WAY_OUT, is_mark, why_nameless
 from runnerkit.config.origin import dotted, written_at
@@ -28,7 +28,7 @@ from runnerkit.utils.numbers import non_finite_numbers
 Path = tuple[Any, ...]
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What a key's value must be.
 
     Attributes:
@@ -40,16 +40,16 @@ class Kind(NamedTuple):
     fits: Callable[[Any], bool]
 
 
-def whole(at_least: int | None = None) -> Kind:
+def whole(at_least: int | None = None) -> ValueKind:
     """Whole numbers, of at least ``at_least`` if given. True and False are none."""
     needed = 'a whole number' if at_least is None else f'a whole number of at least {at_least}'
     low = float('-inf') if at_least is None else at_least
-    return Kind(needed, lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low)
+    return ValueKind(needed, lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low)
 
 
-def one_of(*names: Any) -> Kind:
+def one_of(*names: Any) -> ValueKind:
     """One of a few values."""
-    return Kind(f'{", ".join(map(repr, names[:-1]))} or {names[-1]!r}', lambda value: value in names)
+    return ValueKind(f'{", ".join(map(repr, names[:-1]))} or {names[-1]!r}', lambda value: value in names)
 
 
 def _is_number(value: Any) -> bool:
@@ -61,32 +61,32 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-BOOL = Kind('True or False', lambda value: isinstance(value, bool))
-NUMBER = Kind('a number', _is_number)
-POSITIVE = Kind('a number above 0', lambda value: _is_number(value) and value > 0)
-NUMBERS = Kind('a list of numbers', lambda value: _is_list(value) and all(map(_is_number, value)))
-NUMBER_OR_PER_GROUP = Kind(
+BOOL = ValueKind('True or False', lambda value: isinstance(value, bool))
+NUMBER = ValueKind('a number', _is_number)
+POSITIVE = ValueKind('a number above 0', lambda value: _is_number(value) and value > 0)
+NUMBERS = ValueKind('a list of numbers', lambda value: _is_list(value) and all(map(_is_number, value)))
+NUMBER_OR_PER_GROUP = ValueKind(
     'a number, a list of them or a dict by optimizer', lambda value: NUMBER.fits(value) or isinstance(value, Mapping)
     or NUMBERS.fits(value)
 )  # fmt: skip
-NUMBER_OR_PAIR = Kind('a number', lambda value: _is_number(value) or _is_list(value))  # Adafactor has two
+NUMBER_OR_PAIR = ValueKind('a number', lambda value: _is_number(value) or _is_list(value))  # Adafactor has two
 WHOLE = whole()
-STEPS = Kind(
+STEPS = ValueKind(
     'a whole number or a list of them, such as [8, 11]',
     lambda value: all(map(WHOLE.fits, value)) if _is_list(value) else WHOLE.fits(value),
 )
-WHOLES = Kind('a list of whole numbers', lambda value: _is_list(value) and all(map(WHOLE.fits, value)))
-TEXT = Kind('a text', lambda value: isinstance(value, str))
-PATH = Kind('a path', lambda value: isinstance(value, (str, os.PathLike)))
-SECTION = Kind('a dict', lambda value: isinstance(value, Mapping))
-MODEL = Kind(
+WHOLES = ValueKind('a list of whole numbers', lambda value: _is_list(value) and all(map(WHOLE.fits, value)))
+TEXT = ValueKind('a text', lambda value: isinstance(value, str))
+PATH = ValueKind('a path', lambda value: isinstance(value, (str, os.PathLike)))
+SECTION = ValueKind('a dict', lambda value: isinstance(value, Mapping))
+MODEL = ValueKind(
     'a dict with a type, or a torch.nn.Module',
     lambda value: isinstance(value, Mapping) or (hasattr(value, 'state_dict') and not isinstance(value, type)),
 )
-HOOK = Kind('a dict or a hook', lambda value: isinstance(value, Mapping) or hasattr(value, 'get_triggered_stages'))
+HOOK = ValueKind('a dict or a hook', lambda value: isinstance(value, Mapping) or hasattr(value, 'get_triggered_stages'))
 #: The name or path of a class alone, which is enough for a hook without arguments.
 _NAME = re.compile(r'[\w./\\:~ -]+')
-HOOKS = Kind(
+HOOKS = ValueKind(
     'a list of dicts, hooks or names of hooks',
     lambda value: (
         all(HOOK.fits(each) or (isinstance(each, str) and _NAME.fullmatch(each)) for each in value)
@@ -94,28 +94,30 @@ HOOKS = Kind(
         else HOOK.fits(value)
     ),
 )
-LOSS_SCALE = Kind(
+LOSS_SCALE = ValueKind(
     "a number above 0, 'dynamic' or a dict",
     lambda value: value == 'dynamic' or isinstance(value, Mapping) or (_is_number(value) and value > 0),
 )
-NORM_TYPE = Kind('a number', lambda value: value == 'inf' or _is_number(value))
-NAMES = Kind('a list of strings', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value))))
-NAME_LIST = Kind('a list of names', lambda value: _is_list(value) and bool(value) and all(map(TEXT.fits, value)))
-FUNCTION = Kind(
+NORM_TYPE = ValueKind('a number', lambda value: value == 'inf' or _is_number(value))
+NAMES = ValueKind(
+    'a list of strings', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value)))
+)
+NAME_LIST = ValueKind('a list of names', lambda value: _is_list(value) and bool(value) and all(map(TEXT.fits, value)))
+FUNCTION = ValueKind(
     "a function, its name such as 'my_file.py:function', or a dict with the name as type",
     lambda value: callable(value) or isinstance(value, str) or (isinstance(value, Mapping) and 'type' in value),
 )
-FUNCTIONS = Kind(
+FUNCTIONS = ValueKind(
     f'{FUNCTION.needed}, or a list of these',
     lambda value: all(map(FUNCTION.fits, value)) if _is_list(value) else FUNCTION.fits(value),
 )
-SAMPLER = Kind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
-DATASET = Kind(
+SAMPLER = ValueKind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
+DATASET = ValueKind(
     'a dict with a type, a list of them or a data set',
     lambda value: not isinstance(value, str) and (hasattr(value, '__getitem__') or hasattr(value, '__iter__')),
 )
 LEVELS = logging.getLevelNamesMapping() if hasattr(logging, 'getLevelNamesMapping') else logging._nameToLevel
-LEVEL = Kind(f'a number or one of {", ".join(LEVELS)}', lambda value: value in LEVELS or WHOLE.fits(value))
+LEVEL = ValueKind(f'a number or one of {", ".join(LEVELS)}', lambda value: value in LEVELS or WHOLE.fits(value))
 
 #: Number types by their names in a config.
 DTYPE = one_of('bf16', 'fp16', 'fp32')
@@ -152,12 +154,12 @@ _READERS = {
 }
 
 
-def _all(kind: Kind, keys: str, *sections: str) -> dict[str, Kind]:
+def _all(kind: ValueKind, keys: str, *sections: str) -> dict[str, ValueKind]:
     """The kind of each of these keys, at the top level or in each of the sections."""
     return {f'{section}.{key}'.lstrip('.'): kind for section in sections or [''] for key in keys.split()}
 
 
-def _of_types() -> dict[str, Kind]:
+def _of_types() -> dict[str, ValueKind]:
     """The kinds that the types of the readers' arguments give."""
     return {
         f'{section}.{key}': _OF_TYPES[name]
@@ -173,7 +175,7 @@ _OPTIMIZERS = ('optimizer', 'optimizer.*')
 
 #: What the value of each key must be, by its dotted key; ``*`` is any one key or index. None is allowed at the top
 #: level, and where it is the default.
-KINDS: dict[str, Kind] = {
+KINDS: dict[str, ValueKind] = {
     **_of_types(),
     # The top level.
     'seed': whole(0),
@@ -226,18 +228,18 @@ KINDS: dict[str, Kind] = {
     **_all(BOOL, 'by_epoch ignore_last reset_flag', 'log_config.hooks.*'),
     'log_config.hooks.*.log_dir': PATH,
     **_all(POSITIVE, 'join_within end_within hang_after', 'dist_params'),
-    'dist_params.timeout': Kind(
+    'dist_params.timeout': ValueKind(
         'a number of seconds above 0', lambda value: POSITIVE.fits(value) or isinstance(value, timedelta)
     ),
-    'dist_params.backend': Kind("a name such as 'gloo'", TEXT.fits),
+    'dist_params.backend': ValueKind("a name such as 'gloo'", TEXT.fits),
     # Wrappers of the model.
-    'model_wrapper.type': Kind('a name or a class', lambda value: isinstance(value, (str, type))),
+    'model_wrapper.type': ValueKind('a name or a class', lambda value: isinstance(value, (str, type))),
     **_all(POSITIVE, 'bucket_cap_mb min_num_params', 'model_wrapper'),
     **_all(NAME_LIST, 'module_classes forward_methods', 'model_wrapper'),
-    'model_wrapper.activation_checkpointing': Kind(
+    'model_wrapper.activation_checkpointing': ValueKind(
         'True, False or a list of names of classes', lambda value: BOOL.fits(value) or NAME_LIST.fits(value)
     ),
-    'model_wrapper.reshard_after_forward': Kind(
+    'model_wrapper.reshard_after_forward': ValueKind(
         'True, False or a number of ranks of at least 2',
         lambda value: BOOL.fits(value) or (WHOLE.fits(value) and value >= 2),
     ),
@@ -309,10 +311,10 @@ def non_finite(cfg: Any) -> Iterator[Finding]:
         is_value = kind is not None and kind not in _CONTAINERS
         if kind is not None and is_value and not kind.fits(reduce(getitem, holder, node)):
             continue  # `wrong_values` tells it
-        is_nan, is_ours = number != number, path[0] in _ROOTS and path[0] not in ('model', 'data')
-        if not is_nan and (pattern in MAY_BE_INFINITE or not (is_ours or is_value)):
+        is_nan, has_known_reader = number != number, path[0] in _ROOTS and path[0] not in ('model', 'data')
+        if not is_nan and (pattern in MAY_BE_INFINITE or not (has_known_reader or is_value)):
             continue
-        level: Any = 'error' if (is_value and _is_known(cfg, path)) or (is_nan and is_ours) else 'warning'
+        level: Any = 'error' if (is_value and _is_known(cfg, path)) or (is_nan and has_known_reader) else 'warning'
         name = next(str(step) for step in reversed(path) if isinstance(step, str))
         what = f'must be finite, but is {number!r}'
         yield Finding(level, dotted(path), written_at(cfg, path), what, f'Give a finite number, or leave {name} out.')
@@ -320,7 +322,7 @@ def non_finite(cfg: Any) -> Iterator[Finding]:
 
 def _is_known(cfg: Any, path: Path) -> bool:
     """Whether the key at ``path`` has the meaning that `KINDS` gives it; a user's own hook may read other values."""
-    return len(path) == 1 or path[0] not in _BY_HOOKS or is_ours(cfg, path[0])
+    return len(path) == 1 or path[0] not in _BY_HOOKS or has_known_reader(cfg, path[0])
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -345,7 +347,7 @@ def _pattern(path: Path) -> str:
     return next((each[1:] for each in patterns if each[1:] in KINDS), '')
 
 
-def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind) -> Finding:
+def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: ValueKind) -> Finding:
     where = written_at(cfg, path)
     way_out = right_value(str(path[-1]), value, kind, where)
     if len(path) == 1 and path[0] in REQUIRED:
@@ -353,7 +355,7 @@ def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: Kind
     return Finding(level, dotted(path), where, what, way_out)
 
 
-def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
+def right_value(key: str, value: Any, kind: ValueKind, where: str = '') -> str:
     """What to write in place of ``value``, which is not of this kind; ``where`` is its ``file:line``."""
     right = _meant(value, kind)
     if kind is HOOKS and isinstance(value, list) and all(isinstance(each, str) for each in value):
@@ -367,7 +369,7 @@ def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
     return f'Write {right!r} in place of {value!r}.'
 
 
-def _meant(value: Any, kind: Kind) -> Any:
+def _meant(value: Any, kind: ValueKind) -> Any:
     """``value`` converted to this kind; None if it cannot be converted."""
     if isinstance(value, str):
         if kind is BOOL:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, describe_loader, is_unbounded, length_of, order_of
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.shares import Shares, first_items, is_torchs, knows_ranks, parts_of
+from runnerkit.data.shares import Shares, first_items, is_torchs, knows_ranks, nested_samplers
 from runnerkit.distributed import all_gather_objects, cpu_group, get_dist_info, reduce_extremes
 from runnerkit.distributed.info import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
@@ -101,7 +101,7 @@ def check_pass(loader: Any, given: int) -> None:
         'transform or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
         'runnerkit.data.build_dataloader names the sample'
     )
-    packages = {type(each).__module__.partition('.')[0] for each in (loader, *parts_of(_drawn_from(loader)))}
+    packages = {type(each).__module__.partition('.')[0] for each in (loader, *nested_samplers(_drawn_from(loader)))}
     if packages <= {'torch', 'torchdata', 'runnerkit', 'builtins'}:
         raise RuntimeError(text)
     if _is_new(loader):
@@ -117,10 +117,10 @@ def _drawn_from(loader: Any) -> Any:
 
 def _shares_of(loader: Any) -> Shares | None:
     """What shares out the items of a user's sampler or batch sampler in ``loader``; None if nothing does."""
-    return next((each for each in parts_of(_drawn_from(loader)) if isinstance(each, Shares)), None)
+    return next((each for each in nested_samplers(_drawn_from(loader)) if isinstance(each, Shares)), None)
 
 
-def in_step(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+def until_shortest_rank(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """This rank's ``batches`` of a pass over ``loader`` to train on, until the first rank has none left."""
     return _in_step(loader, batches) if may_have_unequal_lengths(loader) else batches
 

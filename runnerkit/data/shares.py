@@ -161,7 +161,7 @@ def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bo
     return DrawnSampler(sampler, **options) if is_pure else Shares(sampler, **options)
 
 
-def parts_of(sampler: Any) -> Iterator[Any]:
+def nested_samplers(sampler: Any) -> Iterator[Any]:
     """``sampler``, and the samplers in it."""
     while sampler is not None:
         yield sampler
@@ -172,7 +172,7 @@ def parts_of(sampler: Any) -> Iterator[Any]:
 def knows_ranks(sampler: Any, world_size: int) -> bool:
     """Whether a sampler or batch sampler says that it gives each of ``world_size`` ranks its share: it, or a sampler in
     it, has a ``rank``, and a ``world_size`` or ``num_replicas`` that is this number."""
-    for each in parts_of(sampler):
+    for each in nested_samplers(sampler):
         if isinstance(each, SeededBatchSampler):  # which numbers samples, and shares out none
             continue
         has = getattr(each, '__dict__', {})
@@ -184,7 +184,7 @@ def knows_ranks(sampler: Any, world_size: int) -> bool:
 
 def is_torchs(sampler: Any) -> bool:
     """Whether a sampler or batch sampler is made of nothing but torch's classes that know of no ranks."""
-    return all(type(each) in (*_SAMPLERS, BatchSampler) for each in parts_of(sampler))
+    return all(type(each) in (*_SAMPLERS, BatchSampler) for each in nested_samplers(sampler))
 
 
 class First(NamedTuple):

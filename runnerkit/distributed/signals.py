@@ -36,7 +36,7 @@ _NOTICE = b'\nSIGINT: the run ends after the running iteration and is saved; onc
 logger = logging.getLogger('runnerkit')
 
 
-class Stop(NamedTuple):
+class StopRequest(NamedTuple):
     """What ends a run: a signal, or a call of ``runner.stop``.
 
     Attributes:
@@ -109,11 +109,11 @@ class StopSignals:
         return self._outer is not None
 
     @property
-    def asked(self) -> Stop | None:
+    def asked(self) -> StopRequest | None:
         """What this process has been asked: the signal that it has received first, else the first request."""
         if self.received is not None:
-            return Stop(self.received.name, self.received)
-        return None if self._requested is None else Stop(self._requested[0])
+            return StopRequest(self.received.name, self.received)
+        return None if self._requested is None else StopRequest(self._requested[0])
 
     def request(self, reason: str) -> None:
         """Ask for the end of the run, on all ranks, at the next boundary that all of them can still stop at.
@@ -126,7 +126,7 @@ class StopSignals:
         if self._agreement is not None:
             self._agreement.wake()
 
-    def due(self) -> Stop | None:
+    def due(self) -> StopRequest | None:
         """What ends the run at the boundary that has just been counted; None if the run continues."""
         return self.asked if self._agreement is None else self._agreement.due()
 
@@ -211,7 +211,7 @@ class Agreement(threading.Thread):
         self._woken, self._offered, self._settled = threading.Event(), threading.Event(), threading.Event()
         self._is_over = False
         self._offer = self._last = _NEVER
-        self._agreed: Stop | None = None
+        self._agreed: StopRequest | None = None
         self._lost: PeerFailed | None = None
 
     def run(self) -> None:
@@ -251,7 +251,7 @@ class Agreement(threading.Thread):
         self._woken.set()
         self.join(timeout=8 * _POLL)
 
-    def due(self) -> Stop | None:
+    def due(self) -> StopRequest | None:
         """As `StopSignals.due`; waits for the other ranks where going on might be too far.
 
         Raises:
@@ -269,7 +269,7 @@ class Agreement(threading.Thread):
 
     def _settle(self) -> None:
         reason, number = json.loads(self._store.get(f'{self._key}/stop'))
-        self._agreed = Stop(reason, None if number is None else signal.Signals(number))
+        self._agreed = StopRequest(reason, None if number is None else signal.Signals(number))
         # In this order: a boundary that was passed without `due` is counted before `pending` is set.
         self._signals.pending = True
         self._offer = self._signals.first_boundary()

@@ -33,7 +33,7 @@ from runnerkit.distributed.collectives import all_gather_objects
 from runnerkit.distributed.info import get_dist_info, ranks_in_words
 from runnerkit.utils.ending import END_WITHIN, end_after, end_not, exit_limited, limit_exit, stderr
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
-from runnerkit.utils.processes import is_alive, start_of, state_of
+from runnerkit.utils.processes import is_alive, process_state, start_of
 
 #: Seconds without an iteration after which a run is ended, as one that hangs.
 HANG_AFTER = 600.0
@@ -166,7 +166,7 @@ class Watch:
     ) -> None:
         self._leaving = error is None  # others may go, too, from now on
         if error is not None:  # first of all, since the store may not answer
-            self._draft = _note(self._rank, describe(error, self._rank), asks=is_lost(error))
+            self._draft = _note(self._rank, describe_error(error, self._rank), asks=is_lost(error))
             self._set_limit(max(_ANSWER, self._end_within - _ANSWER))
         try:
             if error is not None and not _is_told(error):
@@ -198,7 +198,7 @@ class Watch:
             self._await_note(2 * _ANSWER)
         if self._note is None:
             # No rank has failed, but a collective has: most likely it has waited too long for a rank that hangs.
-            self._publish(self._rank, describe(error, self._rank), asks=lost)
+            self._publish(self._rank, describe_error(error, self._rank), asks=lost)
         try:
             if lost and self._note is not None and self._note['rank'] != self._rank:
                 raise PeerFailed(self._note['text']) from error
@@ -242,7 +242,7 @@ class Watch:
             return
         error = self._failure()
         if error is not None and not _is_told(error) and not is_lost(error):
-            self._publish(self._rank, describe(error, self._rank))
+            self._publish(self._rank, describe_error(error, self._rank))
             return
         self._miss_neighbours()
         self._await_signs_of_life()
@@ -336,7 +336,7 @@ class Watch:
         return rank in self._neighbours and not self._lives(rank)
 
     def _is_stopped(self, rank: int) -> bool:
-        return rank in self._neighbours and state_of(self._neighbours[rank]) == 'T'
+        return rank in self._neighbours and process_state(self._neighbours[rank]) == 'T'
 
     def _await_signs_of_life(self) -> None:
         """Give one, and look for those of the others: for all of them on rank 0, else for rank 0's and this machine's.
@@ -452,7 +452,7 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(each in str(error) for each in _LOST)
 
 
-def describe(error: BaseException, rank: int) -> str:
+def describe_error(error: BaseException, rank: int) -> str:
     """The report of an error for the other ranks: whose it is, and its traceback."""
     trace = ''.join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     return f'rank {rank} (on {socket.gethostname()}) has failed:\n{trace}'

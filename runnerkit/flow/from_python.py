@@ -201,7 +201,7 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
         raise TypeError(f'config must be the path of a config file, a Config or a dict, but got {type(config)}')
     changes = dict(overrides)
     for name, value in (keywords or {}).items():
-        key = dotted(name, cfg)
+        key = key_of_keyword(name, cfg)
         if key in changes:
             raise ValueError(f'{key} is given twice, as the keyword {name}={value!r} and in cfg_options')
         changes[key] = value
@@ -210,7 +210,7 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
     return cfg
 
 
-def dotted(keyword: str, cfg: Config) -> str:
+def key_of_keyword(keyword: str, cfg: Config) -> str:
     """The key that a keyword of `train` is about: ``optimizer__lr`` is ``optimizer.lr``.
 
     Misspelt keys are left to the preflight, which finds all of them.

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from runnerkit.checkpoint import get_state_dict
-from runnerkit.checkpoint.finite import AT_START, NON_FINITE, described, why_not_finite
+from runnerkit.checkpoint.finite import AT_START, NON_FINITE, describe_counts, why_not_finite
 from runnerkit.checkpoint.store import finite_beside
 from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.optim.finite import find_non_finite
@@ -67,7 +67,7 @@ class Finiteness:
         found = {}
         for kind in ('weights', 'optimizer'):
             if of_kind := {name: count for (which, name), count in bad.items() if which == kind}:
-                found[kind] = described(of_kind)
+                found[kind] = describe_counts(of_kind)
         skips = any(update.scaler for update in runner.updater.updates.values())
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner.train_log.losses_are_finite():

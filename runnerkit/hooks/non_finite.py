@@ -40,7 +40,7 @@ class Found(NamedTuple):
     weights: bool
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The position of an iteration in the run: numbers as in the log, from 1."""
 
     iteration: int
@@ -110,7 +110,7 @@ class NonFiniteHook(Hook):
         # For each iteration since the last check, whether its values are finite: flags on their device.
         self._losses: list[tuple[int, Tensor]] = []
         self._gradients: list[tuple[int, Tensor]] = []
-        self._places: list[Place] = []  # of the iterations since the last check
+        self._places: list[Position] = []  # of the iterations since the last check
         self._unread = False  # whether an iteration has begun since then
         self._statistics: list[tuple[Tensor, Tensor]] = []  # of batch norms, and copies from before the iteration
 
@@ -145,7 +145,7 @@ class NonFiniteHook(Hook):
     def before_train_iter(self, runner: RunnerView) -> None:
         batch = runner.inner_iter + 1 if runner.by_epoch else getattr(runner.data_loader, 'position', 0)
         self._unread = True
-        self._places.append(Place(runner.iter + 1, runner.epoch + 1, batch, str(runner.mode)))
+        self._places.append(Position(runner.iter + 1, runner.epoch + 1, batch, str(runner.mode)))
         if self._left_out and self._guard is not None:
             self._leave_out(runner, self._guard)
         if self._guard is not None and self._guard.withholds:
@@ -288,7 +288,7 @@ class NonFiniteHook(Hook):
         what = ('loss is', 'gradients are')[part]
         return f'the {what} not finite since {self._described(runner, place, ranks)}'
 
-    def _described(self, runner: RunnerView, place: Place, ranks: list[int]) -> str:
+    def _described(self, runner: RunnerView, place: Position, ranks: list[int]) -> str:
         seed = runner.meta.get('seed', loader_seed(getattr(runner.data_loader, 'dataloader', runner.data_loader)))
         where = f'iteration {place.iteration}: epoch {place.epoch}, batch {place.batch} of it'
         if seed is not None:

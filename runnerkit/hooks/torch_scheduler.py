@@ -80,7 +80,7 @@ class TorchLrUpdaterHook(Hook):
         optimizer: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_arguments(scheduler, monitor, kwargs)
+        check_scheduler_arguments(scheduler, monitor, kwargs)
         kwargs = with_functions(scheduler, kwargs)
         check_finite(scheduler, kwargs)
         self.scheduler = scheduler
@@ -118,7 +118,7 @@ class TorchLrUpdaterHook(Hook):
     @property
     def schedule(self) -> str:
         """The scheduler and its arguments as text."""
-        return f'{self.scheduler}({described({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
+        return f'{self.scheduler}({describe_scheduler({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
 
     def _length_of(self, runner: RunnerView, name: str) -> int:
         total = runner.max_epochs if self.by_epoch else runner.max_iters
@@ -283,12 +283,12 @@ def missing_length(scheduler: str, arguments: Mapping[str, Any]) -> str | None:
     return name if name is not None and not {name, 'epochs', 'steps_per_epoch'} & set(arguments) else None
 
 
-def described(arguments: Mapping[str, Any]) -> str:
+def describe_scheduler(arguments: Mapping[str, Any]) -> str:
     """Arguments as text that is the same in each process: a function is its name."""
 
     def text(value: Any) -> str:
         if isinstance(value, Mapping):
-            return f'dict({described(value)})'
+            return f'dict({describe_scheduler(value)})'
         if isinstance(value, (list, tuple)):
             return f'[{", ".join(map(text, value))}]'
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -298,7 +298,7 @@ def described(arguments: Mapping[str, Any]) -> str:
     return ', '.join(f'{name}={text(value)}' for name, value in sorted(arguments.items()))
 
 
-def check_arguments(scheduler: str, monitor: str | None, arguments: dict[str, Any]) -> None:
+def check_scheduler_arguments(scheduler: str, monitor: str | None, arguments: dict[str, Any]) -> None:
     """Check the arguments before the run starts."""
     found = find_scheduler(scheduler)
     if found is None:

@@ -38,7 +38,7 @@ def note_layer(error: Exception, network: nn.Module, where: str = '') -> None:
     if layer is None:
         return
     hint = _LATE if _is_of_gpu(error) else _unfit(error, layer, given)
-    got = f', input {", ".join(map(described, given))}' if given else ''
+    got = f', input {", ".join(map(describe_value, given))}' if given else ''
     add_note(error, f'while running {name} ({type(layer).__name__}){got}{f": {hint}" if hint else ""}{where}')
 
 
@@ -54,7 +54,7 @@ def note_loss(error: Exception, loss: Any, outputs: Any, target: Any, where: str
     """
     late = _is_of_gpu(error)
     name = getattr(loss, '__name__', type(loss).__name__)
-    got = f'outputs {described(outputs)}, targets {described(target)}'
+    got = f'outputs {describe_value(outputs)}, targets {describe_value(target)}'
     limits = None if late else _limits(target)
     if limits is not None:
         got += f' {limits[0]:g}…{limits[1]:g}'
@@ -66,14 +66,14 @@ def note_metric(error: Exception, name: str, metric: Any, preds: Any, target: An
     """Note on ``error`` which metric raised it, and what it got."""
     classes = getattr(metric, 'num_classes', None)
     settings = '' if classes is None else f'(num_classes={classes})'
-    got = f'preds {described(preds)}, target {described(target)}'
+    got = f'preds {describe_value(preds)}, target {describe_value(target)}'
     limits = None if _is_of_gpu(error) else _limits(target)
     if limits is not None:
         got += f' {limits[0]:g}…{limits[1]:g}'
     add_note(error, f'in the metric {name!r}, {type(metric).__name__}{settings}: {got}')
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A tensor's shape and type, ``'(16, 2) float32'``; of a list or dict, that of what it holds.
 
     Nothing is read from a GPU.

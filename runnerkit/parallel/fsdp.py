@@ -252,7 +252,7 @@ def to_checkpoint(
     return of_classes(model, activation_checkpointing, 'activation_checkpointing')
 
 
-def check_names(
+def check_fsdp_arguments(
     module: nn.Module,
     module_classes: Sequence[str] | None = None,
     min_num_params: float | None = None,

@@ -21,7 +21,7 @@ from runnerkit.distributed import (
     reduce_named_sums,
     tell_failure,
 )
-from runnerkit.evaluation import Scores, evaluation_mode, in_step, numbers_of, score_dataset
+from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset, with_equal_steps
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.log_buffer import LogBuffer
@@ -248,7 +248,7 @@ class Evaluator:
                 # A pass that an error interrupted starts over.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
                 given, first = 0, {}
-                for i, (batch, counts) in enumerate(in_step(runner.model, loader, batches)):
+                for i, (batch, counts) in enumerate(with_equal_steps(runner.model, loader, batches)):
                     runner.progress.inner_iter, runner.data_batch = i, batch
                     if not counts:
                         self._repeat_batch(guests)

@@ -21,7 +21,7 @@ from runnerkit.data.kinds import (
     order_of,
     set_epoch,
 )
-from runnerkit.data.rank_sharing import check_pass, in_step
+from runnerkit.data.rank_sharing import check_pass, until_shortest_rank
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.hooks.checkpoint import saves_by_epoch
@@ -103,7 +103,7 @@ class Readers:
         if is_resumed and not reader.is_to_enter:
             runner.snapshots.restore_moment()
         moves = reader.is_to_enter
-        batches = in_step(loader, reader.batches(progress.epoch))
+        batches = until_shortest_rank(loader, reader.batches(progress.epoch))
         if moves:
             runner.snapshots.restore_moment()
         start = progress.batches

@@ -17,7 +17,7 @@ from runnerkit.flow.use.testing import test
 from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
 from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
-from runnerkit.search.quota import batch_of, counted
+from runnerkit.search.quota import counted, first_batch
 from runnerkit.search.record import COMPLETED, FAILED, Record
 from runnerkit.search.sections import checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
@@ -164,7 +164,7 @@ class BenchmarkPipeStep(PipeStep):
             record.performance.update(self.pipeline.in_its_units(counted(cfg)))
             model = load_model(record.weights_file, path, device=device or best_device())
             size = (self.get('latency') or {}).get('batch_size', LATENCY['batch_size'])
-            batch = batch_of(cfg, self.get('split'), size, next(model.parameters()).device)
+            batch = first_batch(cfg, self.get('split'), size, next(model.parameters()).device)
         return model, batch
 
 

@@ -110,7 +110,7 @@ def check_key(what: str, key: Any, known: Iterable[str]) -> None:
         raise KeyError(f'{what} is {key!r}, but there is no such parameter{hint} (the space has {listed})')
 
 
-def order_of(keys: Iterable[str], conditions: Iterable[Condition]) -> list[str]:
+def order_of_names(keys: Iterable[str], conditions: Iterable[Condition]) -> list[str]:
     """The keys in the order in which they are drawn: parents before their children.
 
     Raises:

@@ -18,10 +18,10 @@ from runnerkit.flow.stages.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
-from runnerkit.search.record import Record, read_json
+from runnerkit.search.record import Record, parse_json_file
 from runnerkit.search.report import CURRENT, Report
 from runnerkit.search.sections import local_folder
-from runnerkit.search.study import described, settle_paths
+from runnerkit.search.study import describe_identity, settle_paths
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
@@ -182,7 +182,7 @@ class Pipeline:
     def _mark(self, name: str, before: str) -> str:
         """What a step that is done must have been done with: its section, its config, and those of the steps before."""
         section = {key: value for key, value in self.cfg[name].items() if key not in _HOW}
-        text = json.dumps([section, self.steps[name].content()], default=described)
+        text = json.dumps([section, self.steps[name].content()], default=describe_identity)
         return hashlib.sha256(f'{before}{text}'.encode()).hexdigest()
 
     def _restore(self, step: PipeStep, mark: str) -> bool:
@@ -191,7 +191,7 @@ class Pipeline:
         if not path.exists():
             return False
         way_out = 'put back a copy of it, or remove it: the step is done again, without its trials that have ended'
-        before, records = read_json(path, _mark_and_records, way_out)
+        before, records = parse_json_file(path, _mark_and_records, way_out)
         if before != mark:
             self.logger.info('Step %s is done again: it, or a step before it, has changed in the config', step.name)
             return False

@@ -120,7 +120,7 @@ class Quota:
         Raises:
             TypeError: there is no sample, but one is needed.
         """
-        from runnerkit.flow.look.summary import forward_summary, is_shaped, parameters_of
+        from runnerkit.flow.look.summary import count_parameters, forward_summary, is_shaped
 
         if self.needs_sample or not is_shaped(model):
             if sample is None:
@@ -131,7 +131,7 @@ class Quota:
                 return f'the {type(model).__name__} does not take a sample: {type(error).__name__}: {one_line(error)}'
             found = {'params': whole.parameters, 'flops': whole.flops}
         else:
-            found = {'params': parameters_of(model)}
+            found = {'params': count_parameters(model)}
         broken = []
         for name, sign, number in self.limits:
             bound = number * self.units.get(name, 1)
@@ -158,7 +158,7 @@ class Quota:
                 model = build_model(cfg['model'])
             except Exception as error:
                 return f'the model cannot be built: {type(error).__name__}: {one_line(error)}'
-            sample = batch_of(cfg, split, 1, device('cpu')) if self.needs_sample or not is_shaped(model) else None
+            sample = first_batch(cfg, split, 1, device('cpu')) if self.needs_sample or not is_shaped(model) else None
             return self.why_not(model, sample)
 
     def _refuse_contradictions(self) -> None:
@@ -213,11 +213,11 @@ def counted(cfg: Config) -> dict[str, float]:
     from runnerkit.utils.seed import preserved_rng
 
     with preserved_rng():
-        whole = forward_summary(build_model(cfg['model']), batch_of(cfg, 'train', 1, torch.device('cpu'))).whole
+        whole = forward_summary(build_model(cfg['model']), first_batch(cfg, 'train', 1, torch.device('cpu'))).whole
     return {'params': float(whole.parameters), 'flops': float(whole.flops)}
 
 
-def batch_of(cfg: Config, split: str, size: int, device: torch.device) -> Any:
+def first_batch(cfg: Config, split: str, size: int, device: torch.device) -> Any:
     """The first ``size`` samples of a split, collated."""
     from runnerkit.flow.use.predict import loader_of, on_device
 

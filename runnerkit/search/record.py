@@ -152,10 +152,10 @@ def records_in(folder: str | os.PathLike[str]) -> list[Record]:
 
 
 def _read(path: Path) -> Record:
-    return read_json(path, Record.from_dict, 'put back a copy of it, or remove the folder of the whole search')
+    return parse_json_file(path, Record.from_dict, 'put back a copy of it, or remove the folder of the whole search')
 
 
-def read_json(path: Path, parse: Callable[[Any], T], way_out: str) -> T:
+def parse_json_file(path: Path, parse: Callable[[Any], T], way_out: str) -> T:
     """What ``parse`` makes of the JSON in a file.
 
     Raises:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from runnerkit.registry import placed_errors
-from runnerkit.search.conditions import Condition, check_key, order_of
+from runnerkit.search.conditions import Condition, check_key, order_of_names
 from runnerkit.search.parameters import Parameter, as_parameter
 from runnerkit.search.suggesters import GridSuggest, RandomSuggest, Suggest
 from runnerkit.utils.entry_points import EntryPoints
@@ -89,7 +89,7 @@ class Space:
         self._given = parameters  # knows where its keys were written
         self.conditions = [*map(self._condition, _listed('conditions', conditions))]
         self.forbidden = [*map(self._combination, _listed('forbidden', forbidden))]
-        self._order = order_of(self.parameters, self.conditions)
+        self._order = order_of_names(self.parameters, self.conditions)
         self._conditions: dict[str, list[Condition]] = {key: [] for key in self.parameters}
         for condition in self.conditions:
             self._conditions[condition.child].append(condition)

@@ -17,8 +17,7 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.fileio.paths import join, lies_in, local_path
-from runnerkit.fileio.paths import shown as path_shown
+from runnerkit.fileio.paths import join, lies_in, local_path, shown
 from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
 from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
@@ -26,7 +25,7 @@ from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
 from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
-from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record, read_json, records_in
+from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record, parse_json_file, records_in
 from runnerkit.search.report import REPORTS, TABLE, Report
 from runnerkit.search.sections import (
     as_type,
@@ -232,7 +231,7 @@ class Study:
             parent=proposal.parent,
             seed=derived_seed(self.seed, number),
             threads=self.threads,
-            work_dir=work_dir_of(self.work_dir, self.name, number),
+            work_dir=trial_work_dir(self.work_dir, self.name, number),
             start=time.time(),
             asked=self._told,
         )
@@ -301,7 +300,7 @@ class Study:
             self._why_not_on = (
                 f'{self.name}: all of the first {len(ended)} trials have failed with the same error before their first '
                 f'iteration, whatever their values: {ended[0].message}. Mend it and remove '
-                f'{path_shown(self.work_dir)}; or run the same command again to continue with other values'
+                f'{shown(self.work_dir)}; or run the same command again to continue with other values'
             )
 
     def _is_tried_again(self, record: Record, result: Result) -> bool:
@@ -370,10 +369,10 @@ class Study:
 
     def _set_others_aside(self) -> None:
         """Move what a study of something else has left here to ``earlier/<timestamp>``; write what this one is of."""
-        path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=described))
+        path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=describe_identity))
         before = now
         if path.exists():
-            before = read_json(path, dict, 'if the search is the same as before, remove this file')
+            before = parse_json_file(path, dict, 'if the search is the same as before, remove this file')
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
@@ -447,7 +446,7 @@ def folder_of(study: Path, number: int) -> Path:
     return study / TRIALS / f'{number:04d}'
 
 
-def work_dir_of(study: Path, name: str, number: int) -> str:
+def trial_work_dir(study: Path, name: str, number: int) -> str:
     """The work dir of a trial of the step ``name``."""
     return str(folder_of(study, number) / f'{name}_{number:04d}')  # its name must be its own below an `out_dir`
 
@@ -473,7 +472,7 @@ def settle_paths(
     """
     places = [place for place in places_of(config, overrides).values() if place is not None]
     for record in records:
-        record.work_dir, named = work_dir_of(study, name, record.number), record.weights_file or ''
+        record.work_dir, named = trial_work_dir(study, name, record.number), record.weights_file or ''
         below = [join(local_path(each), Path(record.work_dir).name) for each in places]
         if not any(lies_in(named, each) for each in (record.work_dir, *below)):
             here = os.path.join(record.work_dir, os.path.basename(named))
@@ -554,17 +553,17 @@ def no_score(missing: list[str], given: list[str]) -> str:
 
 def told(record: Record) -> str:
     """A trial in a few words."""
-    values = ', '.join(f'{key}={shown(value)}' for key, value in record.hps.items())
+    values = ', '.join(f'{key}={format_value(value)}' for key, value in record.hps.items())
     found = record.performance
-    scores = ', '.join(f'{name} {shown(found[name])}' for name in record.objectives if name in found)
+    scores = ', '.join(f'{name} {format_value(found[name])}' for name in record.objectives if name in found)
     return '; '.join(part for part in (scores, values, record.message) if part)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value with four digits."""
     return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
-def described(value: Any) -> str:
+def describe_identity(value: Any) -> str:
     """``value`` as a text that is the same in another process: its ``repr`` without addresses."""
     return re.sub(' at 0x[0-9a-fA-F]+', '', repr(value))

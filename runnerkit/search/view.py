@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.fileio.paths import shown as path_shown
+from runnerkit.fileio.paths import shown
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record
-from runnerkit.search.study import shown, told
+from runnerkit.search.study import format_value, told
 from runnerkit.utils.logging import console, is_terminal, printable
 
 if TYPE_CHECKING:
@@ -106,18 +106,18 @@ class View:
                 lines.append(f'  {record.number}: {told(record)}')
                 rest = [key for key in record.performance if key not in record.objectives]
                 if rest:
-                    lines[-1] += f' ({", ".join(f"{key} {shown(record.performance[key])}" for key in rest)})'
+                    lines[-1] += f' ({", ".join(f"{key} {format_value(record.performance[key])}" for key in rest)})'
             if len(found) > MOST:
                 lines.append(f'  … and {len(found) - MOST} more')
             if found and found[0].weights_file is not None:
                 moment = f' ({found[0].moment})' if found[0].moment else ''
-                lines.append(f'  checkpoint of {found[0].number}: {path_shown(found[0].weights_file)}{moment}')
-        return [*lines, f'Report {path_shown(self.pipeline.work_dir / "reports.json")}']
+                lines.append(f'  checkpoint of {found[0].number}: {shown(found[0].weights_file)}{moment}')
+        return [*lines, f'Report {shown(self.pipeline.work_dir / "reports.json")}']
 
     @staticmethod
     def _add(table: Any, record: Record, status: str) -> None:
-        scores = ', '.join(f'{key} {shown(value)}' for key, value in record.performance.items())
-        values = ', '.join(f'{key}={shown(value)}' for key, value in record.hps.items())
+        scores = ', '.join(f'{key} {format_value(value)}' for key, value in record.performance.items())
+        values = ', '.join(f'{key}={format_value(value)}' for key, value in record.hps.items())
         cells = (str(record.number), status, str(record.epoch), scores, values)
         table.add_row(*(printable(cell).replace('[', r'\[') for cell in cells))
 

@@ -13,10 +13,10 @@ def is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return state_of(pid) not in ('Z', 'X')
+    return process_state(pid) not in ('Z', 'X')
 
 
-def state_of(pid: int) -> str | None:
+def process_state(pid: int) -> str | None:
     """The letter of a process's state, such as ``'T'`` for one that is stopped; None if this system does not say."""
     fields = _fields(pid)
     return fields[0] if fields else None

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 
-class Store(Protocol):
+class ReportSink(Protocol):
     """Receives reported values, such as a run's log buffer."""
 
     def update(self, vars: dict[str, Any], count: int = 1) -> None:
@@ -17,11 +17,11 @@ class Store(Protocol):
         ...
 
 
-_scope: ContextVar[Store | None] = ContextVar('runnerkit_report', default=None)
+_scope: ContextVar[ReportSink | None] = ContextVar('runnerkit_report', default=None)
 
 
 @contextmanager
-def scope(buffer: Store) -> Iterator[None]:
+def scope(buffer: ReportSink) -> Iterator[None]:
     """Send what is reported inside this context to ``buffer``; the innermost scope is used."""
     token = _scope.set(buffer)
     try:

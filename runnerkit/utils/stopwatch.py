@@ -32,7 +32,7 @@ WALL = Clock('wall time of the host', time.perf_counter, lambda start, end: end 
 
 
 @dataclass
-class Part:
+class TimedPart:
     """How often a part of the work began, and its total time, without the time of parts inside it."""
 
     name: str
@@ -56,9 +56,9 @@ class Stopwatch:
     ) -> None:
         self.clock = clock
         self._mark = mark
-        self._parts: dict[str, Part] = {}
-        self._open: list[tuple[Part, AbstractContextManager[Any]]] = []
-        self._waiting: list[tuple[Part, Any, Any]] = []
+        self._parts: dict[str, TimedPart] = {}
+        self._open: list[tuple[TimedPart, AbstractContextManager[Any]]] = []
+        self._waiting: list[tuple[TimedPart, Any, Any]] = []
         self._last: Any = None
         self._thread = 0
 
@@ -121,7 +121,7 @@ class Stopwatch:
         while len(self._open) > depth:
             self._open.pop()[1].__exit__(None, None, None)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TimedPart]:
         """The times so far, in the order in which the parts first began."""
         self._add_up()
         return list(self._parts.values())
@@ -130,7 +130,7 @@ class Stopwatch:
         return bool(self._open) and get_ident() == self._thread
 
     def _begin(self, name: str) -> None:
-        part = self._parts.setdefault(name, Part(name))
+        part = self._parts.setdefault(name, TimedPart(name))
         if self._open and self._open[-1][0] is part:  # a part inside itself continues it
             mark: AbstractContextManager[Any] = nullcontext()
         else:
@@ -154,14 +154,14 @@ class Stopwatch:
 
 
 #: What a table can be sorted by.
-SORT_KEYS: dict[str, Callable[[Part], Any]] = {
+SORT_KEYS: dict[str, Callable[[TimedPart], Any]] = {
     'total': lambda part: -part.seconds,
     'count': lambda part: -part.count,
     'name': lambda part: part.name,
 }
 
 
-def time_table(parts: list[Part], iterations: int, sort_by: str = 'total') -> str:
+def time_table(parts: list[TimedPart], iterations: int, sort_by: str = 'total') -> str:
     """A table of ``parts``; the last row is their sum.
 
     Args:
@@ -172,7 +172,7 @@ def time_table(parts: list[Part], iterations: int, sort_by: str = 'total') -> st
     Returns:
         Rows of part, count, total in milliseconds, mean per iteration in milliseconds, share of the whole.
     """
-    whole = Part('whole', iterations, sum(part.seconds for part in parts))
+    whole = TimedPart('whole', iterations, sum(part.seconds for part in parts))
     rows = [*sorted(parts, key=SORT_KEYS[sort_by]), whole]
     width = max(len(part.name) for part in rows)
     lines = [f'{"part":<{width}}  {"count":>7}  {"total ms":>10}  {"ms/iter":>9}  {"share":>7}']

@@ -3,7 +3,7 @@
 import torch
 
 from runnerkit.checkpoint import save_checkpoint
-from runnerkit.checkpoint.finite import described, why_file_not_finite, why_not_finite
+from runnerkit.checkpoint.finite import describe_counts, why_file_not_finite, why_not_finite
 from runnerkit.checkpoint.store import Store, finite_beside, resolve_checkpoint
 
 BAD = {'non_finite': {'weights': 'a (1 of 2 values)', 'loss': 'a training loss'}}
@@ -42,6 +42,6 @@ def test_the_newest_finite_one_of_a_folder(tmp_path):
 
 
 def test_many_tensors_are_one_line():
-    assert described({'a': '1 of 2 values'}) == 'a (1 of 2 values)'
-    assert described({'a': '1 of 2 values', 'b': ''}) == 'a (1 of 2 values) and 1 other tensor'
-    assert described({'a': '1 of 2 values', 'b': '', 'c': ''}) == 'a (1 of 2 values) and 2 other tensors'
+    assert describe_counts({'a': '1 of 2 values'}) == 'a (1 of 2 values)'
+    assert describe_counts({'a': '1 of 2 values', 'b': ''}) == 'a (1 of 2 values) and 1 other tensor'
+    assert describe_counts({'a': '1 of 2 values', 'b': '', 'c': ''}) == 'a (1 of 2 values) and 2 other tensors'

@@ -6,7 +6,7 @@ import shlex
 import pytest
 import torch
 
-from runnerkit.cli.batch import main, numbers_of, tensors_in
+from runnerkit.cli.batch import describe_tensor, main, walk_tensors
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.parallel import DataContainer
@@ -93,12 +93,12 @@ def test_counts_start_at_one(project, capsys):
 
 def test_what_is_told_of_a_tensor():
     nan, inf = float('nan'), float('inf')
-    assert numbers_of(torch.tensor([[1.0, 2.0], [nan, inf]])) == (
+    assert describe_tensor(torch.tensor([[1.0, 2.0], [nan, inf]])) == (
         '(2, 2) float32, from 1 to 2, 1 NaN, 1 infinite, in number 1 (from 0) of the batch'
     )
-    assert numbers_of(torch.tensor([nan, 1.0])).endswith('1 NaN, 0 infinite, in number 0 (from 0) of the batch')
-    assert numbers_of(torch.tensor(nan)) == '() float32, 1 NaN, 0 infinite'
-    assert numbers_of(torch.arange(3)) == '(3,) int64, from 0 to 2'
-    assert numbers_of(torch.empty(0)) == '(0,) float32'
+    assert describe_tensor(torch.tensor([nan, 1.0])).endswith('1 NaN, 0 infinite, in number 0 (from 0) of the batch')
+    assert describe_tensor(torch.tensor(nan)) == '() float32, 1 NaN, 0 infinite'
+    assert describe_tensor(torch.arange(3)) == '(3,) int64, from 0 to 2'
+    assert describe_tensor(torch.empty(0)) == '(0,) float32'
     nested = {'img': DataContainer([torch.ones(1)]), 'meta': ['text', torch.ones(2)]}
-    assert [name for name, _ in tensors_in(nested, 'batch')] == ["batch['img'][0]", "batch['meta'][1]"]
+    assert [name for name, _ in walk_tensors(nested, 'batch')] == ["batch['img'][0]", "batch['meta'][1]"]

@@ -250,10 +250,10 @@ def test_with_two_ranks_the_first_one_moves_and_the_others_wait(launch, project,
 
 def test_a_work_dir_in_use_is_told_once(launch, project):
     """By rank 0; the other says that it did."""
-    from runnerkit.flow.stages.instance import claim
+    from runnerkit.flow.stages.instance import claim_work_dir
 
     (project / 'run').mkdir()
-    lock = claim(project / 'run')
+    lock = claim_work_dir(project / 'run')
     arguments = [str(project / 'cfg.py'), '--work-dir', str(project / 'run')]
     process = Fork(launch, worker, *arguments, folder=project)
     assert process.code() == 1

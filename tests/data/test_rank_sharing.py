@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.rank_sharing import each_sample_once, in_step, may_have_unequal_lengths
+from runnerkit.data.rank_sharing import each_sample_once, may_have_unequal_lengths, until_shortest_rank
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.evaluation import single_gpu_test
 from runnerkit.hooks import Hook
@@ -199,7 +199,7 @@ def test_a_rank_without_any_batch_fails_on_all(ranks, name):
 def test_alone_batches_are_as_they_are():
     batches = iter([1, 2])
     assert not may_have_unequal_lengths(Plain([1]))
-    assert in_step(Plain([1]), batches) is batches
+    assert until_shortest_rank(Plain([1]), batches) is batches
 
 
 class Ends(Dataset):

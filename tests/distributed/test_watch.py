@@ -19,7 +19,7 @@ from forks import Fork
 
 from runnerkit.distributed import Watch
 from runnerkit.distributed import watch as watch_module
-from runnerkit.distributed.watch import describe, is_lost, record, stands_at, verdict
+from runnerkit.distributed.watch import describe_error, is_lost, record, stands_at, verdict
 
 CONFIG = """
 model = dict(type='Supervised', model=[dict(type='Linear', in_features=4, out_features=1)], loss=dict(type='MSELoss'))
@@ -283,7 +283,7 @@ def test_an_error_is_left_for_torchrun(tmp_path, monkeypatch):
         raise ValueError('a bug of the user')
     except ValueError as error:
         record(error)
-        described = describe(error, 3)
+        described = describe_error(error, 3)
     assert described.startswith('rank 3 (on ')
     assert described.endswith('ValueError: a bug of the user')
     message = json.loads((tmp_path / 'error.json').read_text())['message']

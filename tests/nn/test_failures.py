@@ -6,7 +6,7 @@ from torch import nn
 
 from runnerkit.evaluation import Scores
 from runnerkit.nn import Supervised
-from runnerkit.nn.failures import described, note_layer, note_loss
+from runnerkit.nn.failures import describe_value, note_layer, note_loss
 
 X = torch.randn(16, 13)
 LABELS = torch.arange(16) % 3
@@ -132,9 +132,9 @@ def test_a_metric_that_does_not_fit():
 
 
 def test_descriptions():
-    assert described({'a': X}) == "a dict of 'a'"
-    assert described([]) == 'a list of 0'
-    assert described(None) == 'a NoneType'
+    assert describe_value({'a': X}) == "a dict of 'a'"
+    assert describe_value([]) == 'a list of 0'
+    assert describe_value(None) == 'a NoneType'
 
 
 def test_data_that_do_not_fit_a_trained_network_are_to_be_changed_not_the_network():

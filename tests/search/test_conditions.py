@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.search import Categorical, Condition, Float, Int
-from runnerkit.search.conditions import order_of
+from runnerkit.search.conditions import order_of_names
 
 PARAMETERS = {
     'type': Categorical(['SGD', 'Adam', 'LBFGS']),
@@ -75,14 +75,14 @@ def test_conditions_that_cannot_be(make, error, told):
 
 def test_parents_come_first_and_others_in_the_order_given():
     conditions = [Condition('a', 'c', range=1), Condition('c', 'd', range=1)]
-    order = order_of('abcd', conditions)
+    order = order_of_names('abcd', conditions)
     assert order.index('d') < order.index('c') < order.index('a')
-    assert order_of('dbca', []) == list('dbca')
+    assert order_of_names('dbca', []) == list('dbca')
 
 
 def test_a_circle_is_named():
     conditions = [Condition('a', 'b', range=1), Condition('b', 'c', range=1), Condition('c', 'a', range=1)]
     with pytest.raises(ValueError, match=r'lead in a circle, so its parameters are never drawn: \w → \w → \w → \w'):
-        order_of('abcd', conditions)
+        order_of_names('abcd', conditions)
     with pytest.raises(ValueError, match='a → a'):
-        order_of('ab', [Condition('a', 'a', range=1)])
+        order_of_names('ab', [Condition('a', 'a', range=1)])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runnerkit.utils.processes import is_alive, start_of, state_of
+from runnerkit.utils.processes import is_alive, process_state, start_of
 
 
 def test_whether_a_process_lives():
@@ -27,8 +27,8 @@ def test_whether_a_process_is_stopped_and_when_it_was_started():
         signal.pause()
     os.kill(pid, signal.SIGSTOP)
     os.waitpid(pid, os.WUNTRACED)
-    assert (state_of(pid), state_of(os.getpid())) == ('T', 'R')
+    assert (process_state(pid), process_state(os.getpid())) == ('T', 'R')
     assert start_of(pid) == start_of(pid) != start_of(os.getpid())
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    assert (state_of(pid), start_of(pid)) == (None, None)
+    assert (process_state(pid), start_of(pid)) == (None, None)

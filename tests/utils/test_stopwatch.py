@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 from support import Ticks
 
-from runnerkit.utils.stopwatch import WALL, Part, Stopwatch, time_table
+from runnerkit.utils.stopwatch import WALL, Stopwatch, TimedPart, time_table
 
 
 @pytest.fixture
@@ -159,7 +159,9 @@ def test_the_wall_clock_goes_forward():
 
 @pytest.mark.parametrize('sort_by, order', [('total', 'bca'), ('count', 'acb'), ('name', 'abc')])
 def test_the_rows_of_a_table_add_up_to_its_last(sort_by, order):
-    lines = time_table([Part('a', 9, 0.1), Part('b', 2, 0.3), Part('c', 4, 0.2)], 2, sort_by).splitlines()
+    lines = time_table(
+        [TimedPart('a', 9, 0.1), TimedPart('b', 2, 0.3), TimedPart('c', 4, 0.2)], 2, sort_by
+    ).splitlines()
     assert ''.join(line[0] for line in lines[1:4]) == order
     rows = {name: tuple(numbers) for name, *numbers in (line.split() for line in [*lines[1:4], lines[5]])}
     assert rows == {
@@ -171,4 +173,4 @@ def test_the_rows_of_a_table_add_up_to_its_last(sort_by, order):
 
 
 def test_a_table_of_no_time_at_all():
-    assert time_table([Part('a', 1, 0.0)], 1).splitlines()[-1].split() == ['whole', '1', '0.00', '0.000', '0.0%']
+    assert time_table([TimedPart('a', 1, 0.0)], 1).splitlines()[-1].split() == ['whole', '1', '0.00', '0.000', '0.0%']

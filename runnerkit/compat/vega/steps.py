@@ -92,7 +92,7 @@ class VegaPipeline:
 
     def __init__(self, cfg: Config, names: list[str]) -> None:
         self.general: Any = cfg.get('general') or {}
-        self.work_dir = work_dir_of(self.general)
+        self.work_dir = general_work_dir(self.general)
         self.steps: dict[str, VegaStep] = {}
         with_references(cfg, names)
 
@@ -373,7 +373,7 @@ def checked_general(general: Mapping[str, Any]) -> list[str]:
     return [f'general.{key} has no counterpart: {GENERAL[key]}' for key in general if GENERAL[key]]
 
 
-def work_dir_of(general: Mapping[str, Any]) -> str | None:
+def general_work_dir(general: Mapping[str, Any]) -> str | None:
     """The folder that ``general.task`` names; None if it does not."""
     task = general.get('task') or {}
     if not task.get('local_base_path') and not task.get('task_id'):

@@ -47,7 +47,7 @@ class AttributeState:
             attributes: as they are now.
             saved: the ids of objects that are saved otherwise.
         """
-        objects = {place: state_of(each) for place, each in stateful(attributes, saved)}
+        objects = {place: state_of_object(each) for place, each in stateful(attributes, saved)}
         changed = {name: attributes[name] for name, mark in self._changed(attributes) if _is_saved(mark)}
         return {'attributes': objects, 'values': {name: _copy(value) for name, value in changed.items()}}
 
@@ -84,13 +84,13 @@ def stateful(attributes: Mapping[str, Any], saved: set[int]) -> Iterator[tuple[s
             waiting.extend((f'{place}[{key!r}]', each) for key, each in elements if type(each) not in _SCALARS)
 
 
-def state_of(each: Any) -> Any:
+def state_of_object(each: Any) -> Any:
     """What a checkpoint holds of one of the objects that `stateful` gives."""
     return generator_state(each) if is_generator(each) else each.state_dict()
 
 
 def load_state(each: Any, state: Any) -> None:
-    """Give an object back what `state_of` gave."""
+    """Give an object back what `state_of_object` gave."""
     if is_generator(each):
         set_generator_state(each, state)
     else:

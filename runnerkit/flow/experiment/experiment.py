@@ -16,7 +16,7 @@ from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank, reduce_named_sums
-from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of, stateful
+from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of_object, stateful
 from runnerkit.flow.experiment.setup import ExperimentSetup, NoBatches
 from runnerkit.flow.experiment.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
@@ -567,7 +567,7 @@ class Experiment(ExperimentSetup):
                     'the checkpoint holds a state of %s, which is not there now', place, extra=NOT_EXACT
                 )
         for place in objects.keys() - saved['attributes'].keys():
-            if state_of(objects[place]):  # a loss, for example, has none
+            if state_of_object(objects[place]):  # a loss, for example, has none
                 self.logger.warning('the checkpoint holds no state of %s, which starts afresh', place, extra=NOT_EXACT)
         for name, value in saved.get('values', {}).items():
             if not self._is_base(name) and not hasattr(type(self), name):
@@ -593,7 +593,7 @@ class Experiment(ExperimentSetup):
 class ExperimentReaders(Readers):
     """The readers of an experiment, whose loaders have names, and whose batches are read one by one."""
 
-    def state_of(self, reader: Any) -> ReaderState:
+    def state_of_object(self, reader: Any) -> ReaderState:
         """Where a reader is: behind what was read."""
         runner = self._runner
         if reader is runner.data_loader and runner.mode not in (None, 'train'):

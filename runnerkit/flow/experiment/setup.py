@@ -27,7 +27,7 @@ from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.experiment.valid_hook import ValidHook
 from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
-from runnerkit.flow.stages.instance import choose_device, claim
+from runnerkit.flow.stages.instance import choose_device, claim_work_dir
 from runnerkit.flow.stages.startup import newest
 from runnerkit.flow.stages.wrapping import hand_over, placed, wrapped
 from runnerkit.flow.work_dir.previous_runs import earlier_run, free_timestamp, move_aside
@@ -516,7 +516,7 @@ class ExperimentSetup(IterBasedRunner):
     def _claim(self) -> None:
         """On rank 0: lock the work dir."""
         if self._lock is None:
-            self._lock = claim(Path(self._folder))
+            self._lock = claim_work_dir(Path(self._folder))
 
     def close(self) -> None:
         """Let others use the work dir, and close the log file; the end of a run does so. It may be called again."""

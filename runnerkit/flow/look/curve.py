@@ -53,7 +53,7 @@ def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
     return list(lines.values())
 
 
-def step_of(line: Mapping[str, Any]) -> int:
+def logged_step(line: Mapping[str, Any]) -> int:
     """How many iterations were complete when ``line`` was logged."""
     return line.get('step', line.get('iter', 0))
 
@@ -64,18 +64,18 @@ def curves(lines: list[dict[str, Any]]) -> dict[str, Points]:
     for line in lines:
         for name, value in line.items():
             if name not in _NOT_CURVES and isinstance(value, (int, float)):
-                found[f'{line["mode"]} {name}'].append((step_of(line), value))
+                found[f'{line["mode"]} {name}'].append((logged_step(line), value))
     return found
 
 
-def learning_rates(lines: list[dict[str, Any]]) -> dict[str, Points]:
+def logged_rates(lines: list[dict[str, Any]]) -> dict[str, Points]:
     """Pairs of (completed iterations, learning rate) of training lines, by optimizer and kind of parameter group; the
     first group of the only optimizer has no name."""
     found: dict[str, Points] = defaultdict(list)
     for line in (each for each in lines if each['mode'] != 'val'):
         rate = line.get('lr', {})
         for name, value in {**(rate if isinstance(rate, dict) else {'': rate}), **line.get('lr_groups', {})}.items():
-            found[name].append((step_of(line), value))
+            found[name].append((logged_step(line), value))
     return found
 
 
@@ -109,7 +109,7 @@ def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
     for line in reversed(lines):
         place = line.get('epoch') if unit == 'epoch' else line.get('step')
         if line['mode'] == 'val' and place == int(number) and isinstance(line.get(score), (int, float)):
-            return Best(score, line[score], step_of(line), f'{unit} {number}')
+            return Best(score, line[score], logged_step(line), f'{unit} {number}')
     return None
 
 
@@ -177,10 +177,10 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
         ModuleNotFoundError: matplotlib is not installed.
     """
     lines, title = read_log(work_dir), f'{Path(work_dir).absolute().name}: learning curve'
-    return picture(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
+    return draw_curve(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
 
 
-def picture(
+def draw_curve(
     lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None, focus: bool = True
 ) -> Path | None:
     """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw.
@@ -205,7 +205,7 @@ def picture(
         panels.setdefault('loss' if is_loss else value, {})[name if is_loss else mode] = points
     left_out = list(panels)[MOST_PANELS:]
     panels = {label: panels[label] for label in sorted(panels, key=lambda label: label != 'loss')[:MOST_PANELS]}
-    rates = learning_rates(lines)
+    rates = logged_rates(lines)
     if rates:
         panels['learning rate'] = rates
     columns = 1 if len(panels) <= 3 else 2

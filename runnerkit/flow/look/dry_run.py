@@ -64,7 +64,7 @@ class DryRun(RunnerBase):
             batch = next(iter(loader))
             head = f'First batch of mode {mode!r}{f" on {name}" if name else ""}:'
             summary, loss = self.one_iteration(context, mode, batch)
-            texts.append(('\n'.join([head, *describe(batch), *summary]), loss))
+            texts.append(('\n'.join([head, *describe_run(batch), *summary]), loss))
         return texts
 
     def show_schedules(self, context: Context) -> None:
@@ -120,7 +120,7 @@ def printer(context: Context) -> Callable[[str], None]:
     return partial(print_result, logger=context.logger) if context.rank == 0 else lambda text: None
 
 
-def describe(batch: Any) -> list[str]:
+def describe_run(batch: Any) -> list[str]:
     """A line for every value in a nested batch: its place, and its type or, of a tensor, shape and dtype."""
     return [f'  {name}: {shape_of(leaf)}' for name, leaf in leaves(batch, 'batch')]
 

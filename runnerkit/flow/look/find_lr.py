@@ -172,7 +172,7 @@ def _endless(loader: Any) -> Iterator[Any]:
         epoch += 1
 
 
-def picture(test: RangeTest, path: str | Path) -> None:
+def draw_range_test(test: RangeTest, path: str | Path) -> None:
     """Draw ``test`` into the image file ``path``.
 
     Raises:

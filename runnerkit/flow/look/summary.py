@@ -22,7 +22,7 @@ from runnerkit.utils.seed import preserved_rng
 
 
 @dataclass
-class Part:
+class ModelPart:
     """One module of a summary.
 
     Attributes:
@@ -54,8 +54,8 @@ class Summary:
         samples: of the batch; None if the step does not say it.
     """
 
-    whole: Part
-    parts: list[Part] = field(default_factory=list)
+    whole: ModelPart
+    parts: list[ModelPart] = field(default_factory=list)
     samples: int | None = None
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ def forward_summary(model: nn.Module, sample: Any) -> Summary:
     return summary
 
 
-def parameters_of(model: nn.Module) -> int:
+def count_parameters(model: nn.Module) -> int:
     """How many numbers the parameters of ``model`` have."""
     return _sizes(model)[0]
 
@@ -154,8 +154,8 @@ def top_level(model: nn.Module) -> list[tuple[str, nn.Module]]:
         name, model = f'{learning[0][0]}.', learning[0][1]
 
 
-def _part(name: str, module: nn.Module) -> Part:
-    return Part(name, type(module).__name__, *_sizes(module))
+def _part(name: str, module: nn.Module) -> ModelPart:
+    return ModelPart(name, type(module).__name__, *_sizes(module))
 
 
 def _sizes(module: nn.Module) -> tuple[int, int]:
@@ -163,7 +163,7 @@ def _sizes(module: nn.Module) -> tuple[int, int]:
     return sum(each.numel() for each in parameters), sum(each.numel() for each in parameters if each.requires_grad)
 
 
-def _watch(module: nn.Module, part: Part, counter: FlopCounterMode) -> list[Any]:
+def _watch(module: nn.Module, part: ModelPart, counter: FlopCounterMode) -> list[Any]:
     before = [0]
 
     def begin(*_: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.keys import is_ours, unread_keys
+from runnerkit.config.keys import has_known_reader, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
 from runnerkit.flow.stages.defaults import EVALUATED, is_experiment, splits_in, validates
@@ -311,7 +311,7 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
             'Give a positive number, or set grad_clip=None.',
         )
     clip = plan.get('optimizer_config', 'grad_clip')
-    if isinstance(clip, Mapping) and 'max_norm' not in clip and is_ours(plan.cfg, 'optimizer_config'):
+    if isinstance(clip, Mapping) and 'max_norm' not in clip and has_known_reader(plan.cfg, 'optimizer_config'):
         yield plan.error(
             ('optimizer_config', 'grad_clip'),
             'has no max_norm',

@@ -17,7 +17,7 @@ def experiment_of(cfg: Any) -> type[Experiment] | None:
     return found if isinstance(found, type) and issubclass(found, Experiment) else None
 
 
-def parts_of(context: Context) -> dict[str, Any]:
+def runner_arguments(context: Context) -> dict[str, Any]:
     """The arguments of a runner's constructor that its config need not say."""
     return {
         'model': context.model,
@@ -32,5 +32,5 @@ def build_experiment(context: Context) -> None:
     """Build the config's `Experiment`, and what it sets up itself: a model and loaders that are not there yet."""
     own = {'config': context.cfg, 'args': context.options}
     with placed_errors(context.cfg, 'runner'):
-        experiment = build_runner(context.cfg.runner, {**parts_of(context), **own})
+        experiment = build_runner(context.cfg.runner, {**runner_arguments(context), **own})
     experiment.setup_in(context)

@@ -96,7 +96,7 @@ class InstanceBase(Stage):
         ranks use that of rank 0.
         """
         cfg, options = context.cfg, context.options
-        chosen = local_path(options.work_dir or work_dir_of(cfg))
+        chosen = local_path(options.work_dir or configured_work_dir(cfg))
         own = chosen if is_url(chosen) else str(Path(chosen).absolute())
         chosen = same_place(own, context)
         remote = chosen if is_url(chosen) else None
@@ -130,7 +130,7 @@ class InstanceBase(Stage):
 
     def take_work_dir(self, context: Context) -> str:
         """Lock the work dir; returns a timestamp that no log there has."""
-        context.closing.callback(claim(context.work_dir).release)
+        context.closing.callback(claim_work_dir(context.work_dir).release)
         return free_timestamp(context.work_dir, context.timestamp)
 
     def settle_seed(self, context: Context) -> None:
@@ -205,13 +205,13 @@ def wait_for_others(context: Context) -> None:
         barrier()
 
 
-def work_dir_of(cfg: Any) -> str:
+def configured_work_dir(cfg: Any) -> str:
     """The work dir that a config names; by default ``work_dirs/<its name>``."""
     stem = Path(cfg.filename).stem if cfg.filename else 'run'
     return cfg.get('work_dir') or os.path.join('work_dirs', stem)
 
 
-def claim(work_dir: Path) -> FolderLock:
+def claim_work_dir(work_dir: Path) -> FolderLock:
     """Lock the work dir against other runs.
 
     Raises:

@@ -152,7 +152,7 @@ def check_stage(slot: Slot, stage: type) -> None:
     Raises:
         TypeError: it is no subclass of the slot's base, or overrides none of its methods.
     """
-    base, name = slot.base.__name__, f'{stage.__name__} ({place_of(stage)})'
+    base, name = slot.base.__name__, f'{stage.__name__} ({definition_place(stage)})'
     if not issubclass(stage, slot.base):
         raise TypeError(f'{name} cannot be the stage {slot.name!r}: it must be a subclass of runnerkit.flow.{base}')
     own = [method for each in stage.__mro__[: stage.__mro__.index(slot.base)] for method in vars(each)]
@@ -182,7 +182,7 @@ def check_signatures(slot: Slot, stage: type, arguments: Mapping[str, Any]) -> N
             inspect.signature(function).bind(*values, **options)
         except TypeError as error:
             given = ', '.join(['self', 'context', *options])
-            raise TypeError(f'{stage.__name__} ({place_of(stage)}): {name}({given}) fails: {error}') from None
+            raise TypeError(f'{stage.__name__} ({definition_place(stage)}): {name}({given}) fails: {error}') from None
 
 
 def origin(make: Any) -> str:
@@ -190,10 +190,10 @@ def origin(make: Any) -> str:
     if make is None:
         return 'left out'
     made = make.func if isinstance(make, partial) else make
-    return f'{getattr(made, "__name__", made)} ({place_of(made)})'
+    return f'{getattr(made, "__name__", made)} ({definition_place(made)})'
 
 
-def place_of(made: Any) -> str:
+def definition_place(made: Any) -> str:
     """Where a class or function is defined: ``'runnerkit.flow.stages.startup'``, ``'stages/my_startup.py:12'``."""
     made = made.func if isinstance(made, partial) else made
     file = file_of_user(made)

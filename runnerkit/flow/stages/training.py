@@ -13,7 +13,7 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.look.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
-from runnerkit.flow.stages.building import build_experiment, experiment_of, parts_of
+from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
 from runnerkit.flow.stages.defaults import runner_config, updating
 from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.stages.wrapping import moves_batches
@@ -104,7 +104,7 @@ class RunnerBase(Stage):
             with placed_errors(context.cfg, 'model'):  # the runner would also find it, and blame its section
                 check_step(context.model, None)
         with placed_errors(context.cfg, 'runner'):
-            context.runner = build_runner(config, parts_of(context))
+            context.runner = build_runner(config, runner_arguments(context))
         if not moves_batches(context.model) and context.device.type != 'cpu':
             context.runner.batch_device = context.device
         context.runner.timestamp = context.timestamp

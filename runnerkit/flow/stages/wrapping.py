@@ -15,7 +15,7 @@ from runnerkit.config.known_keys import DDP
 from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
-from runnerkit.parallel.fsdp import check_names, mixed_precision, to_checkpoint
+from runnerkit.parallel.fsdp import check_fsdp_arguments, mixed_precision, to_checkpoint
 from runnerkit.parallel.same_weights import IGNORED_BY_DDP, local_tensors
 from runnerkit.parallel.sharding import recompute_activations, units
 from runnerkit.parallel.steps import Steps
@@ -70,7 +70,7 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
     with placed_errors(cfg, 'model_wrapper'):
         if named == 'FSDP2':
             if dist.is_initialized():
-                from_first_rank(partial(check_names, model, **options))  # so that one rank reports it
+                from_first_rank(partial(check_fsdp_arguments, model, **options))  # so that one rank reports it
                 return FSDP2(_with_synced_norms(model, cfg, device), device=device, **options)
             _as_far_as_one_process_can(model, options, logger)
             named, options = 'DDP', {}

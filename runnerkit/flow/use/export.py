@@ -24,7 +24,7 @@ from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.use.export_formats import (
     FORMATS,
     Exportable,
-    batch_of,
+    batch_size_of,
     check_export_format,
     inputs_of,
     mapped,
@@ -302,7 +302,7 @@ def _bound(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     way_out = 'give the shape of each of its inputs (--shape 3,224,224), or export another method (--method NAME)'
     try:
         bound = described.bind(*args, **kwargs)
-        if not batch_of(bound):
+        if not batch_size_of(bound):
             raise TypeError('there is no batch among its inputs')
     except TypeError as error:
         raise TypeError(f'the example does not fit {name}: {error}; {way_out}') from None
@@ -327,7 +327,7 @@ def _checked(dynamic: Mapping[str, str], example: BoundArguments) -> dict[str, s
 def _resized(example: BoundArguments, count: int, dynamic: Mapping[str, str] = {}) -> BoundArguments:
     """``example`` with ``count`` samples: its own, repeated if it has fewer. Unless it is to be traced, its dynamic
     sizes are larger than its own."""
-    size, names = batch_of(example), iter(inputs_of(example))
+    size, names = batch_size_of(example), iter(inputs_of(example))
     rows = torch.arange(count) % size
 
     def change(each: Tensor) -> Tensor:

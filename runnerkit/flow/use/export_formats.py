@@ -104,7 +104,7 @@ def outputs_of(value: Any) -> dict[str, Tensor]:
     return tensors_in(value, 'output')
 
 
-def batch_of(arguments: BoundArguments) -> int:
+def batch_size_of(arguments: BoundArguments) -> int:
     """The number of samples in ``arguments``: the first dimension of the first tensor that has one."""
     return next((len(each) for each in inputs_of(arguments).values() if each.dim()), 0)
 
@@ -232,7 +232,7 @@ def _dynamic(network: Exportable, size: Callable[[str], Any]) -> dict[str, Any]:
         network: its example and its dynamic sizes.
         size: makes the size that has this name.
     """
-    count = batch_of(network.example)
+    count = batch_size_of(network.example)
     sizes = {name: size(name) for name in ('batch', *network.dynamic.values())}
 
     def of(value: Any, name: str) -> Any:

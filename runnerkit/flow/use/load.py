@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
-from runnerkit.checkpoint.finite import AT_START, NON_FINITE, described
+from runnerkit.checkpoint.finite import AT_START, NON_FINITE, describe_counts
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside
@@ -207,7 +207,7 @@ def warn_if_not_finite(trained: Trained) -> None:
         logging.getLogger('runnerkit').warning(
             '%s has NaN or infinite values in %s, so its predictions are useless. %s',
             printable(trained.path),
-            printable(described(bad)),
+            printable(describe_counts(bad)),
             f'Use {printable(other)}' if other else 'Use an older one, or start over with a smaller learning rate',
         )
 

@@ -24,7 +24,7 @@ from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.stages.defaults import required_section, splits_in
-from runnerkit.flow.stages.instance import Instance, choose_device, work_dir_of
+from runnerkit.flow.stages.instance import Instance, choose_device, configured_work_dir
 from runnerkit.flow.stages.loading import loader_settings
 from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.use.load import Trained, build_trained, find_trained
@@ -117,7 +117,7 @@ def find_to_predict(
         place = source if checkpoint is None else checkpoint
         return find_trained(place, config, which, trust, lambda cfg: _parts_read(cfg, inputs), work_dir=source)
     cfg = source if isinstance(source, Config) else Config.fromfile(source)
-    place = work_dir_of(cfg) if checkpoint is None else checkpoint
+    place = configured_work_dir(cfg) if checkpoint is None else checkpoint
     try:
         return find_trained(place, cfg, which)
     except FileNotFoundError as error:

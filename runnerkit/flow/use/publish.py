@@ -49,7 +49,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
         OSError: writing failed.
         ValueError: the checkpoint is damaged, could run code, or holds no weights; or ``out`` is not a ``.pth`` file.
     """
-    place = check_out(os.fspath(out))
+    place = check_published_path(os.fspath(out))
     check_which(which)
     path = find_checkpoint(source, best=which == 'best')
     content = _load_checkpoint(path, 'cpu')
@@ -76,7 +76,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     return target
 
 
-def check_out(out: str) -> Path:
+def check_published_path(out: str) -> Path:
     """The path of a published file before its hash is added.
 
     Raises:

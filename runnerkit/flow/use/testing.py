@@ -18,7 +18,7 @@ from runnerkit.flow.context import Context, Options
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.stages.defaults import required_section
-from runnerkit.flow.stages.instance import Instance, work_dir_of
+from runnerkit.flow.stages.instance import Instance, configured_work_dir
 from runnerkit.flow.stages.loading import build_loaders, check_split
 from runnerkit.flow.stages.network import Network
 from runnerkit.flow.stages.process_state import preserved_process_state
@@ -79,7 +79,7 @@ def test(
         config, place = _config_in(source, trust), source if checkpoint is None else checkpoint
     cfg = config_from(config, cfg_options or {})
     check_split(required_section(cfg, 'data'), split)  # first: it may be a work dir, in the order of the command
-    path = find_checkpoint(os.fspath(work_dir_of(cfg) if place is None else place), best=which == 'best')
+    path = find_checkpoint(os.fspath(configured_work_dir(cfg) if place is None else place), best=which == 'best')
     options = Options(launcher=launcher, device=None if device is None else str(device))
     return evaluated(cfg, options, path, split, allow_partial, work_dir)
 
@@ -137,7 +137,7 @@ def folder_of_hooks(cfg: Any, checkpoint: str, split: str, work_dir: str | os.Pa
     if work_dir is not None:
         return Path(work_dir)
     place = local_path(checkpoint)
-    return Path(work_dir_of(cfg) if is_url(place) else os.path.dirname(place)) / split
+    return Path(configured_work_dir(cfg) if is_url(place) else os.path.dirname(place)) / split
 
 
 def seed_of(cfg: Any, checkpoint: str) -> int:

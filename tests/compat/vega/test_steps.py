@@ -8,7 +8,7 @@ from support import ROOT
 
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
-from runnerkit.compat.vega.steps import VegaStep, checked_general, is_vega, work_dir_of
+from runnerkit.compat.vega.steps import VegaStep, checked_general, general_work_dir, is_vega
 from runnerkit.config import Config
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.space import draw_allowed
@@ -205,8 +205,8 @@ def test_what_a_policy_means(pipeline, tmp_path, policy, algorithm, overrides, n
 
 
 def test_what_general_means(pipeline, monkeypatch):
-    assert work_dir_of({'task': {'local_base_path': './tasks', 'task_id': 'mine'}}) == './tasks/mine'
-    assert work_dir_of({}) is None
+    assert general_work_dir({'task': {'local_base_path': './tasks', 'task_id': 'mine'}}) == './tasks/mine'
+    assert general_work_dir({}) is None
     assert checked_general({'logger': {}, 'quota': 'params < 1'}) == [
         'general.logger has no counterpart: the log has all that happens'
     ]

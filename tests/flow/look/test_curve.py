@@ -14,9 +14,9 @@ from runnerkit.flow.look.curve import (
     curves,
     draw,
     draw_and_tell,
-    learning_rates,
+    draw_curve,
     limits,
-    picture,
+    logged_rates,
     plot,
     read_log,
 )
@@ -167,7 +167,7 @@ def test_first_values_do_not_squash_the_rest():
 def test_first_values_are_shown_where_each_counts(drawn, tmp_path):
     lines = [val_line(epoch, score=score) for epoch, score in enumerate((-7.0, 0.9, 0.95, 0.99, 1.0))]
     (focused,) = drawn(*lines).axes
-    picture(lines, tmp_path / 'all.png', 'all', focus=False)
+    draw_curve(lines, tmp_path / 'all.png', 'all', focus=False)
     assert focused.get_ylim()[0] > 0.8
     (whole,) = drawn.figures[-1].axes
     assert whole.get_ylim()[0] < -7
@@ -183,9 +183,9 @@ def test_limits_of_few_equal_and_infinite_values():
 
 def test_rates_of_several_optimizers():
     lines = [train_line(5, 1.0, lr={'G': 0.1, 'D': 0.2}), val_line(1, lr={'G': 9, 'D': 9}), train_line(6, 1.0)]
-    assert learning_rates(lines) == {'G': [(5, 0.1)], 'D': [(5, 0.2)], '': [(6, 0.1)]}
+    assert logged_rates(lines) == {'G': [(5, 0.1)], 'D': [(5, 0.2)], '': [(6, 0.1)]}
     lines = [{**train_line(5, 1.0), 'lr_groups': {'x2': 0.2}}, val_line(1, lr_groups={'x2': 0.2})]
-    assert learning_rates(lines) == {'': [(5, 0.1)], 'x2': [(5, 0.2)]}
+    assert logged_rates(lines) == {'': [(5, 0.1)], 'x2': [(5, 0.2)]}
     assert 'train lr_groups' not in curves(lines)
 
 

@@ -9,12 +9,12 @@ import torch
 from support import ROOT, tiny_runner
 
 from runnerkit.cli.main import main
-from runnerkit.flow.look.dry_run import DryRun, describe, sketch
+from runnerkit.flow.look.dry_run import DryRun, describe_run, sketch
 
 
 def test_nested_batches_are_described():
     batch = {'img': torch.zeros(2, 3), 'meta': [('a', torch.ones(1, dtype=torch.int64))], 'n': 3}
-    assert describe(batch) == [
+    assert describe_run(batch) == [
         "  batch['img']: (2, 3) float32",
         "  batch['meta'][0][0]: str",
         "  batch['meta'][0][1]: (1,) int64",

@@ -9,7 +9,7 @@ from support import Tiny, loader, tiny_runner, weights
 from torch import nn
 
 from runnerkit.flow import Context, Options
-from runnerkit.flow.look.find_lr import FindLr, RangeTest, picture, range_test
+from runnerkit.flow.look.find_lr import FindLr, RangeTest, draw_range_test, range_test
 from runnerkit.hooks import Fp16OptimizerHook, OptimizerHook
 
 
@@ -161,7 +161,7 @@ def test_a_loss_that_falls_while_it_explodes_gives_no_rate():
 def test_the_picture(tmp_path):
     pytest.importorskip('matplotlib')
     for name, losses in (('lr.png', [3.0, 2.0, 1.0, 4.0]), ('noise.png', [3.0, 2.0, 4.0, 4.0])):
-        picture(RangeTest([0.1, 1, 10, 100], losses, True), tmp_path / name)
+        draw_range_test(RangeTest([0.1, 1, 10, 100], losses, True), tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
 
 

@@ -9,10 +9,10 @@ from runnerkit.flow import Context, Options
 from runnerkit.flow.look.summary import (
     Summarize,
     count,
+    count_parameters,
     forward_summary,
     is_shaped,
     measured,
-    parameters_of,
     shape,
     top_level,
 )
@@ -137,8 +137,8 @@ def test_a_sample_is_what_the_model_takes():
 
 def test_lazy_parameters_have_shapes_after_a_call():
     model = nn.LazyLinear(3)
-    assert (is_shaped(model), parameters_of(model)) == (False, 0)
+    assert (is_shaped(model), count_parameters(model)) == (False, 0)
     rng = torch.get_rng_state()
     assert forward_summary(model, torch.zeros(1, 4)).whole.parameters == 15
-    assert (is_shaped(model), parameters_of(model)) == (True, 15)
+    assert (is_shaped(model), count_parameters(model)) == (True, 15)
     assert torch.equal(torch.get_rng_state(), rng)

@@ -9,7 +9,7 @@ import runnerkit
 from runnerkit.cli.main import main
 from runnerkit.config import Config
 from runnerkit.flow import Context, Flow, NetworkBase, Options
-from runnerkit.flow.stages.building import build_experiment, experiment_of, parts_of
+from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
 from runnerkit.hooks import EarlyStoppingHook
 
 TEXT = """
@@ -116,7 +116,7 @@ def test_training_is_for_experiments_only(train, tmp_path, capfd):
     assert experiment_of(Config({'runner': {'type': 'EpochBasedRunner'}})) is None
     assert experiment_of(Config({'runner': {'type': 'experiments.Line'}})) is Line
     assert experiment_of(Config({})) is None
-    assert parts_of(Context(Config({})))['work_dir'] == '.'
+    assert runner_arguments(Context(Config({})))['work_dir'] == '.'
 
 
 class Steps(Line):

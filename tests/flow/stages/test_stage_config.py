@@ -7,7 +7,7 @@ import pytest
 from runnerkit.config import Config
 from runnerkit.flow import STAGES, Options, Startup, StartupBase, Terminal
 from runnerkit.flow.look.dry_run import DryRun
-from runnerkit.flow.stages.stage_config import SLOTS, maker, makers, place_of
+from runnerkit.flow.stages.stage_config import SLOTS, definition_place, maker, makers
 
 STARTUP, RUNNER = SLOTS[2], SLOTS[3]
 
@@ -138,8 +138,8 @@ def test_errors_name_the_line_of_the_config(tmp_path, monkeypatch):
 
 
 def test_where_a_stage_comes_from(file):
-    assert place_of(Startup) == 'runnerkit.flow.stages.startup'
-    assert place_of(partial(maker(STARTUP, file), path='x')).endswith('stages.py:4')
+    assert definition_place(Startup) == 'runnerkit.flow.stages.startup'
+    assert definition_place(partial(maker(STARTUP, file), path='x')).endswith('stages.py:4')
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,15 @@ import torch
 from torch import nn
 
 from runnerkit.flow.use import export_formats
-from runnerkit.flow.use.export_formats import FORMATS, Exportable, batch_of, inputs_of, mapped, outputs_of, tensors_in
+from runnerkit.flow.use.export_formats import (
+    FORMATS,
+    Exportable,
+    batch_size_of,
+    inputs_of,
+    mapped,
+    outputs_of,
+    tensors_in,
+)
 
 X, Y = torch.zeros(2, 3), torch.ones(2)
 
@@ -48,7 +56,7 @@ def test_tensors_by_name():
 def test_arguments_of_each_kind(extension):
     whole = network(Nested(), X, [Y, X.clone()], scale=torch.tensor(2.0), data={'a': X.clone(), 'table': torch.ones(7)})
     assert list(inputs_of(whole.example)) == ['x', 'more_0_0', 'more_0_1', 'scale', 'data_a', 'data_table']
-    assert batch_of(whole.example) == 2
+    assert batch_size_of(whole.example) == 2
     content, run = FORMATS[extension](whole)
     assert content
     larger = mapped(
