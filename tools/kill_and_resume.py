@@ -34,7 +34,7 @@ Line = tuple[float, str, str]
 
 PLAIN, COMMAND, KILLED = '#d0d0d0', '#7fd88f', '#ff7b72'
 COLUMNS, ROWS, LINE_HEIGHT = 112, 27, 18  # of the recording's terminal; the height in pixels
-TITLE = 'A training is killed, resumed, and ends with the weights of one that was left alone'
+TITLE = 'A training run is killed and resumed, and ends with the weights of an undisturbed run'
 LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
 
 

@@ -69,7 +69,7 @@ class Dies(Hook):
         self._pass('after_val_epoch', runner)
 
 
-class Told(logging.Handler):
+class Messages(logging.Handler):
     """Writes log records about the run's exactness to a file: those marked so, and warnings that name a loader."""
 
     def __init__(self, path, resumed):
@@ -118,13 +118,13 @@ def train_kind(kind, name, moment, work_dir, every=False):
     random.seed(0)
     torch.manual_seed(0)
     resumed = (work_dir / 'saved.pth').exists()
-    model, dies, told = Small(), Dies(moment), Told(work_dir / 'told', resumed)
+    model, dies, messages = Small(), Dies(moment), Messages(work_dir / 'messages', resumed)
     limit = kind.limit or ({'max_epochs': EPOCHS} if name == 'epoch' else {'max_iters': BATCHES * EPOCHS})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     runner = kind.runners[name](model, optimizer=optimizer, work_dir=str(work_dir), **limit)
-    logging.getLogger('runnerkit').addHandler(told)
+    logging.getLogger('runnerkit').addHandler(messages)
     warnings.simplefilter('always')
-    warnings.showwarning = told.warn
+    warnings.showwarning = messages.warn
     plan = kind.build()
     for hook in plan.hooks:
         runner.register_hook(hook)
@@ -147,7 +147,7 @@ class Finding(NamedTuple):
     """The result of a kind in a runner, and its first message at the resume."""
 
     verdict: str
-    told: str = ''
+    message: str = ''
 
 
 def killed_at(kind, name, moments, folder, label, whole):
@@ -157,23 +157,23 @@ def killed_at(kind, name, moments, folder, label, whole):
         attempt.kill_after(60)
         if moment is not None and attempt.result.exists():
             return Finding('NOT KILLED')
-    first = first_told(folder / label, resumed=True)
+    first = first_message(folder / label, resumed=True)
     if not attempt.result.exists():
         return Finding('FAILS', last_line(attempt.errors))
     return judged(pickle.loads(attempt.result.read_bytes()), whole, first)
 
 
-def judged(found, whole, told):
+def judged(found, whole, message):
     """The finding for a resumed run that ended with ``found``, when the undisturbed one ended with ``whole``."""
     last = whole['losses'][max(0, len(whole['losses']) - len(found['losses'])) :]
     if found == {**whole, 'losses': last}:
-        return Finding('exact, but told' if told else 'exact, quiet', told)
-    return Finding('differs, told' if told else 'DIFFERS IN SILENCE', told)
+        return Finding('exact, but warned' if message else 'exact, silent', message)
+    return Finding('differs, warned' if message else 'DIFFERS SILENTLY', message)
 
 
-def first_told(work_dir, resumed):
+def first_message(work_dir, resumed):
     """The first message of runs in this work dir at their resume, or else at their start."""
-    lines = [json.loads(line) for line in read(work_dir / 'told').splitlines()]
+    lines = [json.loads(line) for line in read(work_dir / 'messages').splitlines()]
     return next((text for was, level, text in lines if was == resumed and (not resumed or level != 'INFO')), '')
 
 
@@ -198,10 +198,10 @@ def prove_kind(kind, name, folder, labels=()):
         for label, moments in chosen.items()
         if label in labels or not labels
     }
-    at_start = first_told(folder / 'whole', resumed=False)
+    at_start = first_message(folder / 'whole', resumed=False)
     if at_start:
-        found['at the start'] = Finding('told', at_start)
-    if any(each.verdict == 'DIFFERS IN SILENCE' for each in found.values()):
+        found['at the start'] = Finding('warned', at_start)
+    if any(each.verdict == 'DIFFERS SILENTLY' for each in found.values()):
         again = Attempt(partial(train_kind, kind, name, None), folder, 'again')
         again.kill_after(60)
         if pickle.loads(again.result.read_bytes()) != whole:
@@ -210,7 +210,7 @@ def prove_kind(kind, name, folder, labels=()):
 
 
 #: Verdicts that are good for every kind, and for kinds with hidden state.
-GOOD, GOOD_TOO = ('exact, quiet',), ('exact, but told', 'differs, told', 'told')
+GOOD, GOOD_TOO = ('exact, silent',), ('exact, but warned', 'differs, warned', 'warned')
 
 
 def is_good(finding, quiet):
@@ -241,5 +241,5 @@ def summary(findings):
     verdicts = {}
     for label, each in findings.items():
         verdicts.setdefault(each.verdict, []).append(label)
-    told = next((f' | {each.told}' for each in findings.values() if each.told), '')
-    return '; '.join(key if len(verdicts) == 1 else f'{key} ({", ".join(verdicts[key])})' for key in verdicts) + told
+    message = next((f' | {each.message}' for each in findings.values() if each.message), '')
+    return '; '.join(key if len(verdicts) == 1 else f'{key} ({", ".join(verdicts[key])})' for key in verdicts) + message
