@@ -62,7 +62,7 @@ class Entry:
 
 
 class Failed(Exception):
-    """A training that cannot be measured; the message is one line."""
+    """A training run that cannot be measured; the message is one line."""
 
 
 class Process:
@@ -183,7 +183,7 @@ class Bench:
 
     @contextlib.contextmanager
     def begin(self, entry: Entry, **options: Any) -> Iterator[Process]:
-        """A training in a separate process."""
+        """A training run in a separate process."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             reference = str(self.folder / f'{entry.job}_{entry.default_like}.pt')
             task = {**asdict(entry), **self.sizes[entry.job], 'folder': place, 'reference': reference, **options}

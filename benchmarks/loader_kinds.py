@@ -145,7 +145,7 @@ def one(loader, *hooks):
 
 
 def val(train, other):
-    """A training and a validation."""
+    """Training and validation."""
     return Plan([train, other], [('train', 1), ('val', 1)], [('train', 3), ('val', 2)])
 
 
@@ -154,7 +154,7 @@ def shuffled(dataset=None, workers=0, **options):
 
 
 def evaluated(loader):
-    """A training with an EvalHook; its epochs have five iterations."""
+    """Training with an EvalHook; its epochs have five iterations."""
     return Plan([shuffled()], hooks=[EvalHook(loader, interval=3, by_epoch=False, save_best='loss')])
 
 

@@ -1,4 +1,4 @@
-"""Kill a training on a stream at random moments, and check that each event was trained on once.
+"""Kill a training run on a stream at random moments, and check that each event was trained on once.
 
     python benchmarks/online.py --kills 20
 

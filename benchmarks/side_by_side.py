@@ -168,7 +168,7 @@ def train(library, config, work_dir):
 
 
 def by_hand():
-    """A training without any library: bit-identical if machine and torch compute like those of the record."""
+    """A training run without any library: bit-identical if machine and torch compute like those of the record."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Net()

@@ -41,7 +41,7 @@ LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
 def main() -> int:
     """Run the commands; the exit code says whether the weights are equal."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('config', help='of a training with at least three epochs')
+    parser.add_argument('config', help='a config with at least three epochs')
     parser.add_argument('--svg', help='write the recording to this file')
     args = parser.parse_args()
     lines = list(scene(args.config))

@@ -1,4 +1,4 @@
-"""A training as a process that can be killed, and the comparison of two trainings."""
+"""A training run as a process that can be killed, and the comparison of two runs."""
 
 import hashlib
 import importlib
@@ -18,7 +18,7 @@ from runnerkit.distributed.slowest import NAMES
 
 
 class Attempt:
-    """A training as a process: ``job(work_dir)``. Its return value is written to a file when it is complete."""
+    """A training run as a process: ``job(work_dir)``. Its return value is written to a file when it is complete."""
 
     def __init__(self, job, folder, name):
         self.result, self.errors = folder / f'{name}.result', folder / f'{name}.errors'

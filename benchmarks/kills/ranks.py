@@ -1,4 +1,4 @@
-"""A training on two ranks under torchrun's agent, one of which is killed at random moments."""
+"""A training run on two ranks under torchrun's agent, one of which is killed at random moments."""
 
 import os
 import pickle
@@ -64,7 +64,7 @@ def rank_job(config, work_dir):
 
 
 def agent_job(config, work_dir):
-    """A training on two ranks; returns the results that must not depend on kills."""
+    """Train on two ranks; return the results that must not depend on kills."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     work_dir.mkdir()
