@@ -10,17 +10,17 @@
 
 A cell is a training run with one value of each dimension of `kills/cells.py`. Every pair of values that can occur
 together is in at least one cell. A run is a process forked from this one (which has imported everything). It is killed
-by SIGKILL after a random time, and restarted to resume by itself, until it is complete. It must end with the same bits as an
-uninterrupted run: weights, averages, optimizer states, random states, hooks' states, the best score, and every line of
-the log, each once. No checkpoint under its real name may be damaged at any time.
+by SIGKILL after a random time, and restarted to resume by itself, until it is complete. It must end with the same bits
+as an uninterrupted run: weights, averages, optimizer states, random states, hooks' states, the best score, and every
+line of the log, each once. No checkpoint under its real name may be damaged at any time.
 
 With ``--loaders`` the trainings are those of loader_kinds.py, each killed at chosen moments. They must end with the
 bits of an uninterrupted run, or the resumed run must have warned that they may not.
 
 With ``--ranks`` a training run on two ranks starts under torchrun's agent. One of the ranks is killed at a random
 moment. The agent ends the other one and restarts both, and they resume by themselves. The run must end with the
-weights, the optimizer's state and the log of an uninterrupted one, and leave no process behind. ``--wrapper`` names the model's
-wrapper; under FSDP2 all checkpoints are folders, to which both ranks write.
+weights, the optimizer's state and the log of an uninterrupted one, and leave no process behind. ``--wrapper`` names the
+model's wrapper; under FSDP2 all checkpoints are folders, to which both ranks write.
 """
 
 import argparse
