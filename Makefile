@@ -57,8 +57,8 @@ $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 	touch $@
 
 downstream: $(MMCV)/.done ## test unchanged mmcls, mmseg and mmdet of the MMCV 1.x era
-	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/test_mmcls.py tests/compat/test_mmseg.py tests/compat/test_mmdet.py \
-	tests/compat/test_galleries.py
+	OMP_NUM_THREADS=1 $(MMCV)/bin/python -m pytest tests/compat/mmcv/test_mmcls.py tests/compat/mmcv/test_mmseg.py tests/compat/mmcv/test_mmdet.py \
+	tests/compat/mmcv/test_galleries.py
 
 # Ray likewise: a data package in the other environment claims to need one of its old versions.
 RAY = $(VENV)/ray
@@ -100,7 +100,7 @@ format: $(VENV)/.tests ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md
+docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md, and runnerkit/config/known_keys.json
 	$(BIN)/python tools/reference.py
 
 clean: ## delete the environment, work dirs and caches

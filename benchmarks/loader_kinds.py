@@ -410,3 +410,19 @@ KINDS: dict[str, Kind] = {
     ),
     'runner with a custom step': Kind(lambda: one(shuffled()), quiet=True, runners={'epoch': OwnRunIter}),
 }
+
+#: Attributes of these change while they are read. A resumed run names them, and they start over.
+ATTRIBUTES_START_OVER = (
+    'build_dataloader, sampler that counts',
+    'build_dataloader, data set that counts',
+    'DataLoader that keeps its iterator',
+    'sampler that counts',
+    'infinite batch sampler',
+    'sampler that cycles',
+    'class-aware sampler',
+    'data set that counts',
+    'data set with a changing cache',
+    'stream that goes on',
+    'stream that groups',
+    'loader beside one in a cycle',
+)

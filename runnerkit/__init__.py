@@ -18,10 +18,10 @@ The packages; each imports only those above it::
     hooks/          one behaviour per file
     runner/         EpochBasedRunner, IterBasedRunner
     flow/           the five stages of a run
-    search/         spaces, network descriptions, quotas
+    search/         spaces, algorithms, executors, pipelines
     cli/            what the tools call
 
-    compat/         MMCV's old module paths, and unchanged scripts
+    compat/         other systems' files and names, a room for each: mmcv, paddlerec, vega
 
 The names below are imported at their first use, so that ``import runnerkit`` is fast. As in MMCV, the names of
 `runnerkit.utils` and `runnerkit.fileio` are also available here.
@@ -30,7 +30,7 @@ The names below are imported at their first use, so that ``import runnerkit`` is
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.compat.finder import install as _install_aliases
+from runnerkit.compat.mmcv.finder import install as _install_aliases
 from runnerkit.version import __version__
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr__` imports at first use
@@ -45,11 +45,11 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
     from runnerkit.flow import train as train
-    from runnerkit.flow.export import export as export
-    from runnerkit.flow.prediction import predict as predict
-    from runnerkit.flow.publish import publish as publish
-    from runnerkit.flow.testing import test as test
-    from runnerkit.flow.trained import load_model as load_model
+    from runnerkit.flow.use.export import export as export
+    from runnerkit.flow.use.load import load_model as load_model
+    from runnerkit.flow.use.predict import predict as predict
+    from runnerkit.flow.use.publish import publish as publish
+    from runnerkit.flow.use.testing import test as test
     from runnerkit.hooks import HOOKS as HOOKS
     from runnerkit.hooks import Hook as Hook
     from runnerkit.nn import MODELS as MODELS
@@ -82,13 +82,13 @@ _HOMES = {
     'build_from_cfg': 'runnerkit.registry',
     'build_optimizer': 'runnerkit.optim',
     'build_runner': 'runnerkit.runner',
-    'export': 'runnerkit.flow.export',
+    'export': 'runnerkit.flow.use.export',
     'load_checkpoint': 'runnerkit.checkpoint',
-    'load_model': 'runnerkit.flow.trained',
-    'predict': 'runnerkit.flow.prediction',
-    'publish': 'runnerkit.flow.publish',
+    'load_model': 'runnerkit.flow.use.load',
+    'predict': 'runnerkit.flow.use.predict',
+    'publish': 'runnerkit.flow.use.publish',
     'report': 'runnerkit.utils.report',
-    'test': 'runnerkit.flow.testing',
+    'test': 'runnerkit.flow.use.testing',
     'train': 'runnerkit.flow',
 }
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from runnerkit.data.kinds import is_limited, length_of
-from runnerkit.data.together import check_pass
+from runnerkit.data.rank_sharing import check_pass
 from runnerkit.distributed import (
     broadcast_object,
     collect_results_cpu,
@@ -214,7 +214,7 @@ def rule_of(
 
     Args:
         model: the model, which may have metrics.
-        key: the score; what stands before a slash (``'clean/accuracy'``) names a data set.
+        key: the score; the part before a slash (``'clean/accuracy'``) names a data set.
         greater_keys: parts of names for which greater is better.
         less_keys: parts of names for which less is better.
 
@@ -229,7 +229,7 @@ def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys
     """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it, and the
     beginning or end of a word before its middle: less is better for ``'launch_loss'``, though it has an ``auc``.
 
-    What stands before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
+    The part before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
     for ``'accidents/loss'``.
 
     Raises:
@@ -265,7 +265,7 @@ def check_score_exists(model: nn.Module, key: str, argument: str) -> None:
 
     Args:
         model: the model.
-        key: the score; what stands before a slash names a data set.
+        key: the score; the part before a slash names a data set.
         argument: what ``key`` was given as, for the message.
 
     Raises:

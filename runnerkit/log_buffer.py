@@ -60,7 +60,7 @@ class LogBuffer:
         self._lengths: dict[str, int] | None = None  # of the histories when the epoch's last iteration was over
         self._seen: dict[str, int] = {}  # how many of the kept values of each loss came before `mark_losses`
         self._were_finite: bool | Tensor = True  # the losses since then that are kept no longer
-        self._told: set[str] = set()  # names logged by some ranks only, about which a warning was given
+        self._warned_of: set[str] = set()  # names logged by some ranks only, about which a warning was given
 
     def clear(self) -> None:
         """Forget everything."""
@@ -158,7 +158,7 @@ class LogBuffer:
         return {name: max(n, 1) for name, n in added.items() if n}  # a history that was folded has become shorter
 
     def average_late(self, reduce: Reduce | None = None) -> None:
-        """Put the averages of what is `late` into ``output``, beside the results of hooks if there are any.
+        """Put the averages of what is `late` into ``output``, next to the results of hooks if there are any.
 
         Args:
             reduce: as in `average`; all ranks must then call this together.
@@ -217,13 +217,13 @@ class LogBuffer:
 
     def _over_ranks(self, sums: Sums, reduce: Reduce, tells: bool = True) -> Sums:
         sums, partial = reduce(sums)
-        if tells and not partial <= self._told and get_dist_info()[0] == 0:
+        if tells and not partial <= self._warned_of and get_dist_info()[0] == 0:
             warnings.warn(
                 f'not all ranks log {", ".join(map(repr, sorted(partial)))}: averages are over those that do',
                 RuntimeWarning,
                 stacklevel=3,
             )
-        self._told |= partial
+        self._warned_of |= partial
         return sums
 
     def _fold(self, name: str) -> None:

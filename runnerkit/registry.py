@@ -145,7 +145,7 @@ def build_or_bind(cfg: dict[str, Any], registry: Registry) -> Any:
 def _find_functions(args: dict[str, Any], constructor: Callable[..., Any], cfg: Any) -> None:
     """Replace names of functions in ``args`` by the functions, where annotations of ``constructor`` ask for functions.
 
-    A dict is left to a constructor that reads dicts, or may look its ``type`` up in a registry of its own.
+    A dict is left to a constructor that reads dicts, or may look its ``type`` up in another registry.
     """
     if not any(isinstance(value, str | dict | list | tuple) for value in args.values()):
         return
@@ -490,7 +490,7 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
 
 
 def _near_files(named: str, cfg: Any) -> str:
-    """Files with a name similar to that in ``named``, beside the config file that says it."""
+    """Files with a name similar to that in ``named``, in the folder of the config file."""
     origin = cfg._origin_ if hasattr(type(cfg), '_origin_') else None
     folder = os.path.dirname(origin.place_of('type').file) if origin else ''
     names = [name for name in os.listdir(folder) if name.endswith('.py')] if os.path.isdir(folder) else []

@@ -1,4 +1,4 @@
-"""Runs by config under FSDP2 that stop, are stopped, go back and are resumed; for `tests/flow/test_sharded_runs.py`."""
+"""Runs by config under FSDP2 that stop, roll back and are resumed; for `tests/flow/stages/test_sharded_runs.py`."""
 
 import logging
 import os

@@ -33,21 +33,21 @@ import runnerkit as runnerkit_package
 from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.cli.main import main as runnerkit
 from runnerkit.cli.train import main, parser
+from runnerkit.compat.vega.callbacks import CALLBACKS
+from runnerkit.compat.vega.config import config_of_step
+from runnerkit.compat.vega.networks import FAMILIES
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.vega import config_of_step
 from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
-from runnerkit.data.kinds import about
+from runnerkit.data.kinds import loader_facts
 from runnerkit.flow import Flow, Options
-from runnerkit.flow.switches import compile_options
+from runnerkit.flow.stages.switches import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
-from runnerkit.hooks.vega_callbacks import CALLBACKS
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors
-from runnerkit.search.networks import FAMILIES
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.utils.imports import import_object
 
@@ -586,7 +586,7 @@ runner: {type: EpochBasedRunner, max_epochs: 1}"""
 
 def test_the_changes_that_the_page_about_checkpoints_shows():
     found = changes({'world size': 2}, {'world size': 4})
-    found += loader_changes(0, *(about(build_dataloader(range(64), size, 0, seed=0)) for size in (16, 8)))
+    found += loader_changes(0, *(loader_facts(build_dataloader(range(64), size, 0, seed=0)) for size in (16, 8)))
     found += hook_changes(['EMAHook#0'], [])
     assert table(found).strip() == shown('docs/checkpoints.md', 'world size').strip()
 

@@ -82,20 +82,6 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize('test', [single_gpu_test, multi_gpu_test])
-@pytest.mark.parametrize('kind', KINDS)
-def test_a_model_may_return_any_sequence(kind, test, capsys):
-    predicts, expected = KINDS[kind]
-    model = nn.Linear(1, 1)
-    model.forward = lambda x, return_loss: predicts(x)
-    found = test(model, DataLoader(Numbers(), batch_size=2))
-    assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
-        assert isinstance(one, torch.Tensor) == isinstance(other, torch.Tensor)
-        assert np.array_equal(np.asarray(one), np.asarray(other))
-    assert expected == [] or f'{len(expected)}/5' in capsys.readouterr().out
-
-
 @pytest.mark.parametrize('result', [None, 3, torch.tensor(1.0)])
 def test_a_model_that_returns_no_sequence_is_an_error(result):
     model = nn.Linear(1, 1)
@@ -193,12 +179,6 @@ def test_directions_are_declared_by_the_metric():
 )
 def test_which_scores_are_better_is_said_by_words(key, rule):
     assert rule_by_name(key) == rule
-
-
-def test_a_gloss_is_no_loss():
-    with pytest.raises(ValueError, match='Cannot infer the rule for key glossiness'):
-        rule_by_name('glossiness')
-    assert rule_by_name('glossiness', less_keys=['gloss']) == 'less'
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import runnerkit
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
 from runnerkit.data import Compose, build_dataloader
-from runnerkit.flow.testing import test as evaluate
+from runnerkit.flow.use.testing import test as evaluate
 from runnerkit.hooks import ClosureHook, EvalHook
 from runnerkit.registry import FUNCTIONS, Registry, build_or_bind, find_function
 

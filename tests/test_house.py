@@ -309,7 +309,7 @@ OF_SOME_RUNS = {
     'runnerkit.fileio.handlers',
     'runnerkit.nn.weight_init',
     'runnerkit.checkpoint.config_changes',
-    'runnerkit.utils.iteration_parts',
+    'runnerkit.hooks.iteration_parts',
     'runnerkit.utils.stopwatch',
 }
 

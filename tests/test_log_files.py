@@ -51,13 +51,6 @@ def test_they_are_on_the_disk_before_the_log_loses_them(tmp_path, monkeypatch):
     assert flushed == [([6], [4, 6])]
 
 
-def test_they_are_added_to_those_of_earlier_kills(tmp_path):
-    for last in (6, 5):
-        write(tmp_path, '1.log.json', line(4), line(last))
-        set_aside(tmp_path, 4, None)
-    assert steps(tmp_path / f'1.log.json{ENDING}') == [6, 5]
-
-
 @pytest.mark.parametrize('known, kept', [(None, 3), (0, 1), (1, 2), (2, 3), (5, 3)])
 def test_of_lines_about_the_moment_itself_those_stay_that_were_there(tmp_path, known, kept):
     write(tmp_path, '1.log.json', line(2), line(4), line(4, 'val'))
@@ -77,13 +70,6 @@ def test_a_line_that_is_nested_too_deeply_is_moved_like_a_torn_one(tmp_path):
     set_aside(tmp_path, 4, None)
     assert (tmp_path / '1.log.json').read_text() == line(2) + line(4)
     assert (tmp_path / f'1.log.json{ENDING}').read_text() == deep
-
-
-def test_torn_lines_are_moved_too(tmp_path):
-    write(tmp_path, '1.log.json', line(2), '{"mode": "tr' + line(3), line(4), '{"mode": "train", "st')
-    set_aside(tmp_path, 4, None)
-    assert (tmp_path / '1.log.json').read_text() == line(2) + line(4)
-    assert (tmp_path / f'1.log.json{ENDING}').read_text() == '{"mode": "tr' + line(3) + '{"mode": "train", "st\n'
 
 
 def test_lines_that_say_no_step_stay(tmp_path):

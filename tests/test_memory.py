@@ -24,7 +24,7 @@ WINDOW = 10
 SLOPE = 4.0
 
 
-class Held(Hook):
+class LoaderState(Hook):
     """Takes a picture of all Python allocations at `LOOKS`."""
 
     def __init__(self):
@@ -74,7 +74,7 @@ def slope_of_a_run(kind, data, work_dir, custom_hooks=(), optimizer_config=None,
         custom_hooks_config=list(custom_hooks),
     )
     runner.log_buffer.window = WINDOW
-    held = Held()
+    held = LoaderState()
     runner.register_hook(held, 'LOWEST')
     tracemalloc.start()
     try:

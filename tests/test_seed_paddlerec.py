@@ -234,7 +234,7 @@ def test_one_key_replaces_one_stage(workspace, capsys):
     assert main(['tdm.yaml', '--dry-run']) == 0
     said = capsys.readouterr().out
     assert re.search(r'startup   Startup \(.*tdm_startup.py:4\)', said)
-    assert 'network   Network (runnerkit.flow.network)' in said
+    assert 'network   Network (runnerkit.flow.stages.network)' in said
     assert main(['tdm.yaml']) == 0
     said = capsys.readouterr()
     assert 'Run TDM Trainer Startup Pass' in said.err

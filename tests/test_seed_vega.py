@@ -13,13 +13,7 @@ from support import ROOT
 from torch import nn
 from torch.optim.lr_scheduler import _LRScheduler
 
-from runnerkit.config import Config
-from runnerkit.config.vega import config_of_step, quota_of
-from runnerkit.flow import train
-from runnerkit.search import Quota, vega
-from runnerkit.search.class_factory import REGISTRIES
-from runnerkit.search.networks import FAMILIES
-from runnerkit.search.vega import (
+from runnerkit.compat.vega import (
     Callback,
     ClassFactory,
     ClassType,
@@ -31,6 +25,12 @@ from runnerkit.search.vega import (
     accuracy,
     calc_model_flops_params,
 )
+from runnerkit.compat.vega.class_factory import REGISTRIES
+from runnerkit.compat.vega.config import config_of_step, quota_of
+from runnerkit.compat.vega.networks import FAMILIES
+from runnerkit.config import Config
+from runnerkit.flow import train
+from runnerkit.search import Quota, vega
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +121,7 @@ def test_it_trains_in_a_process_that_has_imported_nothing_of_vega(tmp_path):
     code = f"""
 import runnerkit
 from runnerkit.config import Config
-from runnerkit.config.vega import config_of_step
+from runnerkit.compat.vega.config import config_of_step
 work_dir = {str(tmp_path / 'run')!r}
 config = config_of_step(Config.fromfile({str(tmp_path / 'nas.yml')!r}).nas)
 scores = runnerkit.train(config, work_dir, device='cpu').scores

@@ -1,4 +1,4 @@
-"""Whole runs by config with a wrapper around the model, for `tests/flow/test_wrapping.py`; on ranks, and alone."""
+"""Whole runs by config with a wrapper around the model, for `tests/flow/stages/test_wrapping.py`."""
 
 import logging
 import math

@@ -1,12 +1,17 @@
-"""Write the tables of docs/config_keys.md and docs/hooks.md from signatures and docstrings: ``make docs``.
+"""Write docs/config_keys.md, docs/hooks.md and runnerkit/config/known_keys.json: ``make docs``.
 
-In both pages, the text between ``<!-- what: names -->`` and ``<!-- end -->`` is generated here; all other text is
-written by hand. A key or argument that has no line in a docstring, or in `runnerkit.config.key_meanings`, is an error.
+In both pages, the tables between ``<!-- what: names -->`` and ``<!-- end -->`` come from signatures and docstrings; all
+other text is written by hand. ``<!-- written: section -->`` marks a table of keys that no docstring describes, and in
+other tables of keys the rows without a docstring are written by hand. A key that has neither is an error.
+
+The data file has the keys of each reader of a section, with their types, so that runnerkit can check a config without
+importing torch.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,8 +20,8 @@ from typing import Any, NamedTuple
 
 from runnerkit import data, hooks, nn, parallel, runner
 from runnerkit.checkpoint.loader import CheckpointLoader
-from runnerkit.config.key_meanings import MEANINGS, TOP, Key
-from runnerkit.config.known_keys import DEFAULT_READERS, KEYS, MMCV_TOOLS, SCHEDULES
+from runnerkit.config.known_keys import DDP, DEFAULT_READERS, MMCV_TOOLS, SAME, SCHEDULES
+from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.fileio import FileClient
 from runnerkit.hooks import HOOKS, Hook
 from runnerkit.hooks.hook import POINTS, RINGS
@@ -27,19 +32,22 @@ from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
 from runnerkit.utils.imports import import_modules_from_strings
+from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.user_files import is_ours
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {'config_keys.md': ROOT / 'docs' / 'config_keys.md', 'hooks.md': ROOT / 'docs' / 'hooks.md'}
+KNOWN_KEYS = ROOT / 'runnerkit' / 'config' / 'known_keys.json'
 REGION = re.compile(r'(<!-- (\w+)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)', flags=re.DOTALL)
 
-#: The class or function that reads a section of `KEYS`; its docstrings describe the keys, its signature the defaults.
+#: The reader of a section, if it is not a hook. Its docstrings describe the keys; its signature has the defaults.
 READERS: dict[str, Any] = {
     'data': data.build_dataloader,
     'dataloader': data.build_dataloader,
     'custom_imports': import_modules_from_strings,
     'paramwise_cfg': DefaultOptimizerConstructor,
     'EpochBasedRunner': runner.EpochBasedRunner,
+    'IterBasedRunner': runner.IterBasedRunner,
     'Supervised': nn.Supervised,
     'LoggerHook': hooks.LoggerHook,
     'FSDP2': parallel.FSDP2,
@@ -63,6 +71,38 @@ TYPES = (
     (r'\bInitCfg\b', 'dict or list of dicts'),
     (r' \| ', ' or '),
 )
+
+#: Keys that a reader takes from a config in addition to its arguments, and arguments that a config cannot have.
+ADDED = {'EpochBasedRunner': ('constructor',), 'IterBasedRunner': ('constructor',)}
+LEFT_OUT = {
+    'EvalHook': ('dataloader',),
+    'FSDP2': ('module', 'device'),
+    'dataloader': ('dataset', 'dist', 'seed', 'kwargs'),
+}
+
+#: Rows that are written by hand although a docstring describes the argument: it means something else in a config.
+WRITTEN = {
+    'data': ('samples_per_gpu', 'batch_size', 'workers_per_gpu', 'num_workers'),
+    'dataloader': ('shuffle', 'round_up'),
+    'EpochBasedRunner': ('model', 'optimizer', 'work_dir', 'logger', 'meta'),
+}
+
+#: Tables of the page whose keys no reader of `DEFAULT_READERS` or of the flow takes.
+NOT_READERS = ('splits', 'optimizer', 'custom_hooks', 'compile', 'Supervised', 'LoggerHook')
+
+
+class Key(NamedTuple):
+    """One key of a config. The texts are Markdown.
+
+    Attributes:
+        type: the kind of its value.
+        default: what holds without it; ``'required'`` if there is no run without it.
+        meaning: one line.
+    """
+
+    type: str
+    default: str
+    meaning: str
 
 
 # --- docstrings and signatures ---------------------------------------------------------------------------------------
@@ -132,7 +172,7 @@ def key_of(reader: Any, name: str) -> Key:
     """Type, default and meaning of an argument."""
     parameter = signature(reader).get(name)
     if parameter is None:
-        raise LookupError(f'{reader.__qualname__} takes no {name}: describe it in runnerkit/config/key_meanings.py')
+        raise LookupError(f'{reader.__qualname__} takes no {name}: write its row into docs/config_keys.md')
     kind = '' if parameter.annotation is parameter.empty else str(parameter.annotation)
     for pattern, plain in TYPES:
         kind = re.sub(pattern, plain, kind)
@@ -224,30 +264,24 @@ def without_code(page: str) -> str:
     return re.sub(r'^```.*?^```', '', page, flags=re.DOTALL | re.MULTILINE)
 
 
-def top(names: str, page: str) -> str:
-    """Some top-level keys, with links to those that have a heading."""
-    headings = re.findall(r'^#+ (\w+)$', without_code(page), flags=re.MULTILINE)
-    keys = {f'[`{name}`](#{name})' if name in headings else f'`{name}`': TOP[name] for name in names.split()}
-    return table(('key', 'type', 'default', 'what it means'), ((name, *cells(key)) for name, key in keys.items()))
-
-
 def keys(names: str, page: str) -> str:
     """The keys of one section."""
-    return keys_table(keys_of(names))
+    return keys_table(keys_of(names, page))
 
 
-def keys_of(section: str) -> dict[str, Key]:
-    """The keys of a section of `KEYS` or `MEANINGS`, described."""
-    described = MEANINGS.get(section, {})
-    if section == 'EpochBasedRunner':
-        described = MEANINGS['runner']
-    reader = READERS.get(section) or HOOKS.get(section)
-    found = {name: described[name] for name in described if name not in KEYS.get(section, ())}
-    for name in KEYS.get(section) or (() if reader is None else signature(reader)):
-        if section == 'dataloader' and name in KEYS['data']:
-            continue  # they are in the table above
-        found[name] = described[name] if name in described else brief(section, reader, name)
-    return found
+def keys_of(section: str, page: str) -> dict[str, Key]:
+    """The keys of a section, described; rows of the page that no docstring describes are kept."""
+    reader, written = found(section), rows_of(section, page)
+    names = arguments_of(section)
+    kept = [name for name in written if name not in names and name in ('type', 'policy', *ADDED.get(section, ()))]
+    shared = set(arguments_of('data')) if section == 'dataloader' else set()  # they are in the table above
+    described = {name: written[name] for name in kept}
+    for name in names:
+        if name in shared:
+            continue
+        by_hand = name in WRITTEN.get(section, ()) or not any(name in parsed(each).lines for each in family(reader))
+        described[name] = written[name] if name in written and by_hand else brief(section, reader, name)
+    return {name: described[name] for name in sorted(described, key=[*written, *described].index)}
 
 
 def brief(section: str, reader: Any, name: str) -> Key:
@@ -262,6 +296,61 @@ def brief(section: str, reader: Any, name: str) -> Key:
     if section in HOOKS and reader is HOOKS.get(section) and short != key.meaning:
         short += f' [More](hooks.md#{section.lower()}).'
     return key._replace(meaning=short if section in HOOKS else key.meaning)
+
+
+def documents(reader: Any, name: str) -> bool:
+    """Whether a docstring describes an argument."""
+    return any(name in parsed(each).lines for each in family(reader))
+
+
+def rows_of(section: str, page: str) -> dict[str, Key]:
+    """The rows of the page's tables of a section, by key."""
+    found: dict[str, Key] = {}
+    for region in REGION.finditer(page):
+        if region[2] in ('keys', 'written') and region[3] == section:
+            for row in re.findall(r'^\| \[?`([^`]+)`.*? \| (.*?) \| (.*?) \| (.*) \|$', region[0], flags=re.MULTILINE):
+                found[row[0]] = Key(*(cell.replace('\\|', '|') for cell in row[1:]))
+    return found
+
+
+def arguments_of(section: str) -> list[str]:
+    """The keys that the reader of a section takes, without ``type`` and ``policy``."""
+    if section == 'paramwise_cfg':
+        return list(PARAMWISE_DEFAULTS)
+    pairs = [key for pair in SAME for key in pair]
+    if section == 'data':
+        return [*pairs, 'persistent_workers', 'pin_memory', 'seeded', *LOADER_FUNCTIONS]
+    reader = found(section)
+    taken = [*signature(reader), *(signature(runner.BaseRunner.save_checkpoint) if section == 'CheckpointHook' else ())]
+    if section == 'dataloader':
+        taken = [*pairs, *taken, *LOADER_OPTIONS]
+    return list(
+        dict.fromkeys([*ADDED.get(section, ()), *(each for each in taken if each not in LEFT_OUT.get(section, ()))])
+    )
+
+
+def known_keys(page: str) -> dict[str, dict[str, str]]:
+    """The keys of each reader of a section, by its name, with their types; the top-level keys under ``top``."""
+    regions = [(region[2], region[3]) for region in REGION.finditer(page) if region[2] in ('keys', 'written')]
+    schedules_ = [
+        name for name in ours(HOOKS) if name.endswith(tuple(SCHEDULES.values())) and name != 'TorchLrUpdaterHook'
+    ]
+    updates = [name for name in ours(HOOKS) if name.endswith('OptimizerHook')]
+    others = ['EpochBasedRunner', 'IterBasedRunner', *updates, *schedules_, 'IterTimerHook']
+    known: dict[str, dict[str, str]] = {}
+    for name in dict.fromkeys([*(section for _, section in regions), *others]):
+        if name in NOT_READERS:
+            continue
+        written = rows_of('EpochBasedRunner' if name == 'IterBasedRunner' else name, page)
+        if name == 'dataloader':
+            written |= rows_of('data', page)
+        names = list(written) if ('written', name) in regions else arguments_of(name)
+        known[name] = {
+            key: written[key].type if key in written else key_of(found(name), key).type
+            for key in names
+            if key in written or key in signature(found(name))
+        }
+    return {**known, **dict.fromkeys(DDP, known['DDP'])}
 
 
 def policies(names: str, page: str) -> str:
@@ -312,8 +401,8 @@ def ours(registry: Any) -> list[str]:
 
 
 def found(name: str) -> Any:
-    """A hook, or a base class of hooks."""
-    return HOOKS.get(name) or getattr(hooks, name)
+    """What reads a section: a hook, a base class of hooks, or one of `READERS`."""
+    return READERS.get(name) or HOOKS.get(name) or getattr(hooks, name)
 
 
 def initializers(names: str, page: str) -> str:
@@ -335,7 +424,8 @@ def default_of(parameter: inspect.Parameter) -> str:
 def storages(names: str, page: str) -> str:
     """The backends for ``file_client_args``."""
     rows = []
-    for name, backend in FileClient._backends.items():
+    for name in FileClient._backends:
+        backend = FileClient.backend_class(name)
         if backend.__module__.startswith('runnerkit.'):
             text = ', '.join(f'`{each}{default_of(value)}`' for each, value in signature(backend).items())
             rows.append((f"`'{name}'`", first_sentence(markdown(parsed(backend).text)), text))
@@ -452,7 +542,6 @@ def points(names: str, page: str) -> str:
 
 GENERATORS: dict[str, Callable[[str, str], str]] = {
     'contents': contents,
-    'top': top,
     'keys': keys,
     'policies': policies,
     'loggers': loggers,
@@ -478,9 +567,15 @@ def regenerated(page: str) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write both pages and the data file."""
     for path in PAGES.values():
         path.write_text(regenerated(path.read_text(encoding='utf-8')), encoding='utf-8')
+    KNOWN_KEYS.write_text(as_data(PAGES['config_keys.md'].read_text(encoding='utf-8')), encoding='utf-8')
+
+
+def as_data(page: str) -> str:
+    """The text of the data file."""
+    return json.dumps(known_keys(page), indent=1) + '\n'
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""A small residual network whose channels can be pruned, for `runnerkit.search.prune_ea`."""
+"""A small residual network whose channels can be pruned, for `runnerkit.compat.vega.prune`."""
 
 from __future__ import annotations
 

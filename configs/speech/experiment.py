@@ -67,6 +67,6 @@ class Speakers(Experiment):
 
 
 if __name__ == '__main__':
-    from runnerkit.flow.experiment_main import main
+    from runnerkit.flow.experiment.main import main
 
     raise SystemExit(main(Speakers))

@@ -121,7 +121,7 @@ def sweep(folder: str | os.PathLike[str]) -> list[str]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside ``path``; it is renamed to ``path`` at the end, or deleted on an error."""
+    """A temporary name in the folder of ``path``; it is renamed to ``path`` at the end, or deleted on an error."""
     temporary = path.with_name(temporary_name(path.name))
     _remove_quietly(temporary)
     try:

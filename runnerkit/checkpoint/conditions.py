@@ -1,4 +1,4 @@
-"""What a run goes on under: compared between the run that saved a checkpoint and the one that resumes it."""
+"""The conditions of a run: compared between the run that saved a checkpoint and the one that resumes it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ _HOOK_FOLLOWS = {
     'loss_scale': 'the loss scale starts with it',
 }
 
-#: Settings of hooks that have a line of their own, among the conditions or as ``schedule``.
+#: Settings of hooks that have their own line, among the conditions or as ``schedule``.
 _TOLD_ELSEWHERE = ('cumulative_iters', 'amp')
 
 
@@ -118,7 +118,7 @@ def optimizer_changes(
         name: of the optimizer; empty for a single one.
         was: of each group, when the checkpoint was saved.
         now: of each group.
-        takes_effect: whether the run goes on with those of now.
+        takes_effect: whether the run continues with those of now.
         replaced: whether a schedule sets the learning rate from its own arguments.
     """
     own = {**_OPTIMIZER_FOLLOWS, 'lr': 'no effect: the schedule sets the rate by its own arguments'}
@@ -159,7 +159,7 @@ def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], sc
     Args:
         was: the settings of each hook by its name, when the checkpoint was saved.
         now: the same now.
-        scale: whether a loss scale takes effect, too.
+        scale: whether a loss scale takes effect as well.
     """
     follows = _HOOK_FOLLOWS if scale else {**_HOOK_FOLLOWS, 'loss_scale': STATE_WINS}
     return [
@@ -181,7 +181,7 @@ def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
 
 
 def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """What differs of a loader, see `runnerkit.data.kinds.about`.
+    """What differs of a loader, see `runnerkit.data.kinds.loader_facts`.
 
     Args:
         number: of its workflow entry, from 0.

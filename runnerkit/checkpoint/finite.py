@@ -35,7 +35,7 @@ def why_file_not_finite(path: Path) -> str | None:
     read = partial(safe_load, mmap=True)  # of the tensors, nothing is read
     try:
         return why_not_finite(read_rest(path, read) if is_checkpoint_folder(path) else read(path))
-    except Exception:  # whoever uses the file says what is wrong with it
+    except Exception:  # the code that uses the file reports what is wrong with it
         return None
 
 

@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 from torch.distributed import checkpoint as dcp
 
 from runnerkit.checkpoint.atomic import DiskFile, flush_folder, make_folder, temporary_name
 from runnerkit.checkpoint.manifest import REST, SAVE, Listed, check_size, mark, put_in_place, write_manifest
 from runnerkit.checkpoint.metadata import METADATA
-from runnerkit.distributed import all_gather_objects, broadcast_object
+from runnerkit.distributed import all_gather_objects, from_first_rank
 
 #: How long rank 0 waits for files that other machines have written, in seconds: network file systems show them late.
 _PATIENCE = 20.0
@@ -251,21 +250,16 @@ def _first(group: Any, call: Callable[[], Any]) -> Any:
     """What ``call`` gives on the first process; if it fails there, it fails on all."""
     if group is None:
         return call()
-    result: Any = None
-    failure: BaseException | None = None
-    if dist.get_rank(group) == 0:
+    failures: list[OSError] = []
+
+    def attempt() -> tuple[Any, OSError | None]:
         try:
-            result = call()
-        except Exception as error:
-            failure = error
-    told = failure
-    if isinstance(failure, OSError):
-        told = FailedElsewhere(failure.errno, failure.strerror or str(failure))
-    elif failure is not None:
-        told = RuntimeError(f'rank 0 has failed: {failure!r}')
-    result, told = broadcast_object((result, told), group=group)
+            return call(), None
+        except OSError as error:
+            failures.append(error)
+            return None, FailedElsewhere(error.errno, error.strerror or str(error))
+
+    result, failure = from_first_rank(attempt, group)
     if failure is not None:
-        raise failure
-    if told is not None:
-        raise told
+        raise failures[0] if failures else failure
     return result

@@ -34,7 +34,7 @@ from runnerkit.utils.logging import printable
 
 
 def read_rest(folder: Path, load: Callable[[str], Any] = safe_load) -> dict[str, Any]:
-    """What a checkpoint folder holds beside large tensors, in whose places there is None.
+    """What a checkpoint folder holds apart from large tensors, in whose places there is None.
 
     Args:
         folder: the checkpoint.
@@ -189,7 +189,7 @@ class _Reader(dcp.StorageReader):
             is_archive = check_records(data)
             data.seek(0)
             part = safe_load(data) if is_archive else None
-        except (Damage, pickle.UnpicklingError) as error:
+        except (Damage, pickle.UnpicklingError, RuntimeError) as error:
             raise ValueError(
                 f'the part of {index.fqn} in {place.relative_path}: {printable(error).partition(chr(10))[0]}'
             ) from None

@@ -19,7 +19,7 @@ from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.checkpoint.shards import Place
-from runnerkit.checkpoint.store import behind_link, checkpoint_meant
+from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -91,13 +91,17 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
         weights: dict[str, Any] = load_file(os.fspath(path))
     except SafetensorError as error:
         raise ValueError(f'the checkpoint {path} is damaged: {printable(error)}') from error
-    if map_location is None or isinstance(map_location, (str, int, torch.device)):
-        return weights if map_location is None else {name: each.to(map_location) for name, each in weights.items()}
-    # A function or a mapping of devices: only torch.load can apply it.
-    buffer = io.BytesIO()
-    torch.save(weights, buffer)
+    return _moved(weights, map_location)
+
+
+def _moved(content: dict[str, Any], map_location: Any) -> dict[str, Any]:
+    """``content``, whose tensors are on the CPU, where ``map_location`` of `torch.load` says."""
+    if map_location in (None, 'cpu', torch.device('cpu')):
+        return content
+    buffer = io.BytesIO()  # a function or a mapping of devices: only torch.load can apply it
+    torch.save(content, buffer)
     buffer.seek(0)
-    moved: dict[str, Any] = torch.load(buffer, map_location=map_location, weights_only=True)
+    moved: dict[str, Any] = safe_load(buffer, map_location)
     return moved
 
 
@@ -166,9 +170,9 @@ class CheckpointLoader:
     ) -> Any:
         """Load ``filename`` with the loader of its scheme, and log which one to ``logger``.
 
-        A folder stands for its best checkpoint, else its latest; see `checkpoint_meant`.
+        Of a folder, the best checkpoint is loaded, else the latest; see `resolve_checkpoint`.
         """
-        filename = checkpoint_meant(filename, best=True)
+        filename = resolve_checkpoint(filename, best=True)
         loader = cls._get_checkpoint_loader(filename)
         if logger is not None:
             kind = getattr(loader, '__name__', type(loader).__name__).removeprefix('load_from_')
@@ -192,12 +196,12 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
 
 def find_checkpoint(filename: str | os.PathLike[str], best: bool = False) -> str:
-    """The checkpoint that ``filename`` stands for, as in `checkpoint_meant`; a local one exists.
+    """The checkpoint that ``filename`` means, as in `resolve_checkpoint`; a local one exists.
 
     Raises:
         FileNotFoundError: there is no such local file, or no checkpoint in the folder; the nearest names are given.
     """
-    found = checkpoint_meant(filename, best)
+    found = resolve_checkpoint(filename, best)
     if CheckpointLoader._get_checkpoint_loader(found) is load_from_local and not is_url(found):
         _local_file(found)
     return found
@@ -254,7 +258,7 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
 
 
 def load_small(path: Path) -> Any:
-    """As `load_tensors`; of a folder, what it holds beside large tensors, in whose places there is None."""
+    """As `load_tensors`; of a folder, what it holds apart from large tensors, in whose places there is None."""
     if not is_checkpoint_folder(path):
         return load_tensors(path)
     from runnerkit.checkpoint.folder_reader import read_rest
@@ -292,13 +296,7 @@ def load_folder(
         ) from None
     if not wanted(('optimizer',)):
         content.pop('optimizer', None)
-    if map_location in (None, 'cpu', torch.device('cpu')) or layout:
-        return content
-    buffer = io.BytesIO()  # a function or a mapping of devices: only torch.load can apply it
-    torch.save(content, buffer)
-    buffer.seek(0)
-    moved: dict[str, Any] = safe_load(buffer, map_location)
-    return moved
+    return content if layout else _moved(content, map_location)
 
 
 def _load_checkpoint(

@@ -1,4 +1,4 @@
-"""Checkpoints that are folders: how they are told from other folders, and whether they are intact."""
+"""Checkpoints that are folders: how to recognise them, and whether they are intact."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.checkpoint.atomic import BLOCK, DiskFile, flush_folder
-from runnerkit.checkpoint.metadata import METADATA, read_metadata
-from runnerkit.checkpoint.safe_load import safe_load
+from runnerkit.checkpoint.metadata import METADATA
 from runnerkit.utils.logging import printable
 from runnerkit.utils.small_files import open_regular, read_small
 
@@ -122,10 +121,6 @@ def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
             for name, listed in zip(files, found, strict=True):
                 if listed != files[name]:
                     return f'the checksum of its file {name} is wrong'
-        if files.save is not None:
-            check_parts(folder, files)
-            check_save(METADATA, read_metadata((folder / METADATA).read_bytes()).storage_meta.save_id, files)
-            check_save(REST, _save_in_rest(folder / REST, files.save), files)
     except (OSError, ValueError) as error:
         return printable(error)
     return None
@@ -143,14 +138,6 @@ def check_size(path: Path, listed: Listed) -> None:
         raise ValueError(f'its file {path.name} is missing') from None
     if size != listed.size:
         raise ValueError(f'its file {path.name} has {size} bytes instead of {listed.size}')
-
-
-def _save_in_rest(path: Path, unknown: str) -> Any:
-    """The id in the file ``path``; ``unknown`` if it cannot be loaded."""
-    try:
-        return dict(safe_load(os.fspath(path), mmap=True)).get(SAVE)
-    except Exception:  # its bytes are those that were written: whoever reads it says what is wrong, or must trust it
-        return unknown
 
 
 def mark(save: str) -> bytes:

@@ -1,7 +1,7 @@
 """Reads the table of contents of a sharded checkpoint, the file ``.metadata``, without running code from it.
 
 `torch.distributed.checkpoint` writes that file with pickle and reads it with `pickle.load`, which calls whatever the
-file names. Here every name stands for a class or function of ours, made anew for each file, that holds what it is
+file names. Here every name becomes a class or function of ours, made for each file, that holds what it is
 given. What comes out is checked, and only then handed to torch.
 """
 
@@ -96,7 +96,7 @@ def read_metadata(data: bytes, sizes: Mapping[str, int] | None = None) -> Any:
 
     Args:
         data: the content of the file.
-        sizes: the files beside it, and how many bytes they have.
+        sizes: the files in its folder, and how many bytes they have.
 
     Raises:
         ValueError: it is damaged, names something else, or contradicts itself or the files.
@@ -151,7 +151,7 @@ class _Table:
 
         file, offset, length = _text(info['relative_path']), _number(info['offset']), _number(info['length'])
         if '/' in file or '\\' in file or file in ('', '.', '..'):
-            raise _Wrong(f'it names the file {file!r}, which is not beside it')
+            raise _Wrong(f'it names the file {file!r}, which is not in its folder')
         if self.sizes is not None and (file not in self.sizes or offset + length > self.sizes[file]):
             raise _Wrong(f'it names bytes {offset} to {offset + length} of {file!r}, which are not there')
         if info['transform_descriptors']:

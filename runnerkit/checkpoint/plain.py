@@ -48,7 +48,7 @@ class _Refused(Exception):
 
 
 class _EmptyBytes:
-    """Stands for ``b''``: pickle writes that as a call of ``bytes``, but torch.load allows only ``_codecs.encode``."""
+    """Replaces ``b''``: pickle writes that as a call of ``bytes``, but torch.load allows only ``_codecs.encode``."""
 
     def __reduce__(self) -> tuple[Any, tuple[str, str]]:
         return _codecs.encode, ('', 'latin1')

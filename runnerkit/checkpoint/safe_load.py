@@ -71,7 +71,7 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
 
 
 class _Dtype:
-    """Stands for ``numpy.dtype`` in a file: a type of numbers, in one byte order or the other."""
+    """Replaces ``numpy.dtype`` in a file: a type of numbers, in one byte order or the other."""
 
     numpy: Any = None  # until __init__ is called, which pickle can skip
 
@@ -94,7 +94,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for an array in a file; `_with_arrays` replaces it by the array."""
+    """Replaces an array in a file; `_with_arrays` replaces it by the array."""
 
     numpy: Any = None
 
@@ -110,14 +110,14 @@ class _Array:
 
 
 def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
-    """Stands for numpy's function of this name: creates an array, which ``__setstate__`` fills."""
+    """Replaces numpy's function of this name: creates an array, which ``__setstate__`` fills."""
     if kind is not _Array:
         raise UnpicklingError(f'numpy arrays of the class {kind!r} are not read')
     return _Array()
 
 
 def _scalar(dtype: Any, data: Any) -> Any:
-    """Stands for ``numpy.core.multiarray.scalar``."""
+    """Replaces ``numpy.core.multiarray.scalar``."""
     return _from_bytes(dtype, (), data, 'C')[()]
 
 

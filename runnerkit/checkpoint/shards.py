@@ -4,10 +4,10 @@ A checkpoint, sharded or not, is the same nested dict. Here its large tensors ar
 writes its own part of them, and put back when it is read.
 
 `torch.distributed.checkpoint.state_dict` is not used (torch 2.13). Its getter makes the state of an optimizer that has
-none by a step of it, so that Adam goes on from step 1 and a save before the first update changes the run; it fails with
-LBFGS and with parameters that are not in the model, and its setter refuses an optimizer some of whose parameters have
-had no gradient yet. It names an optimizer's parameters, where MMCV's files number them and `convert` needs no model
-for that; and of a model it gives what `Module.state_dict` does.
+none by a step of it, so that Adam continues from step 1 and a save before the first update changes the run; it fails
+with LBFGS and with parameters that are not in the model, and its setter refuses an optimizer some of whose parameters
+have had no gradient yet. It names an optimizer's parameters, where MMCV's files number them and `convert` needs no
+model for that; and of a model it gives what `Module.state_dict` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
 
-#: Where a checkpoint says which tensors lie beside it.
+#: Where a checkpoint says which tensors lie in other files.
 PLACES = 'sharded'
 #: In a place: the state of each rank.
 EACH = '*'
@@ -119,7 +119,7 @@ def _holders(value: Any, place: Place) -> Iterator[Any]:
 
 
 def _like_mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
-    """``items`` in a mapping of the kind of ``value``, for those kinds that have attributes of their own."""
+    """``items`` in a mapping of the kind of ``value``, for those kinds that have attributes."""
     metadata = getattr(value, '_metadata', None)
     if metadata is None:
         return items

@@ -18,7 +18,7 @@ from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.names import get_state_dict, renamed, to_names_of
 from runnerkit.checkpoint.shards import layout_of
-from runnerkit.checkpoint.store import checkpoint_meant
+from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like
 from runnerkit.utils.logging import print_log, printable, shortened
@@ -72,8 +72,8 @@ def load_checkpoint(
 
     Args:
         model: a module, wrapped or not.
-        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`. A folder, such as a work dir,
-            stands for its best checkpoint, else its latest; see `checkpoint_meant`.
+        filename: a path or URL, or a name with one of the schemes of `CheckpointLoader`. Of a folder, such as a work
+            dir, the best checkpoint is loaded, else the latest; see `resolve_checkpoint`.
         map_location: as in `torch.load`.
         strict: raise on any difference between file and model.
         logger: where it is logged how much was loaded, as a warning if not everything fitted; by default runnerkit's.
@@ -87,7 +87,7 @@ def load_checkpoint(
             (`WeightsDoNotFit`).
         ValueError: none of the file's weights fits the model: it is a checkpoint of another model.
     """
-    path = checkpoint_meant(filename, best=True)
+    path = resolve_checkpoint(filename, best=True)
     checkpoint = _content_for(model, path, map_location)
     if not isinstance(checkpoint, Mapping):
         raise RuntimeError(f'No state_dict found in checkpoint file {path}: it holds a {type(checkpoint).__name__}')

@@ -48,7 +48,7 @@ class NotSavedError(OSError):
     """A checkpoint could not be written: the disk is full, the folder is gone …. Earlier checkpoints are intact."""
 
 
-class Stored(NamedTuple):
+class CheckpointFile(NamedTuple):
     """A checkpoint, a file or a folder. They sort by age, the newest last; equally old ones by number.
 
     Attributes:
@@ -226,29 +226,23 @@ class Store:
         """Whether the folder exists; always true if it is not local, as storages create folders with their files."""
         return not self.is_local or os.path.isdir(self.place)
 
-    @contextmanager
-    def local(self, name: str) -> Iterator[Path]:
-        """A local path of the file ``name``: its own, or that of a temporary copy."""
-        with self.client.get_local_path(self.path(name)) as path:
-            yield Path(path)
-
     def is_whole(self, name: str) -> bool:
         """Whether the checkpoint exists and is intact."""
         path = self.path(name)
         if not self.client.isfile(path) and not (self.is_local and is_checkpoint_folder(path)):
             return False
-        with self.local(name) as copy:
+        with self.client.get_local_path(path) as copy:
             return why_damaged(copy) is None
 
-    def numbered(self) -> list[Stored]:
+    def numbered(self) -> list[CheckpointFile]:
         """The checkpoints saved at intervals, newest first; best checkpoints are not included."""
         return self._stored(lambda name: number_in(name) is not None)
 
-    def best(self) -> list[Stored]:
+    def best(self) -> list[CheckpointFile]:
         """The best checkpoints, newest first."""
         return self._stored(is_best)
 
-    def newest(self, problem: Callable[[Path], str | None] = why_damaged) -> Stored | None:
+    def newest(self, problem: Callable[[Path], str | None] = why_damaged) -> CheckpointFile | None:
         """The newest checkpoint without a ``problem``: the target of ``latest.pth``, else the newest file.
 
         A file that is newer than the target and has a higher number is preferred to it: the run was killed before it
@@ -267,7 +261,7 @@ class Store:
             logger.warning('%s is skipped: %s', stored.path, reason)
         return None
 
-    def meant(self, best: bool = False) -> str | None:
+    def resolve_checkpoint(self, best: bool = False) -> str | None:
         """The checkpoint to use if a user gives this folder instead of a file; None if there is none.
 
         Args:
@@ -297,7 +291,7 @@ class Store:
             except OSError as error:  # it may only be read here, or another process is faster
                 logger.warning('%s is complete, but cannot be renamed to %s: %s', folder, path.name, error)
 
-    def _candidates(self) -> list[Stored]:
+    def _candidates(self) -> list[CheckpointFile]:
         found = self.numbered()
         latest = Path(self.place, LATEST)
         if not self.is_local:
@@ -310,23 +304,23 @@ class Store:
         beyond = [stored for stored in younger if stored.number > named.number]
         return list(dict.fromkeys([*beyond, named, *found]))
 
-    def _stored(self, wanted: Callable[[str], bool]) -> list[Stored]:
+    def _stored(self, wanted: Callable[[str], bool]) -> list[CheckpointFile]:
         found = []
         for name in filter(wanted, self._names()):
             try:
                 found.append(self._described(self.path(name)))
-            except FileNotFoundError:  # a run that goes on here has just deleted it
+            except FileNotFoundError:  # a run that saves here has just deleted it
                 continue
             except OSError as error:  # a link that leads to itself, for one
                 logger.warning('%s is skipped: %s', self.path(name), error)
         return sorted(found, reverse=True)
 
-    def _described(self, path: str) -> Stored:
+    def _described(self, path: str) -> CheckpointFile:
         if self.is_local:
             written = os.stat(path).st_mtime
         else:  # without times, the numbers in the names decide
             written = getattr(self.client.client, 'modified', lambda path: 0.0)(path)
-        return Stored(written, number_in(os.path.basename(path)) or 0, path)
+        return CheckpointFile(written, number_in(os.path.basename(path)) or 0, path)
 
     def _names(self) -> list[str]:
         try:
@@ -340,7 +334,7 @@ class Store:
 
     def saved(self) -> list[str]:
         """The names of all that runs have saved here: checkpoints, the link to the latest one, whose folder it is, and
-        half-written files. Checkpoints with names of your own (``filename_tmpl``) are known by the link."""
+        half-written files. Checkpoints with other names (``filename_tmpl``) are known by the link."""
         try:
             names = sorted(os.listdir(self.place) if self.is_local and self.exists() else self._names())
         except (AttributeError, NotImplementedError):  # the storage cannot list
@@ -435,12 +429,12 @@ def finite_beside(checkpoint: str) -> str | None:
     return next((str(path) for path in usable if why_damaged(path) is None), None)
 
 
-def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
+def resolve_checkpoint(path: str | os.PathLike[str], best: bool = False) -> str:
     """``path`` itself, or if it is a folder of checkpoints, such as a work dir, the one to use from it; see
-    `Store.meant`.
+    `Store.resolve_checkpoint`.
 
     To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
-    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link stands for what
+    last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link means what
     it names.
 
     Raises:
@@ -454,7 +448,7 @@ def checkpoint_meant(path: str | os.PathLike[str], best: bool = False) -> str:
         return _linked(path)
     if is_checkpoint_folder(folder):
         return path
-    found = Store(folder).meant(best)
+    found = Store(folder).resolve_checkpoint(best)
     if found is None:
         held = sorted(other.name for other in Path(folder).glob('*.pth'))
         hint = f'; it holds {shortened(held)}: name one of them' if held else ''
@@ -475,7 +469,7 @@ def _below_url(url: str, best: bool) -> str | None:
     if '.' in url.rstrip('/').rpartition('/')[2] or url.startswith(_CLOUD):
         return None
     try:
-        return Store(url).meant(best)
+        return Store(url).resolve_checkpoint(best)
     except (ValueError, AttributeError, NotImplementedError, ImportError):  # not a storage, or one that cannot list
         return None
 

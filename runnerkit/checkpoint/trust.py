@@ -11,7 +11,7 @@ ENV_TRUST_PICKLES = 'RUNNERKIT_TRUST_PICKLES'
 
 #: The end of the message about a refused file; the flag is that of the tools.
 HOW_TO_TRUST = (
-    f'If you trust whoever made the file, say so with --trust-pickles, {ENV_TRUST_PICKLES}=1 or '
+    f'If you trust the author of the file, say so with --trust-pickles, {ENV_TRUST_PICKLES}=1 or '
     '"with runnerkit.checkpoint.trusted_pickles():". Code in it then runs with your permissions.'
 )
 

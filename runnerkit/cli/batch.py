@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, load_config, seed
+from runnerkit.cli.train import load_config
 from runnerkit.utils.logging import print_out
 
 
@@ -26,17 +27,10 @@ def parser(prog: str = 'runnerkit batch') -> Parser:
     parse.add_argument('--split', default='train', help='the split: a section of data in the config (default: train)')
     parse.add_argument('--rank', type=int, default=0, help='the rank whose batch to rebuild (default: 0)')
     parse.add_argument('--world-size', type=count, default=1, help='the number of processes of the run (default: 1)')
-    parse.add_argument('--seed', type=seed, help="the seed of the run (default: the config's)")
+    add_shared(parse, '--seed', help="the seed of the run (default: the config's)")
     parse.add_argument('--out', metavar='FILE.pth', help='write the batch to this file (torch.save)')
     add_shared(parse, '--cfg-options')
     return parse
-
-
-def count(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'a whole number of at least 1 is needed, but got {text!r}')
-    return int(text)
 
 
 @usage_checked
@@ -70,8 +64,8 @@ def rebuild(cfg: Any, args: argparse.Namespace) -> tuple[list[Any] | None, Any]:
     from runnerkit.data import epoch_batches, is_cheap_to_enter, set_epoch
     from runnerkit.data.kinds import length_of
     from runnerkit.flow import Context
-    from runnerkit.flow.defaults import required_section
-    from runnerkit.flow.loading import build_loader
+    from runnerkit.flow.stages.defaults import required_section
+    from runnerkit.flow.stages.loading import build_loader
     from runnerkit.utils.seed import preserved_rng, set_random_seed
 
     data = required_section(cfg, 'data')
@@ -105,7 +99,7 @@ def tensors_in(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every tensor in a nested batch, with its place."""
     import torch
 
-    from runnerkit.flow.dry_run import leaves
+    from runnerkit.flow.look.dry_run import leaves
 
     yield from ((place, leaf) for place, leaf in leaves(value, name) if isinstance(leaf, torch.Tensor))
 
@@ -114,7 +108,7 @@ def numbers_of(tensor: Any) -> str:
     """Shape, dtype and range of a tensor, and which of its samples hold NaN or infinite values."""
     import torch
 
-    from runnerkit.flow.dry_run import shape_of
+    from runnerkit.flow.look.dry_run import shape_of
 
     text = shape_of(tensor)
     if not tensor.numel() or tensor.is_complex():

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared
 from runnerkit.utils.logging import print_out
 
 #: Those of `runnerkit.checkpoint.convert`, which needs torch.
@@ -34,9 +34,7 @@ def parser(prog: str = 'runnerkit convert') -> Parser:
         metavar='OUT',
         help='name.pth: a file from a sharded checkpoint, a folder from a file; name.safetensors: only the weights',
     )
-    parse.add_argument(
-        '--which', choices=['best', 'latest'], default='latest', help='which checkpoint of a work dir (default: latest)'
-    )
+    add_shared(parse, '--which', default='latest')
     add_shared(parse, '--trust-pickles')
     return parse
 

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 
+from runnerkit.cli.arguments import positive_number
 from runnerkit.cli.errors import UsageError, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.logging import print_out
-
-
-def seconds(text: str) -> float:
-    """A number of seconds of the command line, above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f'a time is a number of seconds above 0, but got {text!r}')
-    return value
 
 
 def parser(prog: str = 'runnerkit ctl') -> Parser:
@@ -33,7 +22,11 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
     parse.add_argument('work_dir', help='the work dir of the run')
     parse.add_argument('command', metavar='COMMAND', help=', '.join(COMMANDS))
     parse.add_argument('value', nargs='?', metavar='VALUE', help='for lr: a number, or schedule')
-    parse.add_argument('--timeout', type=seconds, help='how many seconds to wait for the answer (default: no limit)')
+    parse.add_argument(
+        '--timeout',
+        type=positive_number,
+        help='how many seconds to wait for the answer (default: no limit)',
+    )
     return parse
 
 

@@ -31,8 +31,6 @@ _RUNS_CONFIGS = str(_PACKAGE / 'config' / 'parse.py')
 #: The signals that are ignored since a run has ended.
 _postponed: dict[int, Grace] = {}
 
-Main = Callable[[Sequence[str] | None], int]
-
 
 class UsageError(Exception):
     """The command line is wrong."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from runnerkit.cli.arguments import add_shared, number
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, load_config
+from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 from runnerkit.utils.suggest import suggestion
 
-#: `runnerkit.flow.export_formats.FORMATS`, which needs torch.
+#: `runnerkit.flow.use.export_formats.FORMATS`, which needs torch.
 FORMATS = ('.safetensors', '.pt2', '.onnx')
 
 
@@ -38,35 +38,17 @@ def free_size(text: str) -> tuple[str, str]:
     return key, name or key.replace('.', '_')
 
 
-def tolerance(text: str) -> float:
-    """A tolerance of the command line: a finite number of at least 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f'a tolerance is a number of at least 0, but got {text!r}')
-    return value
-
-
 def parser(prog: str = 'runnerkit export') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
         description='Write a trained model to a file, load it back, and compare its outputs with those of the model.',
     )
-    parse.add_argument(
-        'source', help='a work dir; a config, whose work dir is used; or a checkpoint, which runs no code'
-    )
+    add_shared(parse, 'source')
     parse.add_argument(
         '--out', required=True, metavar='FILE', help='the file: .safetensors (weights), .pt2 (torch.export) or .onnx'
     )
-    parse.add_argument(
-        '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
-    )
-    parse.add_argument(
-        '--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir (default: best)'
-    )
+    add_shared(parse, '--checkpoint', '--which')
     parse.add_argument(
         '--method', metavar='NAME', help='export this method of the network (default: forward_dummy or forward)'
     )
@@ -92,18 +74,12 @@ def parser(prog: str = 'runnerkit export') -> Parser:
     )
     parse.add_argument(
         '--tolerance',
-        type=tolerance,
+        type=number,
         default=1e-4,
         metavar='X',
         help='the allowed difference of outputs, relative to the largest one (default: 1e-4)',
     )
-    parse.add_argument(
-        '--trust',
-        action='store_true',
-        help='execute code of a work dir that you did not make on this machine, and classes that the config in a '
-        'checkpoint names (default: refuse)',
-    )
-    add_shared(parse, '--cfg-options', '--trust-pickles')
+    add_shared(parse, '--trust', '--cfg-options', '--trust-pickles')
     return parse
 
 
@@ -122,10 +98,10 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.export import export_found, find_to_export
-    from runnerkit.flow.export_formats import check_format
+    from runnerkit.flow.use.export import export_found, find_to_export
+    from runnerkit.flow.use.export_formats import check_export_format
 
-    check_format(args.out)
+    check_export_format(args.out)
     example = args.inputs, args.shape
     with trusted_pickles() if args.trust_pickles else nullcontext():
         source = named if cfg is None else cfg

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-import math
 import os
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 
-from runnerkit.cli.batch import count
+from runnerkit.cli.arguments import add_shared, count, positive_number
 from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, guarded, load_config
+from runnerkit.cli.train import guarded, load_config
 from runnerkit.utils.logging import print_out
 
 #: The endings of the files that `--out` may name.
 PICTURES = ('.png', '.svg', '.pdf', '.jpg')
-
-
-def rate(text: str) -> float:
-    """A learning rate of the command line: a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f'a learning rate is a number above 0, but got {text!r}')
-    return value
 
 
 def parser(prog: str = 'runnerkit find-lr') -> Parser:
@@ -38,8 +25,8 @@ def parser(prog: str = 'runnerkit find-lr') -> Parser:
         '(range test, Smith 2017). Only the picture is kept.',
     )
     add_shared(parse, 'config', '--cfg-options', '--device')
-    parse.add_argument('--from', dest='low', type=rate, default=1e-6, help='the first learning rate (default: 1e-6)')
-    parse.add_argument('--to', dest='high', type=rate, default=10.0, help='the last one (default: 10)')
+    parse.add_argument('--from', dest='low', type=positive_number, default=1e-6, help='the first rate (default: 1e-6)')
+    parse.add_argument('--to', dest='high', type=positive_number, default=10.0, help='the last one (default: 10)')
     parse.add_argument('--iters', type=count, default=100, help='how many iterations (default: 100)')
     parse.add_argument('--out', metavar='FILE.png', help='also plot the loss into this file')
     return parse
@@ -64,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.find_lr import FindLr, picture
+    from runnerkit.flow.look.find_lr import FindLr, picture
 
     runner = partial(FindLr, low=args.low, high=args.high, iters=args.iters)
     stages = {'startup': None, 'runner': runner}

@@ -22,25 +22,16 @@ class Parser(argparse.ArgumentParser):
 
     Flags cannot be shortened: ``--resume`` has another meaning in other tools, and a script should not depend on which
     flags exist.
-
-    Args:
-        **kwargs: of `argparse.ArgumentParser`.
-
-    Attributes:
-        arguments: what was added.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.arguments: list[argparse.Action] = []
-        self._flags: dict[str, argparse.Action] = {}
-        super().__init__(**kwargs)
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """The arguments that were added."""
+        return self._actions
 
-    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
-        """As in `argparse.ArgumentParser`."""
-        action = super().add_argument(*args, **kwargs)
-        self.arguments.append(action)
-        self._flags.update(dict.fromkeys(action.option_strings, action))
-        return action
+    @property
+    def _flags(self) -> dict[str, argparse.Action]:
+        return self._option_string_actions
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in `argparse.ArgumentParser`, but an unknown flag is an error that comes before any other."""
@@ -88,8 +79,7 @@ class Parser(argparse.ArgumentParser):
 
     def _hint(self, flag: str, value: str | None) -> str:
         """What `FLAGS` has for ``flag`` and fits this tool; empty if nothing does."""
-        hints = FLAGS.get(flag) or FLAGS.get(_name(flag), ())
-        for hint in (hints,) if isinstance(hints, str) else hints:
+        for hint in FLAGS.get(flag) or FLAGS.get(_name(flag), []):
             if all(own in self._flags for own in _OWN_FLAG.findall(hint)):
                 return hint.replace('VALUE', value or '…')
         return ''

@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, load_config
+from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 from runnerkit.utils.suggest import suggestion
 
-#: `runnerkit.flow.prediction.APPLY` and `runnerkit.flow.prediction_files.FORMATS`, which need torch.
+#: `runnerkit.flow.use.predict.APPLY` and `runnerkit.flow.use.prediction_files.FORMATS`, which need torch.
 APPLY, FORMATS = ('argmax', 'softmax', 'sigmoid'), ('.json', '.csv', '.npy')
 
 
 def parser(prog: str = 'runnerkit predict') -> Parser:
     """The command line."""
     parse = Parser(prog=prog, description='Apply a trained model to files, or to a split of its data.')
-    parse.add_argument(
-        'source', help='a work dir; a config, whose work dir is used; or a checkpoint, which runs no code'
-    )
+    add_shared(parse, 'source')
     parse.add_argument(
         'inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test or val/clean'
     )
-    parse.add_argument(
-        '--checkpoint', metavar='CKPT', help='the checkpoint or work dir to use with the config of source'
-    )
-    parse.add_argument(
-        '--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir (default: best)'
-    )
-    parse.add_argument('--batch-size', type=int, metavar='N', help="samples in a batch (default: the split's)")
+    add_shared(parse, '--checkpoint', '--which')
+    parse.add_argument('--batch-size', type=count, metavar='N', help="samples in a batch (default: the split's)")
     parse.add_argument(
         '--apply',
         metavar='FUNCTION',
@@ -40,13 +34,7 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     parse.add_argument(
         '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
     )
-    parse.add_argument(
-        '--trust',
-        action='store_true',
-        help='execute code of a work dir that you did not make on this machine, and classes that the config in a '
-        'checkpoint names (default: refuse)',
-    )
-    add_shared(parse, '--cfg-options', '--trust-pickles', '--device')
+    add_shared(parse, '--trust', '--cfg-options', '--trust-pickles', '--device')
     return parse
 
 
@@ -54,8 +42,6 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> int:
     """Predict; returns the exit code."""
     args = parser(prog).parse_args(argv)
-    if args.batch_size is not None and args.batch_size < 1:
-        raise UsageError(f'--batch-size must be at least 1, but got {args.batch_size}')
     if args.apply and args.apply not in APPLY and not set('.:') & set(args.apply):
         hint = suggestion(args.apply, APPLY)
         raise UsageError(f'--apply {args.apply}{hint}: give {", ".join(APPLY)}, or a function, my_file.py:function')
@@ -67,8 +53,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.data.classes import as_class_names
-    from runnerkit.flow.prediction import find_to_predict, predictions, split_meant
-    from runnerkit.flow.prediction_files import as_json, write_predictions
+    from runnerkit.flow.use.predict import find_to_predict, predictions, split_meant
+    from runnerkit.flow.use.prediction_files import as_json, write_predictions
 
     with trusted_pickles() if args.trust_pickles else nullcontext():
         trained = find_to_predict(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared
 from runnerkit.config import Config, format_config, unread_keys
-from runnerkit.config.keys import in_the_words_of
+from runnerkit.config.keys import resolve_synonyms
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import FAILURE
 from runnerkit.utils.logging import print_out
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
     args = parser(prog).parse_args(argv)
     try:
         cfg = Config.fromfile(args.config, import_custom_modules=False)
-        cfg.merge_from_dict(in_the_words_of(cfg._cfg_dict, args.cfg_options or {}))
+        cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, args.cfg_options or {}))
         errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
         text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     except Exception as error:

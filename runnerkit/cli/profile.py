@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from runnerkit.cli.batch import count
+from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, guarded, load_config, stopped_by
+from runnerkit.cli.train import guarded, load_config, stopped_by
 from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import print_out
 from runnerkit.utils.stopwatch import SORT_KEYS, time_table
@@ -25,7 +25,10 @@ def parser(prog: str = 'runnerkit profile') -> Parser:
     add_shared(parse, 'config', '--cfg-options', '--device')
     parse.add_argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)')
     parse.add_argument(
-        '--warmup', type=count, default=10, help='how many iterations to run first, without measuring (default: 10)'
+        '--warmup',
+        type=count,
+        default=10,
+        help='how many iterations to run first, without measuring (default: 10)',
     )
     parse.add_argument(
         '--sort', choices=list(SORT_KEYS), default='total', help='how to sort the table (default: total)'
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_writable('--trace', args.trace)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.profile import Profile
+    from runnerkit.flow.look.profile import Profile
 
     runner = partial(Profile, iters=args.iters, warmup=args.warmup, trace=args.trace)
     stages = {'startup': None, 'runner': runner}

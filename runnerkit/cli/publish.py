@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared
 from runnerkit.utils.logging import print_out
 
-#: `runnerkit.flow.publish.EXTENSIONS`, which needs torch.
+#: `runnerkit.flow.use.publish.EXTENSIONS`, which needs torch.
 EXTENSIONS = ('.pth', '.pt')
 
 
@@ -24,9 +24,7 @@ def parser(prog: str = 'runnerkit publish') -> Parser:
     )
     parse.add_argument('source', metavar='IN', help='a checkpoint or a work dir')
     parse.add_argument('out', metavar='OUT', help='name.pth, which becomes name-<8 digits of its SHA-256>.pth')
-    parse.add_argument(
-        '--which', choices=['best', 'latest'], default='best', help='which checkpoint of a work dir (default: best)'
-    )
+    add_shared(parse, '--which')
     add_shared(parse, '--trust-pickles')
     return parse
 
@@ -42,7 +40,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit publish') -> 
         )
     check_writable('OUT', args.out)
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.publish import publish
+    from runnerkit.flow.use.publish import publish
 
     with trusted_pickles() if args.trust_pickles else nullcontext():
         path = publish(args.source, args.out, args.which)

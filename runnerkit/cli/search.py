@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import threading
@@ -11,9 +10,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, read_config
+from runnerkit.cli.train import read_config
 from runnerkit.fileio.paths import shown
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
@@ -35,13 +35,13 @@ def parser(prog: str = 'runnerkit search') -> Parser:
     parse.add_argument('--work-dir', help="where all output goes (default: the config's, else work_dirs/<config>)")
     parse.add_argument(
         '--workers',
-        type=number_of_workers,
+        type=count,
         metavar='N',
         help='run N trials at once, each in its own process (default: what the steps say)',
     )
-    parse.add_argument(
+    add_shared(
+        parse,
         '--trust',
-        action='store_true',
         help='also measure models whose work dirs were not made on this machine; this executes their code',
     )
     return parse
@@ -101,10 +101,3 @@ def stopping(pipeline: Pipeline) -> Iterator[None]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-def number_of_workers(text: str) -> int:
-    """A number of workers from the command line: a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'a number of workers is a whole number of at least 1, but got {text!r}')
-    return int(text)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import check_one_process, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, guarded, load_config
+from runnerkit.cli.train import guarded, load_config
 from runnerkit.utils.logging import print_out
 
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.summary import Summarize
+    from runnerkit.flow.look.summary import Summarize
 
     stages = {'startup': None, 'runner': Summarize}
     context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.train import add_shared, load_config
+from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 
@@ -42,9 +43,9 @@ def parser(prog: str = 'runnerkit test') -> Parser:
     parse.add_argument(
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
     )
-    parse.add_argument(
+    add_shared(
+        parse,
         '--trust',
-        action='store_true',
         help='execute code of a work dir that you did not make on this machine (default: refuse)',
     )
     add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
@@ -65,8 +66,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     cfg = load_config(config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
-    from runnerkit.flow.instance import work_dir_of
-    from runnerkit.flow.testing import evaluated
+    from runnerkit.flow.stages.instance import work_dir_of
+    from runnerkit.flow.use.testing import evaluated
 
     options = Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device)
     with trusted_pickles() if args.trust_pickles else nullcontext():
@@ -85,12 +86,12 @@ def config_in(work_dir: str, trust: bool) -> str:
 
     Args:
         work_dir: the folder.
-        trust: execute it, whoever has made it.
+        trust: execute it even if it was not made on this machine.
 
     Raises:
         UsageError: there is none, or it was not made here.
     """
-    from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
+    from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
 
     found = config_of(work_dir)
     if found is None:

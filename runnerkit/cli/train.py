@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from typing import Any
 
+from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.config import Config, DictAction, PreflightError, refuse_unread_keys
+from runnerkit.config import Config, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.keys import in_the_words_of
-from runnerkit.config.paddlerec import Run, is_paddlerec, runs_of
+from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.parse import EXTENSIONS
+from runnerkit.config.readers import Run, read_runs
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
@@ -27,38 +28,13 @@ _AFTER_DIVERGENCE = (
     '(optimizer_config.grad_clip.max_norm=…), from the checkpoint that THE RUN HAS DIVERGED above names'
 )
 
-#: Arguments that several tools have.
-SHARED: dict[str, dict[str, Any]] = {
-    'config': {'help': 'the config file (.py, .yaml or .json)'},
-    '--cfg-options': {
-        'nargs': '+',
-        'action': DictAction,
-        'metavar': 'KEY=VALUE',
-        'help': 'change settings of the config, e.g. optimizer.lr=0.1 workflow="[(train,1)]"',
-    },
-    '--launcher': {
-        'choices': ['none', 'pytorch', 'slurm', 'mpi'],
-        'default': 'none',
-        'help': 'the launcher that started the processes (default: none)',
-    },
-    '--trust-pickles': {'action': 'store_true', 'help': 'load checkpoints even if that runs code inside them'},
-    '--local-rank': {'type': int, 'help': "set by torch's launcher"},
-    '--gpu-id': {'type': int, 'default': 0, 'help': 'the GPU to use, in a run of one process'},
-    '--device': {'help': 'cpu, cuda, cuda:1 … (default: a GPU if there is one)'},
-}
-
-
-def add_shared(parse: argparse.ArgumentParser, *names: str) -> None:
-    """Add the `SHARED` arguments in ``names`` to a parser."""
-    for name in names:
-        spellings = [name, '--local_rank'] if name == '--local-rank' else [name]
-        parse.add_argument(*spellings, **SHARED[name])
-
 
 def parser(prog: str = 'runnerkit train') -> Parser:
     """The command line, with the flags of MMCV's downstream projects."""
     parse = Parser(prog=prog, description='Train the model of a config file.')
-    add_shared(parse, *SHARED)
+    add_shared(
+        parse, 'config', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'
+    )
     parse.add_argument(
         '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
     )
@@ -78,8 +54,8 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         'earlier/<timestamp> (the default), or refuse to start',
     )
     parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
-    parse.add_argument(
-        '--seed', type=seed, help='the random seed (default: from the config, else from the resumed run, else random)'
+    add_shared(
+        parse, '--seed', help='the random seed (default: from the config, else from the resumed run, else random)'
     )
     parse.add_argument('--diff-seed', action='store_true', help='use another seed in each process, e.g. for dropout')
     parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
@@ -91,13 +67,13 @@ def parser(prog: str = 'runnerkit train') -> Parser:
     )
     parse.add_argument(
         '--overfit',
-        type=number_of_samples,
+        type=count,
         metavar='N',
         help='train and evaluate on the first N training samples, to check that the model can learn them',
     )
     parse.add_argument(
         '--stop-after',
-        type=number_of_units,
+        type=count,
         metavar='N',
         help='end after N epochs (iteration runner: iterations); schedules keep the length of the whole run',
     )
@@ -155,7 +131,7 @@ def stopped_by(runner: Any) -> int | None:
 
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None) -> Any:
-    """The config with ``--cfg-options`` merged in; of one in PaddleRec's shape, that of its first run.
+    """The config with ``--cfg-options`` merged in; of a config with several runs, that of the first one.
 
     Args:
         filename: its file.
@@ -171,14 +147,14 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
 def load_runs(
     filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None
 ) -> list[Run]:
-    """The runs of a config: one, or in PaddleRec's shape, one for each runner in its ``mode``.
+    """The runs of a config: one, or in another system's shape, as many as its reader finds.
 
     Raises:
         UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     cfg = read_config(filename, overrides)
     try:
-        runs = runs_of(cfg) if is_paddlerec(cfg) else [Run('', cfg, None)]
+        runs = read_runs(cfg)
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f'{filename}: {one_line(error)}') from error
     for run in runs:
@@ -206,33 +182,10 @@ def read_config(filename: str, overrides: dict[str, Any] | None = None) -> Confi
         raise UsageError(str(error)) from None
     if overrides:
         try:
-            cfg.merge_from_dict(in_the_words_of(cfg._cfg_dict, overrides))
+            cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, overrides))
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
     return cfg
-
-
-def seed(text: str) -> int:
-    """A seed from the command line: a whole number of at least 0."""
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f'a seed is a whole number of at least 0, but got {text!r}')
-    return int(text)
-
-
-def number_of_samples(text: str) -> int:
-    """A number of samples from the command line: a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'a number of samples is a whole number of at least 1, but got {text!r}')
-    return int(text)
-
-
-def number_of_units(text: str) -> int:
-    """A number of epochs or iterations from the command line: a whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f'a number of epochs (or iterations) is a whole number of at least 1, but got {text!r}'
-        )
-    return int(text)
 
 
 def options_of(args: argparse.Namespace) -> Any:

@@ -1,10 +1,13 @@
-"""Code written for MMCV 1.x, unchanged: ``python -m runnerkit.compat train.py …``, or `install` before the first
-``import mmcv``.
+"""Other systems' files and names, unchanged: one room for each system.
 
-`runnerkit.compat.aliases` maps MMCV's paths to ours. Packages of MMCV that have nothing to do with training
+Core packages import none of these. They find config readers, hooks and storages by name (`runnerkit.config.readers`,
+`runnerkit.utils.entry_points`), and other packages add theirs in the same way.
+
+MMCV 1.x: ``python -m runnerkit.compat train.py …``, or `install` before the first ``import mmcv``.
+`runnerkit.compat.mmcv.aliases` maps MMCV's paths to ours. Packages of MMCV that have nothing to do with training
 (``mmcv.cnn``, ``mmcv.image``, ``mmcv.ops`` …) come from the installed mmcv.
 """
 
-from runnerkit.compat.mmcv_finder import install
+from runnerkit.compat.mmcv.mmcv_finder import install
 
 __all__ = ['install']

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from runnerkit.compat import install, mmcv_version
-from runnerkit.compat.mmcv_version import report_version
+from runnerkit.compat import install
+from runnerkit.compat.mmcv import mmcv_version
+from runnerkit.compat.mmcv.mmcv_version import report_version
 
 _LOCAL_RANK = re.compile(r'--local[-_]rank(?:=(\d+))?')
 
@@ -97,7 +98,7 @@ def _file_of(module: str) -> str | None:
 
 
 def _local_rank_for(file: str | None, rank: str | None) -> list[str]:
-    """The number as the script expects it: scripts of MMCV's time have ``--local_rank``, later ones the other one, too.
+    """The number as the script expects it: scripts of MMCV's time have ``--local_rank``, later ones also the other one.
 
     One that names neither finds it in ``LOCAL_RANK``.
     """

@@ -49,7 +49,7 @@ class DictAction(argparse.Action):
 
 
 def parse_value(text: str, depth: int = 0) -> Any:
-    """The value that ``text`` stands for on the command line.
+    """The value of ``text`` on the command line.
 
     Args:
         text: the text.
@@ -72,7 +72,7 @@ def parse_value(text: str, depth: int = 0) -> Any:
 
 
 def parse_scalar(text: str) -> Any:
-    """The number or word that ``text`` stands for, or ``text`` itself."""
+    """The number or constant that ``text`` names, or ``text`` itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if text == 'None':

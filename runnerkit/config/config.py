@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config.action import parse_value
-from runnerkit.config.beside import find_beside
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
 from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, nested_options
+from runnerkit.config.origin import place_of
 from runnerkit.config.parse import EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
+from runnerkit.config.relative_files import resolve_relative_files
 from runnerkit.fileio import dump, is_url, open_file
 from runnerkit.registry import placed_errors
 from runnerkit.utils.imports import import_modules_from_strings
@@ -65,8 +66,8 @@ class Config:
     ) -> Config:
         """Read a config file and merge it into the files in its ``_base_``.
 
-        Code that it names by a relative path (``'my_data.py:Table'``) is beside the file that says so, or else in the
-        working directory.
+        Code that it names by a relative path (``'my_data.py:Table'``) is in the folder of the file that names it, or
+        else in the working directory.
 
         A Python file is executed. Its variables are the config, except modules, functions, names with two leading
         underscores, and classes under their own names.
@@ -169,7 +170,7 @@ class Config:
         tree = nested_options(dict(options))
         _refuse_reserved(tree)
         if self._filename is not None:
-            find_beside(tree, os.path.dirname(os.path.abspath(self._filename)))
+            resolve_relative_files(tree, os.path.dirname(os.path.abspath(self._filename)))
         merged = merge(tree, self._cfg_dict, allow_list_keys)
         super().__setattr__('_cfg_dict', merged)
 
@@ -259,10 +260,10 @@ def _config_of(values: ConfigDict, text: str, filename: str | None = None) -> Co
 def _refuse_reserved(values: Mapping[Any, Any]) -> None:
     for key in values:
         if key in RESERVED_KEYS:
-            raise KeyError(f'{key} is reserved for config file{_written_at(values, key)}; choose another name')
+            raise KeyError(f'{key} is reserved for config file{_at(values, key)}; choose another name')
         if isinstance(key, str) and key.startswith('__'):
             raise KeyError(
-                f'{key}{_written_at(values, key)} begins with two underscores, which makes it private to a Python '
+                f'{key}{_at(values, key)} begins with two underscores, which makes it private to a Python '
                 f'config; choose another name'
             )
 
@@ -278,7 +279,7 @@ def import_modules_of(values: Mapping[str, Any]) -> None:
     if not wanted:
         return
     if not isinstance(wanted, dict) or set(wanted) - {'imports', 'allow_failed_imports'}:
-        where = _written_at(values, 'custom_imports')
+        where = _at(values, 'custom_imports')
         raise TypeError(
             f"custom_imports{where} must be dict(imports=['a.module'], allow_failed_imports=False), but is {wanted!r}"
         )
@@ -286,6 +287,6 @@ def import_modules_of(values: Mapping[str, Any]) -> None:
         import_modules_from_strings(**wanted)
 
 
-def _written_at(values: Mapping[Any, Any], key: Any) -> str:
-    origin = getattr(values, '_origin_', None) if isinstance(values, ConfigDict) else None
-    return f' ({origin.of(key)})' if origin else ''
+def _at(values: Mapping[Any, Any], key: Any) -> str:
+    place = place_of(values, key)
+    return f' ({place})' if place else ''

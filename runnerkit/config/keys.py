@@ -23,7 +23,7 @@ from runnerkit.config.known_keys import (
     TOP,
 )
 from runnerkit.config.merge import DELETE_KEY
-from runnerkit.config.origin import OPTIONS, Origin, Place
+from runnerkit.config.origin import OPTIONS, origin_of, place_of
 from runnerkit.config.parse import BASE_REFERENCE
 from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
 
@@ -58,8 +58,8 @@ def unread_keys(cfg: Any) -> list[Finding]:
     return list(by_key.values())
 
 
-def in_the_words_of(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` by dotted key, with `SAME` keys under the name that ``cfg`` already uses.
+def resolve_synonyms(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``options`` by dotted key, with `SAME` keys under the name that ``cfg`` already uses.
 
     ``data.samples_per_gpu=32`` then changes the ``batch_size`` of a config that has one.
     """
@@ -204,7 +204,7 @@ def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
     for mmcv, usual in SAME:
         if mmcv in section and usual in section:
             what = f'duplicates {path}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
-            yield Finding('error', f'{path}.{usual}', _where(section, usual), what, 'Keep one of the two.')
+            yield Finding('error', f'{path}.{usual}', place_of(section, usual), what, 'Keep one of the two.')
 
 
 def _unread(
@@ -230,7 +230,7 @@ def _unread(
     return Finding(
         level,
         f'{path}.{key}',
-        _where(section, key),
+        place_of(section, key),
         f'unknown key of {reader if reader[0].isupper() else path}',
         way_out,
     )
@@ -247,7 +247,7 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
     """Top-level keys that neither a run nor a file of the config reads."""
     if root.get('pipeline') and not any(key in root for key in REQUIRED):
         what = 'this config lists the steps of a search; it is not a single training'
-        yield Finding('error', 'pipeline', _where(root, 'pipeline'), what, 'Run it with `runnerkit search CONFIG`.')
+        yield Finding('error', 'pipeline', place_of(root, 'pipeline'), what, 'Run it with `runnerkit search CONFIG`.')
         return
     is_read = _reads_of_files(root, text)
     rest = [key for key in root if isinstance(key, str) and key not in TOP and key not in MMCV_TOOLS]
@@ -257,18 +257,18 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
         if len(found) > 1:
             foreign.update(found)
             what = f'runnerkit ignores the keys of {system}: {", ".join(found)}'
-            yield Finding('warning', found[0], _where(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
+            yield Finding('warning', found[0], place_of(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
     unread = [key for key in rest if key not in foreign and not key.startswith('_') and not is_read(key)]
     for key in unread[:MOST_UNREAD]:
         yield from _unknown(root, key)
     if more := unread[MOST_UNREAD:]:
         what = f'this config has {len(unread)} unknown top-level keys; the last {len(more)} are not checked'
-        yield Finding('warning', more[0], _where(root, more[0]), what, 'Put your own values into one section.')
+        yield Finding('warning', more[0], place_of(root, more[0]), what, 'Put your own values into one section.')
 
 
 def _unknown(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     """What to say about a top-level key that no file reads."""
-    origin, where = _origin(root), _where(root, key)
+    origin, where = origin_of(root), place_of(root, key)
     by_option = _is_option(root, key)
     meant = near_miss(key, TOP)
     if meant is not None:
@@ -298,7 +298,7 @@ def _fits(value: Any, section: str) -> bool:
 
 def _reads_of_files(root: Mapping[str, Any], text: str) -> Callable[[str], bool]:
     """Whether a key is read by the file that sets it, or by one that has it in its ``_base_``."""
-    origin = _origin(root)
+    origin = origin_of(root)
     referenced = {reference.partition('.')[0] for reference in BASE_REFERENCE.findall(text)}
 
     def is_read(key: str) -> bool:
@@ -359,34 +359,20 @@ def _near_options(value: Any, path: str) -> Iterator[Finding]:
             meant = near_miss(str(key), others)
             if meant is not None:
                 level: Any = 'warning' if 'type' in value else 'error'
-                what = f'--cfg-options adds a new key beside {path}.{meant}'
-                yield Finding(level, f'{path}.{key}', _where(value, key), what, f'Did you mean {path}.{meant}?')
+                what = f'--cfg-options adds a new key, although there is {path}.{meant}'
+                yield Finding(level, f'{path}.{key}', place_of(value, key), what, f'Did you mean {path}.{meant}?')
 
 
 # --- where keys were written -----------------------------------------------------------------------------------------
 
 
-def _origin(section: Mapping[str, Any]) -> Origin | None:
-    return getattr(section, '_origin_', None) if hasattr(type(section), '_origin_') else None
-
-
-def _place(section: Mapping[str, Any], key: Any) -> Place | None:
-    origin = _origin(section)
-    return origin.place_of(key) if origin else None
-
-
-def _where(section: Mapping[str, Any], key: Any) -> str:
-    place = _place(section, key)
-    return str(place) if place else ''
-
-
 def _is_option(section: Mapping[str, Any], key: Any) -> bool:
     """Whether ``--cfg-options`` set the key."""
-    origin = _origin(section)
+    origin = origin_of(section)
     return origin is not None and key in origin.keys and origin.keys[key].file == OPTIONS
 
 
 def _is_new_option(section: Mapping[str, Any], key: Any) -> bool:
     """Whether ``--cfg-options`` added the key to a dict that did not have it."""
-    origin = _origin(section)
+    origin = origin_of(section)
     return _is_option(section, key) and origin is not None and key in origin.added

@@ -8,7 +8,7 @@ from typing import Any
 
 from runnerkit.config.limits import TOO_DEEP, check_depth
 
-#: What a call in such a text may be. `pretty_text` writes values without a literal of their own as these calls.
+#: What a call in such a text may be. `pretty_text` writes values that have no literal as these calls.
 _CALLS: dict[str, Callable[..., Any]] = {
     each.__name__: each for each in (dict, float, complex, set, frozenset, range, slice)
 }

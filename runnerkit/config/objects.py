@@ -1,4 +1,4 @@
-"""Python objects in a config: no text stands for them, so a written config has only a mark in their places."""
+"""Python objects in a config: they have no text, so a written config has only a mark in their places."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuse_marks(value: Any, *path: Any) -> None:
 
 
 def is_mark(value: Any) -> bool:
-    """Whether ``value`` stands for an object that could not be written."""
+    """Whether ``value`` is the mark of an object that could not be written."""
     return isinstance(value, str) and value.startswith(OBJECT)
 
 

@@ -181,6 +181,18 @@ class Origin(NamedTuple):
         return self.keys[key] if key in self.keys else self.places[0].of(key)
 
 
+def origin_of(section: Any) -> Origin | None:
+    """Where a dict of a config was written; None if that is unknown."""
+    # Look it up in the class: an addict.Dict has every attribute.
+    return section._origin_ if hasattr(type(section), '_origin_') else None
+
+
+def place_of(section: Any, key: Any) -> str:
+    """Where the value of ``key`` in ``section`` was written, as ``file:line``; empty if unknown."""
+    origin = origin_of(section)
+    return origin.of(key) if origin else ''
+
+
 def written_at(config: Any, path: Iterable[Any]) -> str:
     """Where the value at ``path`` was written, as ``file:line``; empty if unknown.
 
@@ -192,10 +204,7 @@ def written_at(config: Any, path: Iterable[Any]) -> str:
     """
     found, node = '', getattr(config, '_cfg_dict', config)
     for step in path:
-        # Look it up in the class: an addict.Dict has every attribute.
-        origin = node._origin_ if hasattr(type(node), '_origin_') else None
-        if origin is not None:
-            found = origin.of(step)
+        found = place_of(node, step) or found
         try:
             node = node[step]
         except (LookupError, TypeError):

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runnerkit.config.beside import find_beside
 from runnerkit.config.config_dict import ConfigDict, as_config
 from runnerkit.config.limits import MAX_BASES, TOO_DEEP, check_depth, check_yaml
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import DataLines, Place, SourceLines
+from runnerkit.config.relative_files import resolve_relative_files
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import name_of_file
@@ -111,7 +111,7 @@ def read_text(
 
     own, bases = (_read_python if extension == '.py' else _read_data)(source, path, read_bases)
     if use_predefined_variables and os.path.isfile(path):
-        find_beside(own, os.path.dirname(path))
+        resolve_relative_files(own, os.path.dirname(path))
     _warn_of_deprecation(own.pop(DEPRECATION_KEY, None), path)
     return merge(own, bases.config), '\n'.join([*bases.texts, f'{path}\n{text}'])
 

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.keys import is_ours
-from runnerkit.config.known_keys import REQUIRED, SCHEDULES
+from runnerkit.config.known_keys import DEFAULT_READERS, REQUIRED, SCHEDULES, SPLITS, TYPES
 from runnerkit.config.objects import WAY_OUT, is_mark, why_nameless
 from runnerkit.config.origin import dotted, written_at
 from runnerkit.config.pretty import OBJECT
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import non_finite_numbers
-from runnerkit.utils.signatures import LOADER_FUNCTIONS
 
 Path = tuple[Any, ...]
 
@@ -118,215 +117,137 @@ DATASET = Kind(
 LEVELS = logging.getLevelNamesMapping() if hasattr(logging, 'getLevelNamesMapping') else logging._nameToLevel
 LEVEL = Kind(f'a number or one of {", ".join(LEVELS)}', lambda value: value in LEVELS or WHOLE.fits(value))
 
-_SCHEDULE: dict[str, Kind] = {
-    'policy': TEXT,
-    'by_epoch': BOOL,
-    'warmup': one_of('constant', 'linear', 'exp'),
-    'warmup_iters': WHOLE,
-    'warmup_ratio': NUMBER,
-    'warmup_by_epoch': BOOL,
-    'optimizer': TEXT,
-    'step': STEPS,
-    'periods': WHOLES,
-    'restart_weights': NUMBERS,
-    'three_phase': BOOL,
-    **dict.fromkeys(
-        ('gamma', 'power', 'min_lr', 'min_lr_ratio', 'min_momentum', 'min_momentum_ratio', 'start_percent'), NUMBER
-    ),
-    **dict.fromkeys(('step_ratio_up', 'pct_start', 'div_factor', 'final_div_factor'), NUMBER),
-    **dict.fromkeys(('max_lr', 'max_momentum', 'base_momentum'), NUMBER_OR_PER_GROUP),
-    **dict.fromkeys(('cyclic_times', 'total_steps'), whole(1)),
-    # Arguments of torch's schedulers.
-    **dict.fromkeys(('T_max', 'T_0', 'T_mult', 'total_iters', 'step_size', 'step_size_up', 'step_size_down'), NUMBER),
-    **dict.fromkeys(('eta_min', 'factor', 'start_factor', 'end_factor', 'patience', 'cooldown', 'threshold'), NUMBER),
-    'milestones': WHOLES,
-    'lr_lambda': FUNCTIONS,
-    'scale_fn': FUNCTION,
-}
-
-_OPTIMIZER: dict[str, Kind] = {
-    'params': NAMES,
-    'betas': NUMBERS,
-    'eps': NUMBER_OR_PAIR,
-    **dict.fromkeys(
-        (
-            'lr',
-            'weight_decay',
-            'momentum',
-            'dampening',
-            'alpha',
-            'rho',
-            'lr_decay',
-            'initial_accumulator_value',
-            'lambd',
-            't0',
-            'momentum_decay',
-            'max_iter',
-            'max_eval',
-            'history_size',
-        ),
-        NUMBER,
-    ),
-    **dict.fromkeys(
-        (
-            'nesterov',
-            'amsgrad',
-            'maximize',
-            'fused',
-            'foreach',
-            'capturable',
-            'differentiable',
-            'centered',
-            'decoupled_weight_decay',
-        ),
-        BOOL,
-    ),
-    'paramwise_cfg': SECTION,
-    'paramwise_cfg.custom_keys': SECTION,
-    'paramwise_cfg.custom_keys.*': SECTION,
-    'paramwise_cfg.custom_keys.*.*': NUMBER,
-    'paramwise_cfg.bypass_duplicate': BOOL,
-    **{
-        f'paramwise_cfg.{key}': NUMBER
-        for key in ('bias_lr_mult', 'bias_decay_mult', 'norm_decay_mult', 'dwconv_decay_mult', 'dcn_offset_lr_mult')
-    },
-}
-
-_LOADER: dict[str, Kind] = {
-    **dict.fromkeys(('samples_per_gpu', 'batch_size', 'prefetch_factor', 'max_batches'), whole(1)),
-    **dict.fromkeys(('workers_per_gpu', 'num_workers'), whole(0)),
-    **dict.fromkeys(('persistent_workers', 'pin_memory', 'seeded', 'shuffle', 'drop_last', 'round_up'), BOOL),
-    'timeout': NUMBER,
-    **dict.fromkeys(('sampler', 'batch_sampler'), SAMPLER),
-    **dict.fromkeys(LOADER_FUNCTIONS, FUNCTION),
-}
-
-#: Options of hooks that mean the same in each of ours. The hooks of others may mean something else by them.
-_LOGGER: dict[str, Kind] = {
-    'interval': whole(1),
-    **dict.fromkeys(('by_epoch', 'ignore_last', 'reset_flag'), BOOL),
-    **dict.fromkeys(('log_dir', 'out_dir'), PATH),
-}
-
-
 #: Number types by their names in a config.
 DTYPE = one_of('bf16', 'fp16', 'fp32')
 
-_WRAPPER: dict[str, Kind] = {
-    'type': Kind('a name or a class', lambda value: isinstance(value, (str, type))),
-    **dict.fromkeys(
-        (
-            'broadcast_buffers',
-            'find_unused_parameters',
-            'gradient_as_bucket_view',
-            'static_graph',
-            'init_sync',
-            'cpu_offload',
-        ),
-        BOOL,
-    ),
-    'bucket_cap_mb': POSITIVE,
-    'module_classes': NAME_LIST,
-    'min_num_params': POSITIVE,
-    'forward_methods': NAME_LIST,
-    'activation_checkpointing': Kind(
-        'True, False or a list of names of classes', lambda value: BOOL.fits(value) or NAME_LIST.fits(value)
-    ),
-    'reshard_after_forward': Kind(
-        'True, False or a number of ranks of at least 2',
-        lambda value: BOOL.fits(value) or (WHOLE.fits(value) and value >= 2),
-    ),
-    'mp_policy': SECTION,
-    'mp_policy.param_dtype': DTYPE,
-    'mp_policy.reduce_dtype': DTYPE,
-    'mp_policy.output_dtype': DTYPE,
-    'mp_policy.cast_forward_inputs': BOOL,
+#: The kinds of the types in `TYPES`; values of other types are checked by hand below, or by their reader.
+_OF_TYPES = {
+    'bool': BOOL,
+    'int': WHOLE,
+    'float': NUMBER,
+    'dict': SECTION,
+    'function': FUNCTION,
+    'function or its name': FUNCTION,
+    'list of int': WHOLES,
+    'list of float': NUMBERS,
+    'int or list of int': STEPS,
+    'float or list of float or dict': NUMBER_OR_PER_GROUP,
+    'list of str or str': NAMES,
+}
+
+_LOADERS = [f'data.{split}_dataloader' for split in SPLITS]
+
+#: The sections whose values have the types of their readers' arguments, and these readers.
+_READERS = {
+    **{section: [name for name in TYPES if name.endswith(suffix)] for section, suffix in SCHEDULES.items()},
+    **{section: [reader] for section, reader in DEFAULT_READERS.items() if reader is not None},
+    'model_wrapper': ['DDP', 'FSDP2'],
+    'model_wrapper.mp_policy': ['mp_policy'],
+    'optimizer_config.grad_clip': ['grad_clip'],
+    'optimizer.paramwise_cfg': ['paramwise_cfg'],
+    'optimizer.*.paramwise_cfg': ['paramwise_cfg'],
+    'auto_scale_lr': ['auto_scale_lr'],
+    'runner': ['EpochBasedRunner'],
+    **{section: ['dataloader'] for section in ('data', *_LOADERS)},
 }
 
 
-def _below(section: str, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
-    return {f'{section}.{key}': kind for key, kind in kinds.items()}
+def _all(kind: Kind, keys: str, *sections: str) -> dict[str, Kind]:
+    """The kind of each of these keys, at the top level or in each of the sections."""
+    return {f'{section}.{key}'.lstrip('.'): kind for section in sections or [''] for key in keys.split()}
 
+
+def _of_types() -> dict[str, Kind]:
+    """The kinds that the types of the readers' arguments give."""
+    return {
+        f'{section}.{key}': _OF_TYPES[name]
+        for section, readers in _READERS.items()
+        for reader in readers
+        for key, type_ in TYPES[reader].items()
+        if (name := type_.removesuffix(' or None')) in _OF_TYPES
+    }
+
+
+_DATA = ('data', *_LOADERS)
+_OPTIMIZERS = ('optimizer', 'optimizer.*')
 
 #: What the value of each key must be, by its dotted key; ``*`` is any one key or index. None is allowed at the top
 #: level, and where it is the default.
 KINDS: dict[str, Kind] = {
+    **_of_types(),
+    # The top level.
     'seed': whole(0),
     'num_threads': whole(1),
     'total_epochs': whole(0),
     'log_level': LEVEL,
     'custom_hooks': HOOKS,
-    **dict.fromkeys(('deterministic', 'auto_resume', 'find_unused_parameters', 'broadcast_buffers'), BOOL),
-    'sync_batchnorm': BOOL,
-    **dict.fromkeys(('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch'), BOOL),
-    **dict.fromkeys(('load_from', 'resume_from', 'work_dir'), PATH),
-    **dict.fromkeys(
-        ('data', 'evaluation', 'log_config', 'dist_params', 'optimizer', 'auto_scale_lr', 'flow', 'training'), SECTION
-    ),
     'model': MODEL,
-    'runner': SECTION,
-    **dict.fromkeys(('lr_config', 'momentum_config', 'optimizer_config', 'checkpoint_config', 'timer_config'), HOOK),
-    'profiler_config': HOOK,
-    **_below('optimizer', _OPTIMIZER),
-    **_below('optimizer.*', _OPTIMIZER),
-    **_below('lr_config', _SCHEDULE),
-    **_below('momentum_config', _SCHEDULE),
-    'runner.max_epochs': whole(0),
-    'runner.max_iters': whole(0),
-    'runner.batch_processor': FUNCTION,
-    'optimizer_config.cumulative_iters': whole(1),
-    'optimizer_config.detect_anomalous_params': BOOL,
-    'optimizer_config.grad_clip': SECTION,
-    'optimizer_config.grad_clip.max_norm': NUMBER,
+    **_all(BOOL, 'deterministic auto_resume find_unused_parameters broadcast_buffers sync_batchnorm'),
+    **_all(BOOL, 'channels_last cudnn_benchmark tf32 prefetch'),
+    **_all(PATH, 'load_from resume_from work_dir'),
+    **_all(
+        SECTION, 'data evaluation log_config dist_params optimizer auto_scale_lr flow training runner model_wrapper'
+    ),
+    **_all(HOOK, 'lr_config momentum_config optimizer_config checkpoint_config timer_config profiler_config'),
+    # Schedules, with the arguments of torch's schedulers.
+    **_all(TEXT, 'policy optimizer', *SCHEDULES),
+    **_all(one_of('constant', 'linear', 'exp'), 'warmup', *SCHEDULES),
+    **_all(whole(1), 'cyclic_times total_steps', *SCHEDULES),
+    **_all(NUMBER, 'T_max T_0 T_mult total_iters step_size step_size_up step_size_down', *SCHEDULES),
+    **_all(NUMBER, 'eta_min factor start_factor end_factor patience cooldown threshold', *SCHEDULES),
+    **_all(WHOLES, 'milestones', *SCHEDULES),
+    **_all(FUNCTIONS, 'lr_lambda', *SCHEDULES),
+    **_all(FUNCTION, 'scale_fn', *SCHEDULES),
+    # Arguments of torch's optimizers.
+    **_all(NAMES, 'params', *_OPTIMIZERS),
+    **_all(NUMBERS, 'betas', *_OPTIMIZERS),
+    **_all(NUMBER_OR_PAIR, 'eps', *_OPTIMIZERS),
+    **_all(NUMBER, 'lr weight_decay momentum dampening alpha rho lr_decay lambd t0 momentum_decay', *_OPTIMIZERS),
+    **_all(NUMBER, 'initial_accumulator_value max_iter max_eval history_size', *_OPTIMIZERS),
+    **_all(BOOL, 'nesterov amsgrad maximize fused foreach capturable differentiable centered', *_OPTIMIZERS),
+    **_all(BOOL, 'decoupled_weight_decay', *_OPTIMIZERS),
+    **_all(SECTION, 'paramwise_cfg paramwise_cfg.custom_keys.*', *_OPTIMIZERS),
+    **_all(NUMBER, 'paramwise_cfg.custom_keys.*.*', *_OPTIMIZERS),
+    # Ranges, and values that a type does not tell.
+    **_all(whole(0), 'runner.max_epochs runner.max_iters evaluation.start'),
+    **_all(whole(1), 'optimizer_config.cumulative_iters auto_scale_lr.base_batch_size evaluation.interval'),
+    **_all(whole(1), 'profiler_config.profile_iters log_config.interval log_config.hooks.*.interval'),
+    **_all(one_of('bf16', 'fp16'), 'optimizer_config.amp'),
+    **_all(LOSS_SCALE, 'optimizer_config.loss_scale fp16.loss_scale'),
     'optimizer_config.grad_clip.norm_type': NORM_TYPE,
-    'optimizer_config.grad_clip.error_if_nonfinite': BOOL,
-    'optimizer_config.grad_clip.foreach': BOOL,
-    'optimizer_config.amp': one_of('bf16', 'fp16'),
-    'optimizer_config.loss_scale': LOSS_SCALE,
-    'fp16.loss_scale': LOSS_SCALE,
-    'model_wrapper': SECTION,
-    **_below('model_wrapper', _WRAPPER),
-    'auto_scale_lr.enable': BOOL,
-    **{f'dist_params.{key}': POSITIVE for key in ('join_within', 'end_within', 'hang_after')},
+    **_all(PATH, 'out_dir', 'checkpoint_config', 'evaluation', 'log_config.hooks.*'),
+    'checkpoint_config.filename_tmpl': TEXT,
+    'evaluation.save_best': TEXT,
+    'evaluation.rule': one_of('greater', 'less'),
+    'evaluation.gpu_collect': BOOL,
+    'profiler_config.json_trace_path': PATH,
+    'log_config.hooks': HOOKS,
+    # Options of hooks that mean the same in each of ours. The hooks of others may mean something else by them.
+    **_all(BOOL, 'by_epoch ignore_last reset_flag', 'log_config.hooks.*'),
+    'log_config.hooks.*.log_dir': PATH,
+    **_all(POSITIVE, 'join_within end_within hang_after', 'dist_params'),
     'dist_params.timeout': Kind(
         'a number of seconds above 0', lambda value: POSITIVE.fits(value) or isinstance(value, timedelta)
     ),
     'dist_params.backend': Kind("a name such as 'gloo'", TEXT.fits),
-    'auto_scale_lr.base_batch_size': whole(1),
-    'checkpoint_config.interval': WHOLE,
-    'checkpoint_config.max_keep_ckpts': WHOLE,
-    **{
-        f'checkpoint_config.{key}': BOOL
-        for key in ('by_epoch', 'save_optimizer', 'save_last', 'sync_buffer', 'async_save', 'create_symlink')
-    },
-    'checkpoint_config.meta': SECTION,
-    'checkpoint_config.out_dir': PATH,
-    'checkpoint_config.file_client_args': SECTION,
-    'checkpoint_config.filename_tmpl': TEXT,
-    'evaluation.interval': whole(1),
-    'evaluation.start': whole(0),
-    'evaluation.by_epoch': BOOL,
-    'evaluation.gpu_collect': BOOL,
-    'evaluation.test_fn': FUNCTION,
-    'evaluation.save_best': TEXT,
-    'evaluation.rule': one_of('greater', 'less'),
-    'evaluation.greater_keys': NAMES,
-    'evaluation.less_keys': NAMES,
-    'evaluation.out_dir': PATH,
-    'evaluation.file_client_args': SECTION,
-    'profiler_config.profile_iters': whole(1),
-    **{
-        f'profiler_config.{key}': BOOL
-        for key in ('by_epoch', 'record_shapes', 'profile_memory', 'with_stack', 'with_flops', 'parts')
-    },
-    'profiler_config.json_trace_path': PATH,
-    'log_config.interval': whole(1),
-    'log_config.hooks': HOOKS,
-    **_below('log_config.hooks.*', _LOGGER),
-    **_below('data', _LOADER),
-    **{f'data.{split}': DATASET for split in ('train', 'val', 'test')},
-    **{f'data.{split}_dataloader': SECTION for split in ('train', 'val', 'test')},
-    **{f'data.{split}_dataloader.{key}': kind for split in ('train', 'val', 'test') for key, kind in _LOADER.items()},
+    # Wrappers of the model.
+    'model_wrapper.type': Kind('a name or a class', lambda value: isinstance(value, (str, type))),
+    **_all(POSITIVE, 'bucket_cap_mb min_num_params', 'model_wrapper'),
+    **_all(NAME_LIST, 'module_classes forward_methods', 'model_wrapper'),
+    'model_wrapper.activation_checkpointing': Kind(
+        'True, False or a list of names of classes', lambda value: BOOL.fits(value) or NAME_LIST.fits(value)
+    ),
+    'model_wrapper.reshard_after_forward': Kind(
+        'True, False or a number of ranks of at least 2',
+        lambda value: BOOL.fits(value) or (WHOLE.fits(value) and value >= 2),
+    ),
+    **_all(DTYPE, 'param_dtype reduce_dtype output_dtype', 'model_wrapper.mp_policy'),
+    # Data.
+    **_all(whole(1), 'samples_per_gpu batch_size prefetch_factor max_batches', *_DATA),
+    **_all(whole(0), 'workers_per_gpu num_workers', *_DATA),
+    **_all(SAMPLER, 'sampler batch_sampler', *_DATA),
+    **{f'data.{split}': DATASET for split in SPLITS},
+    **dict.fromkeys(_LOADERS, SECTION),
 }
 
 #: Keys whose value may be infinite: a limit that limits nothing, and the norm that is the largest value.
@@ -447,7 +368,7 @@ def right_value(key: str, value: Any, kind: Kind, where: str = '') -> str:
 
 
 def _meant(value: Any, kind: Kind) -> Any:
-    """The value of this kind that ``value`` stands for; None if that is not clear."""
+    """``value`` converted to this kind; None if it cannot be converted."""
     if isinstance(value, str):
         if kind is BOOL:
             return _TRUTHS.get(value.lower())

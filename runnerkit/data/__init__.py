@@ -1,8 +1,8 @@
 """Data: loaders whose batches are a function of (seed, epoch, position in the epoch's order) and of nothing else.
 
 builder.py builds data sets and loaders from configs; sampler.py has the order and the positions, seeding.py the random
-streams, samples.py and loader.py bring both together. reader.py passes over any loader and enters it anywhere; held.py
-finds all that a loader holds, checksum.py compares batches. stream.py reads events as they come, from a
+streams, samples.py and loader.py bring both together. reader.py passes over any loader and enters it anywhere;
+loader_state.py finds the state of a loader, checksum.py compares batches. stream.py reads events as they come, from a
 source (source.py).
 """
 

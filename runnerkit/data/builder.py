@@ -155,7 +155,7 @@ def build_dataloader(
             or as ``num_workers``.
         num_gpus: devices that this process feeds; it multiplies both where the run is not distributed.
         dist: whether ranks share the data; by default, whether there is more than one.
-        shuffle: a new order in every epoch; says nothing to a ``sampler`` of yours, unless that is a config.
+        shuffle: a new order in every epoch; has no effect on your ``sampler``, unless that is a config.
         seed: the run's, the same on every rank. None draws one from torch's generator; several ranks must have seeded
             that alike.
         drop_last: leave out what does not fill a last batch on every rank.
@@ -306,7 +306,7 @@ def _limited(
 ) -> tuple[Iterable[Any] | None, Iterable[Sequence[Any]] | None]:
     """The sampler and the batch sampler, with ``max_batches`` an epoch."""
     if batch_sampler is None and isinstance(sampler, EpochSampler):
-        # A position in the order, so that a pass can be left and entered by another number of ranks, too.
+        # A position in the order, so that a pass can be left and entered by another number of ranks as well.
         sampler.limit = max_batches * batch_size * sampler.world_size
         return sampler, None
     if batch_sampler is None:

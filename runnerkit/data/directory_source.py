@@ -114,11 +114,11 @@ class DirectorySource(Source):
         file.close()
 
     def _tell_left(self, names: Collection[str], last: str) -> None:
-        """Say which files are not read, and not put away, since they lie before the place where a run goes on."""
+        """Say which files are not read, and not put away, since they lie before the place where a run continues."""
         if names and self.read_files != _KEEP:
             found = shortened(sorted(names))
             logger.warning(
-                'files in %s before %s, where the stream goes on, stay where they are: an earlier run has read them, '
+                'files in %s before %s, where the stream continues, stay where they are: an earlier run has read them, '
                 'or they come too late (%s)',
                 self.path,
                 last,
@@ -193,7 +193,7 @@ class _File:
         """Those that were not there when this was called last.
 
         Args:
-            is_whole: nothing more is appended, so that a last line without a newline is one, too.
+            is_whole: nothing more is appended, so that a last line without a newline counts as well.
         """
         yield from self._found(self._lines.read())
         if is_whole:

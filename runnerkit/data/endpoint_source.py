@@ -29,7 +29,7 @@ from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.logging import printable
 
 _PATIENCE = 10.0  # seconds for a connection, and for an acknowledgement
-_QUIET = 60.0  # seconds between two warnings that nobody answers
+_QUIET = 60.0  # seconds between two warnings about a silent server
 
 #: A machine that is gone without a word is noticed after two minutes: the system would wait for two hours.
 _KEEPALIVE = {'TCP_KEEPIDLE': 60, 'TCP_KEEPINTVL': 15, 'TCP_KEEPCNT': 4}
@@ -43,14 +43,14 @@ class EndpointSource(Source):
     more come. Empty lines are allowed, as a sign of life.
 
     ``tcp://host:port``: the first line that the server gets is ``{"after": 16}`` (or null, for the beginning), and it
-    answers with the events behind that offset; or it is ``{"ack": 16}``, on a connection of its own, which the server
+    answers with the events behind that offset; or it is ``{"ack": 16}``, on a separate connection, which the server
     closes then.
 
     ``http://host:port/path``: ``GET /path?after=16`` (without ``after`` at the beginning) is answered with the events,
     ``POST /path`` with ``{"ack": 16}`` is an acknowledgement. A query of the URL's own is sent with both.
 
     The run connects to the server; it opens no port itself. What comes is read as JSON, which cannot run code, in lines
-    of at most 1 MiB: a longer one is malformed. So the buffer of a `Stream` is limited in bytes, too.
+    of at most 1 MiB: a longer one is malformed. So the buffer of a `Stream` is limited in bytes as well.
 
     A server that does not answer, or closes the connection without an end, is asked again after a pause, from where the
     connection broke.
@@ -152,7 +152,7 @@ class EndpointSource(Source):
         return f'{self._path}?{query}' if query else self._path
 
     def acknowledge(self, offset: Any) -> None:
-        """Send the acknowledgement, in a thread of its own; if that fails, the next one is as good."""
+        """Send the acknowledgement, in a separate thread; if that fails, the next one is as good."""
         if offset == self._acknowledged and not self._has_failed:
             return
         self._acknowledged = offset
@@ -175,7 +175,7 @@ class EndpointSource(Source):
                     connection.shutdown(socket.SHUT_WR)
                     connection.recv(1)  # it is closed when the server has read the line
         except (OSError, http.client.HTTPException) as error:
-            logger.warning('%s cannot be told what is done: %s', self.url, printable(error, 200))
+            logger.warning('cannot acknowledge events to %s: %s', self.url, printable(error, 200))
             self._has_failed = True
         else:
             self._has_failed = False

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from runnerkit.data.walk import kind_of, look
+from runnerkit.data.walk import collect_parts, kind_of
 from runnerkit.utils.seed import rng_state, same_rng_state, set_rng_state
 
 
@@ -21,7 +21,7 @@ class RandomStates:
         self._loaders = list(loaders)
         #: Of the process's generators.
         self.rng = rng_state()
-        parts = [each for loader in self._loaders for each in look(loader).objects.values()]
+        parts = [each for loader in self._loaders for each in collect_parts(loader).objects.values()]
         self._held = [(each, generator_state(each)) for each in parts if kind_of(each).is_generator]
 
     def restore(self) -> None:

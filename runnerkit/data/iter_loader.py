@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from runnerkit.data.kinds import is_unbounded
+from runnerkit.data.rank_sharing import check_pass, may_have_unequal_lengths, next_in_step
 from runnerkit.data.reader import Reader
-from runnerkit.data.together import check_pass, may_differ, next_in_step
 from runnerkit.utils.waiting import WaitEnded
 
 _END = object()
@@ -33,9 +33,9 @@ class IterLoader(Reader):
         if batches is None:
             batches = self.batches(self.epoch)
         if not self.given:
-            self._may_differ = may_differ(self._dataloader)
+            self._may_differ = may_have_unequal_lengths(self._dataloader)
             if not self._left_out:
-                self._first = self._states()
+                self._first = self.states_of_order()
         # The usual case saves a call in each iteration.
         batch = self._next_of(batches) if self._may_differ else next(batches, _END)
         if batch is _END:
@@ -43,7 +43,7 @@ class IterLoader(Reader):
                 raise WaitEnded('the stream has ended')
             check_pass(self._dataloader, self.position)
             batches = self.begin(self.epoch + 1)
-            self._first = self._states()
+            self._first = self.states_of_order()
             batch = self._next_of(batches)
             if batch is _END:
                 raise ValueError(
@@ -82,7 +82,7 @@ _iter_loaders: list[weakref.ref[IterLoader]] = []
 
 def new_iter_loaders(since: int) -> list[IterLoader]:
     """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
-    loaders shows them to nobody.
+    loaders passes them to no method of ours.
 
     Args:
         since: the number behind which they were made.

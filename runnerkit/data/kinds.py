@@ -1,4 +1,4 @@
-"""What kind of loader somebody brings, as far as a resume has to know it."""
+"""Facts about loaders of any kind, as far as a resume needs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
 from runnerkit.data.walk import OF_ITERATIONS, is_stateful
 
 #: The end of most messages about loaders.
-WAY_OUT = 'runnerkit.data.build_dataloader makes a loader that is exact'
+BUILD_DATALOADER_HINT = 'runnerkit.data.build_dataloader makes a loader that is exact'
 
 #: So many objects are looked at for a shuffle buffer.
 _MOST_OBJECTS = 500
@@ -65,7 +65,7 @@ def epoch_sampler_of(loader: Any) -> EpochSampler | None:
     return next((each for each in samplers if isinstance(each, EpochSampler)), None)
 
 
-def about(loader: Any) -> dict[str, Any]:
+def loader_facts(loader: Any) -> dict[str, Any]:
     """What a resumed run compares of its loader: its class, and what else is known."""
     order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
     found = {
@@ -89,7 +89,7 @@ def about(loader: Any) -> dict[str, Any]:
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell ``loader``, its samplers and an iterable data set which epoch (0-based) comes next.
 
-    Those of them are told that have a ``set_epoch``.
+    Only those that have a ``set_epoch``.
     """
     batch_sampler = getattr(loader, 'batch_sampler', None)
     sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
@@ -101,9 +101,9 @@ def set_epoch(loader: Any, epoch: int) -> None:
         inner,
         dataset if isinstance(dataset, IterableDataset) else None,
     ]
-    told = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
-    for tell in told.values():
-        tell(epoch)
+    with_epoch = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
+    for choose in with_epoch.values():
+        choose(epoch)
 
 
 def loader_seed(loader: Any) -> int | None:
@@ -160,7 +160,7 @@ def lost_at_resume(loader: Any) -> list[str]:
     if size is not None and size > 1:
         texts.append(
             f'its shuffle buffer of {size} samples is not saved: a resume inside an epoch loses its content; '
-            f'{WAY_OUT}; or use buffer_size=1, which shuffles the shards'
+            f'{BUILD_DATALOADER_HINT}; or use buffer_size=1, which shuffles the shards'
         )
     if size is not None and getattr(loader, 'num_workers', None):
         texts.append(
@@ -208,17 +208,17 @@ def draws_in_workers(loader: Any) -> bool:
     return not (is_pure(loader.dataset) and loader.collate_fn in (default_collate, default_convert))
 
 
-def named(loader: Any) -> str:
+def describe_loader(loader: Any) -> str:
     """``loader`` in a message: its class, and that of its data set."""
     dataset = dataset_of(loader)
     return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
 
 
 def in_workers(loader: Any) -> str:
-    """What is told of a loader for which `draws_in_workers` holds."""
+    """The doubt about a loader for which `draws_in_workers` holds."""
     return (
         f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers change after a resume '
-        f'inside an epoch; {WAY_OUT}'
+        f'inside an epoch; {BUILD_DATALOADER_HINT}'
     )
 
 

@@ -20,8 +20,7 @@ from runnerkit.data.seeding import mix_seed
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.utils.numbers import check_whole_number
 
-#: What a DataLoader is built with beside its data set, samplers and numbers of workers and samples (``in_order``: torch
-#: 2.6).
+#: Other arguments of a DataLoader than its data set, samplers and numbers of workers and samples.
 LOADER_OPTIONS = (
     'collate_fn',
     'pin_memory',
@@ -44,7 +43,7 @@ class SeededLoader(DataLoader[Any]):
     Args:
         dataset: map-style; an iterable one is seeded too, but what it gives then depends on the number of workers.
         batch_size: samples a batch, at least 1.
-        sampler: an `EpochSampler`, or any other, whose draws become a function of (seed, epoch) too. By default the
+        sampler: an `EpochSampler`, or any other, whose draws become a function of (seed, epoch). By default the
             data set's own order, every rank its share.
         batch_sampler: in place of ``batch_size``, ``sampler`` and ``drop_last``.
         drop_last: leave out a last batch that is smaller.
@@ -206,7 +205,7 @@ def keep_queues(batches: Any) -> None:
         if os.getpid() not in _registered_in:
             _registered_in.add(os.getpid())
             # A process that multiprocessing has started waits for its children before anything of atexit is called;
-            # and before that, at priority 10, it closes the queues through which the workers are told.
+            # and before that, at priority 10, it closes the queues through which workers learn of it.
             Finalize(None, _send_workers_home, exitpriority=100)
 
 
@@ -215,7 +214,7 @@ def _send_workers_home() -> None:
     """When Python ends in the middle of a pass: multiprocessing would send SIGTERM to the workers and wait for them,
     which serve on for a while then (see `OutlivingSignals`)."""
     for batches in list(_with_workers):
-        batches.__del__()  # as when nobody needs it any more
+        batches.__del__()  # as when it is no longer referenced
 
 
 if hasattr(os, 'register_at_fork'):  # the workers of the parent are not this process's

@@ -10,7 +10,6 @@ meant to look random, not to keep secrets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isqrt
 
 import numpy as np
@@ -56,49 +55,30 @@ class Permutation:
         Raises:
             IndexError: a position is not in ``[0, length)``.
         """
-        return self._each(positions, self._forward)
-
-    def positions(self, indices: range | Indices) -> Indices:
-        """Where these numbers stand: the inverse of `indices`.
-
-        Raises:
-            IndexError: a number is not in ``[0, length)``.
-        """
-        return self._each(indices, self._backward)
-
-    def _each(self, numbers: range | Indices, step: Callable[[Words], Words]) -> Indices:
-        if isinstance(numbers, range):  # numpy would go through it one by one
-            numbers = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
-        if numbers.size and not 0 <= numbers.min() <= numbers.max() < self.length:
+        if isinstance(positions, range):  # numpy would go through it one by one
+            positions = np.arange(positions.start, positions.stop, positions.step, dtype=np.int64)
+        if positions.size and not 0 <= positions.min() <= positions.max() < self.length:
             raise IndexError(
                 f'the permutation is of the numbers from 0 up to {self.length}, without that one, but got some from '
-                f'{numbers.min()} to {numbers.max()}'
+                f'{positions.min()} to {positions.max()}'
             )
-        found = np.empty(numbers.shape, np.int64)
-        flat, given = found.reshape(-1), numbers.reshape(-1)
+        found = np.empty(positions.shape, np.int64)
+        flat, given = found.reshape(-1), positions.reshape(-1)
         for start in range(0, given.size, BLOCK):
-            part = step(given[start : start + BLOCK].astype(np.uint64))
+            part = self._permuted(given[start : start + BLOCK].astype(np.uint64))
             outside = np.flatnonzero(part >= self.length)
             while outside.size:
-                part[outside] = step(part[outside])
+                part[outside] = self._permuted(part[outside])
                 outside = outside[part[outside] >= self.length]
             flat[start : start + BLOCK] = part
         return found
 
-    def _forward(self, numbers: Words) -> Words:
+    def _permuted(self, numbers: Words) -> Words:
         left, right = np.divmod(numbers, self._side)
         for key in self._keys:
             left += self._mixed(right, key)
             np.minimum(left, left - self._side, out=left)  # modulo side: below zero is a very large number
             left, right = right, left
-        return left * self._side + right
-
-    def _backward(self, numbers: Words) -> Words:
-        left, right = np.divmod(numbers, self._side)
-        for key in reversed(self._keys):
-            left, right = right, left
-            left -= self._mixed(right, key)
-            np.minimum(left, left + self._side, out=left)
         return left * self._side + right
 
     def _mixed(self, numbers: Words, key: np.uint64) -> Words:

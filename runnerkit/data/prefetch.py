@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -13,18 +13,8 @@ from runnerkit.parallel import to_device
 T = TypeVar('T')
 
 
-class Copies(Protocol):
-    """A way of copying batches in two halves."""
-
-    def start(self, batch: Any) -> Any:
-        """Begin to copy; returns what `finish` needs."""
-
-    def finish(self, started: Any) -> Any:
-        """The copy, ready for use."""
-
-
 class SideStream:
-    """Copies to a GPU on a stream of their own, without waiting for anything on the host.
+    """Copies to a GPU on a separate stream, without waiting for anything on the host.
 
     A copy begins when all that the current stream was given before `start` is done. That alone makes memory safe to
     use again: it comes from batches which Python let go before, and whatever read them was given to the current stream
@@ -53,7 +43,7 @@ class SideStream:
 
 @cache
 def side_stream(device: torch.device) -> SideStream:
-    """The one for ``device``: each stream has a memory pool of its own, and one is enough.
+    """The one for ``device``: each stream has its own memory pool, and one is enough.
 
     Raises:
         ValueError: there is no GPU.
@@ -68,13 +58,11 @@ def prefetched(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
 
     Args:
         batches: what drawing them early must not change, so seeded ones.
-        device: a GPU; to any other device nothing can be copied beside the work, and the batches stay as they are.
+        device: a GPU; to any other device nothing can be copied in parallel, and the batches stay as they are.
     """
-    return copied_ahead(batches, side_stream(device)) if device.type == 'cuda' else batches
-
-
-def copied_ahead(batches: Iterator[Any], copies: Copies) -> Iterator[Any]:
-    """The copies of ``batches``, each begun before the one before is handed out."""
+    if device.type != 'cuda':
+        return batches
+    copies = side_stream(device)
     return map(copies.finish, one_ahead(map(copies.start, batches)))
 
 

@@ -11,14 +11,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from runnerkit.data.checksum import batch_checksums, same_batch
-from runnerkit.data.held import Held, same_state
 from runnerkit.data.kinds import (
-    WAY_OUT,
+    BUILD_DATALOADER_HINT,
     Order,
-    about,
     batches_to_reread,
     can_skip_indices,
     dataset_of,
+    describe_loader,
     draws_in_workers,
     epoch_sampler_of,
     fetches_again,
@@ -28,18 +27,19 @@ from runnerkit.data.kinds import (
     is_seeded_map,
     is_unbounded,
     length_of,
+    loader_facts,
     lost_at_resume,
-    named,
     order_of,
     set_epoch,
     tells_by_reading,
     workers_live,
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
-from runnerkit.data.probe import can_be_probed, probe
+from runnerkit.data.loader_state import LoaderState, is_attribute, same_state
+from runnerkit.data.probe import can_be_probed, samples_repeat
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.sampler import ORDERS
-from runnerkit.data.skipped import SkippedSampler, Watch
+from runnerkit.data.skipped import DrawCheck, SkippedSampler
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 
 _END = object()
@@ -59,7 +59,7 @@ class Reader:
 
     def __init__(self, loader: Any) -> None:
         self._dataloader = loader
-        self.held = Held(loader)  # looked at before anything is read
+        self._state = LoaderState(loader)  # before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
         self._pending: ReaderState | None = None  # the state of an open pass that is not entered yet
@@ -113,7 +113,7 @@ class Reader:
         """The batches of a new pass."""
         self.close()
         self.epoch = epoch
-        self._began = self._states()
+        self._began = self.states_of_order()
         set_epoch(self._dataloader, epoch)
         order = order_of(self._dataloader)
         if order is not None:
@@ -159,20 +159,23 @@ class Reader:
         return None if order is None else order.sampler.consumed(self._from, batches * order.batch_size)
 
     def batches_left(self, state: ReaderState) -> int | None:
-        """How many batches of the pass this rank will get behind the place of ``state``; None if nobody knows."""
+        """How many batches of the pass this rank will get behind the place of ``state``; None if unknown."""
         order = order_of(self._dataloader)
         if order is not None:
             return order.batches_from(state.position_in(order))
         length = length_of(self._dataloader)
         return None if length is None else length - state.batches
 
-    def _states(self) -> dict[str, Any]:
+    def states_of_order(self) -> dict[str, Any] | None:
+        """All states from which the order of the pass can be drawn again; None where it follows from the epoch."""
+        if order_of(self._dataloader) is not None:
+            return None
         live = workers_live(self._dataloader)
-        return {'rng': rng_state(), 'held': self.held.states(), 'workers_live': live}
+        return {'rng': rng_state(), 'held': self._state.states(), 'workers_live': live}
 
     def _go_back(self, states: Mapping[str, Any]) -> None:
         set_rng_state(states['rng'])
-        self.held.go_back(states['held'])
+        self._state.restore(states['held'])
 
     # --- saving and entering -----------------------------------------------------------------------------------------
 
@@ -194,7 +197,7 @@ class Reader:
         batches = self.given if batches is None else batches
         checksums = self._checksums if last_batch is None else batch_checksums(last_batch)
         return ReaderState(
-            about=about(self._dataloader),
+            about=loader_facts(self._dataloader),
             epoch=self.epoch,
             begun=self.is_open,
             batches=batches + self._left_out,
@@ -202,9 +205,8 @@ class Reader:
             last=self.samples(batches - 1) if self.is_open and batches > 0 else None,
             began=self._began,
             first=self._first,
-            held=self.held.states(),
-            of_files=True,
-            unsaved=self.held.unsaved(),
+            held=self._state.states(),
+            unsaved=self._state.changed(),
             loader=self._state_of_loader(batches),
             workers_live=workers_live(self._dataloader),
             checksums=checksums if batches else {},
@@ -231,24 +233,24 @@ class Reader:
         self.epoch = state.epoch
         loader = self._dataloader
         self._keep_order(state.about)
-        missing = self.held.restore(state.held)
+        missing = self._state.restore(state.held)
         if missing:
             self._tell(f'the checkpoint has state for {", ".join(missing)}, which the loader no longer has')
-        for place in state.unsaved:
+        changed = [*state.unsaved, *(place for place, each in state.held.items() if is_attribute(each))]
+        if changed:
             self._tell(
-                f'{place} changed while it was read and is not saved (a live iterator, a queue or a cache): give '
-                'its holder state_dict() and load_state_dict()'
+                f'{", ".join(changed)} changed while the loader was read, and checkpoints hold no attributes: give the '
+                'object state_dict() and load_state_dict()'
             )
-        generators = self.held.generators()
-        of_order = self.held.of_order([*generators, *state.held])
-        in_samples = [place for place in generators if place not in of_order]
+        of_order = self._state.of_order()
+        in_samples = [place for place in self._state.generators() if place not in of_order]
         if state.waits and (not of_order.issuperset(state.held) or not fetches_again(loader)):
             self._tell(
                 'the checkpoint was saved between fetching a batch and training on it: the batch is fetched '
-                f'again, with later random numbers; {WAY_OUT}'
+                f'again, with later random numbers; {BUILD_DATALOADER_HINT}'
             )
         if state.about:
-            self._probe(state)
+            self._probe()
         workers = loader.num_workers if isinstance(loader, DataLoader) else 0
         if in_samples and workers and (state.begun or state.workers_live):
             self._tell(
@@ -259,12 +261,12 @@ class Reader:
             if draws_in_workers(loader):
                 self._tell(
                     'its persistent workers kept their random states from pass to pass and start over now, so '
-                    f'random samples differ; {WAY_OUT}'
+                    f'random samples differ; {BUILD_DATALOADER_HINT}'
                 )
             if not workers_live(loader):
                 with preserved_rng():  # the undisturbed run has not started them a second time
                     iter(loader)
-                self.held.restore(state.held)
+                self._state.restore(state.held)
         is_torchs = isinstance(loader, DataLoader)
         if state.begun:
             self._pending = state
@@ -272,7 +274,7 @@ class Reader:
                 self._tell(text)
         elif state.loader is not None and has_state(loader) and (state.workers_live or not is_torchs):
             # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
-            # through it to its end once more, and draw for that; what goes on with the next one is held apart.
+            # through it to its end once more, and draw for that; what continues with the next one is saved apart.
             loader.load_state_dict(state.loader)
 
     def _keep_order(self, was: Mapping[str, Any]) -> None:
@@ -284,13 +286,16 @@ class Reader:
         if order not in ORDERS:
             self._tell(f'it was shuffled by {order!r}, which is unknown to this version of runnerkit')
         elif order != sampler.order:
-            logger.info('%s: shuffled by %r as before, not by %r', named(self._dataloader), order, sampler.order)
+            logger.info(
+                '%s: shuffled by %r as before, not by %r', describe_loader(self._dataloader), order, sampler.order
+            )
             sampler.order = order
 
     def restore_held(self, state: ReaderState) -> None:
-        """Give the loader's generators and counters back what they were when ``state`` was saved."""
+        """Restore the loader's generators and stateful parts to what they were when ``state`` was saved."""
         # A batch that was fetched and waits is fetched again: the order is right before it, where it was entered.
-        self.held.restore(state.held, pass_is_open=self.is_open, of_order=not state.waits)
+        drawn = state.waits and order_of(self._dataloader) is None
+        self._state.restore(state.held, pass_is_open=self.is_open, with_order=not drawn)
 
     def _enter(self, state: ReaderState) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
@@ -317,7 +322,7 @@ class Reader:
         return self._iterator
 
     def _at_end(self, rest: Iterator[Any]) -> Iterator[Any]:
-        """No batches: a loader that keeps its place itself ends its pass once more, or goes on with the next one."""
+        """No batches: a loader that keeps its place itself ends its pass once more, or continues with the next one."""
         first = next(rest, _END)
         if first is not _END:
             self._next_pass = chain([first], rest)
@@ -349,7 +354,7 @@ class Reader:
 
     def _behind(self, batches: int, state: ReaderState) -> Iterator[Any]:
         """Behind the first ``batches`` batches, which are skipped, or read again where they cannot be."""
-        loader, watch = self._dataloader, Watch(self.held)
+        loader, watch = self._dataloader, DrawCheck(self._state)
         checksums = state.checksums
         if can_skip_indices(loader):
             back = batches_to_reread(loader, batches) if checksums and tells_by_reading(loader) else 0
@@ -370,11 +375,11 @@ class Reader:
         if moved:
             self._tell(
                 f'its order is drawn step by step from {", ".join(moved)}, which other code also uses: give its '
-                f'sampler its own generator; {WAY_OUT}'
+                f'sampler its own generator; {BUILD_DATALOADER_HINT}'
             )
         return rest
 
-    def _skipped(self, batches: int, watch: Watch) -> Iterator[Any]:
+    def _skipped(self, batches: int, watch: DrawCheck) -> Iterator[Any]:
         """An iterator over a DataLoader's batches but the first, whose indices are drawn and thrown away."""
         loader = self._dataloader
         whole = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
@@ -390,13 +395,19 @@ class Reader:
         rest.enter()
         return iterator
 
-    def _probe(self, state: ReaderState) -> None:
-        if not self._is_probed and can_be_probed(self._dataloader):  # a roll-back comes here again
-            self._is_probed = True
-            for text in probe(dataset_of(self._dataloader), self.held, state):
-                self._tell(text)
+    def _probe(self) -> None:
+        if self._is_probed or not can_be_probed(self._dataloader):  # a roll-back comes here again
+            return
+        self._is_probed = True
+        dataset = dataset_of(self._dataloader)
+        if not samples_repeat(dataset, self._state):
+            self._tell(
+                f'a sample read twice differs, though no generator moved in between: {type(dataset).__name__} has '
+                'state that checkpoints do not hold (a cache, a file position): give it state_dict() and '
+                'load_state_dict()'
+            )
 
-    def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: Watch) -> Iterator[Any]:
+    def _read_again(self, batches: int, checksums: Mapping[str, Any], watch: DrawCheck) -> Iterator[Any]:
         loader = self._dataloader
         logger.warning(
             '%s cannot be entered in the middle of an epoch: the first %d batches are loaded again and dropped, '
@@ -422,11 +433,11 @@ class Reader:
     def _read_last(self, rest: Iterator[Any], back: int, checksums: Mapping[str, Any]) -> None:
         """Read the last ``back`` batches that were trained on again, and compare the last one if nothing has moved on
         that it may depend on."""
-        before = self.held.states()
+        before = self._state.states()
         batch: Any = _END
         for _ in range(back):
             batch = next(rest, _END)
-        if same_state(before, self.held.states()) or draws_in_workers(self._dataloader):
+        if same_state(before, self._state.states()) or draws_in_workers(self._dataloader):
             self._compare(batch, checksums)
 
     def _compare(self, batch: Any, checksums: Mapping[str, Any]) -> None:
@@ -438,11 +449,11 @@ class Reader:
         else:
             self._tell(
                 'its last batch, read again, differs: samples or order depend on something that is not saved, '
-                f'such as earlier reads; {WAY_OUT}'
+                f'such as earlier reads; {BUILD_DATALOADER_HINT}'
             )
 
     def _tell(self, text: str) -> None:
-        self.found.append(f'{named(self._dataloader)}: {text}')
+        self.found.append(f'{describe_loader(self._dataloader)}: {text}')
 
     def doubts(self) -> list[str]:
         """What of the loader is not known to be exact after a resume; some of it is found out at the resume."""
@@ -455,15 +466,15 @@ class Reader:
         if is_reread_by_itself(loader):
             texts.append(
                 f'{type(dataset_of(loader)).__name__} has no state_dict() and load_state_dict(): a resumed run '
-                f'reads its batches again without comparing them, so they must be the same each time; {WAY_OUT}, '
-                'or warns that it is not'
+                'reads its batches again without comparing them, so they must be the same each time; '
+                f'{BUILD_DATALOADER_HINT}, or warns that it is not'
             )
         if not sure:
             texts.append(
                 'it cannot be entered inside an epoch: a resumed run reads its batches again from the beginning and '
-                f'compares the last one; {WAY_OUT}, for map-style data sets'
+                f'compares the last one; {BUILD_DATALOADER_HINT}, for map-style data sets'
             )
-        return [f'{named(loader)}: {text}' for text in texts]
+        return [f'{describe_loader(loader)}: {text}' for text in texts]
 
 
 def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:

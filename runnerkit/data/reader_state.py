@@ -14,17 +14,16 @@ class ReaderState:
     """Where one rank is in a loader, and what the loader holds. Checkpoints have it as a dict of its fields.
 
     Attributes:
-        about: what a resumed run compares of the loader, see `runnerkit.data.kinds.about`; empty if it is not known.
+        about: what a resumed run compares of the loader, see `runnerkit.data.kinds.loader_facts`; empty if unknown.
         epoch: the running pass, from 0.
         begun: whether a pass was open.
         batches: of the open pass, how many batches this rank has consumed.
         samples: of its order, how many samples all ranks together have consumed; None if that is not known.
         last: of these, how many before the last batch; None if that is not known, or there is none.
-        began: all states at the beginning of the open pass.
+        began: all states at the beginning of the open pass; None where its order does not follow from them.
         first: all states before its first batch, if that came later.
-        held: what the loader holds, by place, see `runnerkit.data.held.Held`.
-        of_files: whether attributes of objects of the user's files are in ``held``; at first they were not.
-        unsaved: the places of what it holds and cannot be saved.
+        held: the states of the loader's parts, by place, see `runnerkit.data.loader_state.LoaderState`.
+        unsaved: the places of attributes that have changed and are not saved.
         loader: the loader's own ``state_dict``, if it has one.
         workers_live: whether it has workers that wait for the next pass.
         checksums: of the last batch.
@@ -41,7 +40,6 @@ class ReaderState:
     began: dict[str, Any] | None = None
     first: dict[str, Any] | None = None
     held: dict[str, Any] = field(default_factory=dict)
-    of_files: bool = False
     unsaved: list[str] = field(default_factory=list)
     loader: Any = None
     workers_live: bool = False

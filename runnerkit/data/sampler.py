@@ -171,7 +171,7 @@ class EpochSampler(Sampler[int]):
     def indices(self, epoch: int, positions: range) -> list[int]:
         """The samples at these positions of an epoch's order; a subclass with another order overrides this.
 
-        It is asked for a batch at a time, or for a few thousand positions where nobody makes batches of them.
+        It is asked for a batch at a time, or for a few thousand positions where no batches are made of them.
         """
         if not self.shuffle:
             return [position % self.length for position in positions]
@@ -299,7 +299,7 @@ class SeededBatchSampler(Sampler[SampleBatch]):
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
-        #: How many batches iterations that begin from now on leave out; their indices are drawn all the same.
+        #: How many batches iterations that begin from now on leave out; their indices are still drawn.
         self.start = 0
         #: What was chosen last, and the inner sampler's epoch at that time.
         self._epoch, self._inner_then = 0, self._inner_epoch()

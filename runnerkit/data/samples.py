@@ -18,7 +18,7 @@ from runnerkit.utils.logging import shortened
 
 
 def as_is(batch: Any) -> Any:
-    """Return ``batch``: stands in for the collate function where the batch is collated already."""
+    """Return ``batch``: in place of the collate function where the batch is collated already."""
     return batch
 
 

@@ -1,6 +1,6 @@
-"""Private random streams: randomness inside a sample as a function of where the sample stands, and of nothing else.
+"""Private random streams: randomness inside a sample as a function of its position, and of nothing else.
 
-Python's, numpy's and torch's global generators are seeded anew for every sample, from (seed, epoch, position). In the
+Python's, numpy's and torch's global generators are seeded for every sample, from (seed, epoch, position). In the
 main process the same generators also belong to the run (dropout, a user's own draws), so they are saved before a
 batch and put back after it. The generators of accelerators and those that a data set owns are left alone.
 """
@@ -96,8 +96,8 @@ class private_streams:
             torch.set_num_threads(self._threads)
 
 
-def seeded_iteration(iterable: Iterable[T], base: int) -> Iterator[T]:
-    """Iterate with private streams, seeded anew before every item from ``base`` and the item's number.
+def seeded_iteration(iterable: Iterable[T], base: int, block: int = 1) -> Iterator[T]:
+    """Iterate with private streams, seeded from ``base`` and a number before every item, or every ``block`` of them.
 
     Nothing of the private streams is visible between two items, however long the consumer keeps the iterator.
     """
@@ -107,8 +107,7 @@ def seeded_iteration(iterable: Iterable[T], base: int) -> Iterator[T]:
     for number in itertools.count():
         with private_streams():
             seed_streams(sample_seed(base, number))
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return
-        yield item
+            items = list(itertools.islice(iterator, block))
+        yield from items
+        if len(items) < block:
+            return

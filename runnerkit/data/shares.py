@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
-from itertools import count, cycle, islice
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from torch.utils.data import (
@@ -17,12 +18,12 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from runnerkit.data.held import Held
 from runnerkit.data.kinds import length_of
+from runnerkit.data.loader_state import LoaderState
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
-from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
+from runnerkit.data.seeding import mix_seed, seeded_iteration
 from runnerkit.data.walk import Around, kind_of
-from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, together
+from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, run_on_all_ranks
 
 #: torch's classes that know of no ranks.
 _SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
@@ -124,7 +125,7 @@ class Shares(Around, Sampler[Any]):
 
 
 def set_inner_epoch(sampler: Any, epoch: int) -> None:
-    """Tell ``sampler`` the epoch, if it can be told."""
+    """Call the ``set_epoch`` of ``sampler``, if it has one."""
     if hasattr(sampler, 'set_epoch'):
         sampler.set_epoch(epoch)
 
@@ -134,17 +135,7 @@ def drawn(sampler: Iterable[Any], seed: int, epoch: int) -> Iterator[Any]:
 
     The run's own streams do not move. It is drawn a few items at a time.
     """
-    base = mix_seed(seed, epoch)
-    with private_streams():
-        seed_streams(base)
-        items = iter(sampler)
-    for number in count():
-        with private_streams():
-            seed_streams(sample_seed(base, number))
-            block = list(islice(items, _BLOCK))
-        yield from block
-        if len(block) < _BLOCK:
-            return
+    return seeded_iteration(sampler, mix_seed(seed, epoch), _BLOCK)
 
 
 def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bool = False) -> Any:
@@ -156,11 +147,11 @@ def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bo
         sampler: the same on all ranks.
         samples: how many the data set has.
         context: the arguments of `Shares`, and others.
-        is_built: whether it was made of a config, so that nobody else holds it. One of torch's then has the same order
+        is_built: whether it was made of a config, so that nothing else holds it. One of torch's then has the same order
             on a single rank, and a run can go on with another number of them.
     """
     rank, world_size = context['rank'], context['world_size']
-    # Without a generator of its own, whose state a resume would restore before the order is drawn.
+    # Without its own generator, whose state a resume would restore before the order is drawn.
     is_pure = type(sampler) in _SAMPLERS and getattr(sampler, 'generator', None) is None
     if (world_size == 1 and not (is_built and is_pure)) or knows_ranks(sampler, world_size):
         return sampler
@@ -211,29 +202,29 @@ class First(NamedTuple):
 def first_items(sampler: Any) -> list[First | None]:
     """What each rank's ``sampler`` gives first: the samplers do not move. A collective.
 
-    None stands for a sampler that cannot be looked at, since it holds a live iterator.
+    None is a sampler that cannot be compared, since it holds a live iterator.
     """
 
     def look() -> First | None:
-        held = Held(sampler)
-        if kind_of(sampler).is_iterator or held.unsaved():
+        state = LoaderState(sampler)
+        if kind_of(sampler).is_iterator or state.changed():
             return None
-        before = held.states()
+        before = state.states()
         try:
-            items = list(islice(drawn(sampler, 0, 0), _COMPARED))
+            items = list(islice(drawn(copy.copy(sampler), 0, 0), _COMPARED))
         finally:
-            held.go_back(before)
+            state.restore(before)
         samples = sum(len(item) if isinstance(item, list) else 1 for item in items)
         if len(items) == _COMPARED:
             samples = samples * (length_of(sampler) or 0) // _COMPARED
         return First(zlib.crc32(repr(items).encode()), samples)
 
-    return all_gather_objects(together(look))
+    return all_gather_objects(run_on_all_ranks(look))
 
 
 def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
     """Whether to share out what ``sampler`` gives; rank 0 logs what was found. A collective, where one is needed."""
-    held = Held(sampler)
+    held = LoaderState(sampler)
     generators = held.generators()
     if is_torchs(sampler) and not generators:
         return True

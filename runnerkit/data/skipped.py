@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import Sampler
 
-from runnerkit.data.held import Held, same_state
+from runnerkit.data.loader_state import LoaderState, same_state
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.utils.seed import rng_state
 
@@ -51,15 +51,15 @@ class SkippedSampler(Sampler[Any]):
         return self._items
 
 
-class Watch:
-    """Sees which random streams move on while batches are left out.
+class DrawCheck:
+    """Finds the random generators that advance while batches are left out.
 
-    An order that is drawn at once, or from a generator of its own, is the same when it is drawn again. One that is
+    An order that is drawn at once, or from its own generator, is the same when it is drawn again. One that is
     drawn bit by bit from a stream that the training draws from, too, is not: the stream then has moved, and not to
     where it was when the state was saved.
     """
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: LoaderState) -> None:
         self._held = held
         self._before: dict[str, Any] | None = None
 

@@ -58,7 +58,7 @@ class Source(ABC, Opaque):
 
     @abstractmethod
     def read(self, after: Any) -> Iterator[Record]:
-        """The records after an offset; the stream has ended when the iterator has. Called in a thread of its own.
+        """The records after an offset; the stream has ended when the iterator has. Called in a separate thread.
 
         Args:
             after: the offset; None for the beginning. What lies at it or before it may come again, and is dropped.
@@ -71,7 +71,7 @@ class Source(ABC, Opaque):
     def acknowledge(self, offset: Any) -> None:
         """The updates of all events up to ``offset`` are in a checkpoint on disk. Called in the main thread, so it must
         not wait for long. It may be called again with the same offset, and need not have an effect at once. What it
-        raises is logged, and the run goes on: the next acknowledgement includes this one."""
+        raises is logged, and the run continues: the next acknowledgement includes this one."""
 
     def close(self) -> None:
         """End a `read` that waits, in another thread; `read` may be called again later."""

@@ -18,9 +18,9 @@ from runnerkit.data.builder import DATASETS, TRANSFORMS
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams
 from runnerkit.data.source import SOURCES, Event, Malformed, Source, is_offset
 from runnerkit.data.stream_buffer import StreamBuffer
-from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.registry import build_or_bind
-from runnerkit.utils.exceptions import ToldByFirstRank, WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.waiting import WaitEnded, pulse
@@ -141,7 +141,7 @@ class StreamLoader:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        """Goes on where the loader is; a stream has one pass."""
+        """Continues where the loader is; a stream has one pass."""
         self._given, self._places = 0, {0: self._places[self._given]}
         return _Batches(self)
 
@@ -154,7 +154,8 @@ class StreamLoader:
         """
         leaves = False
         while True:
-            what, batch, place = self._from_first_rank(leaves)
+            look = partial(self._look, leaves)  # rank 0 reads for all
+            what, batch, place = look() if self.world_size == 1 else from_first_rank(look)
             if what == 'batch':
                 break
             if what == 'end':
@@ -166,27 +167,13 @@ class StreamLoader:
         self._places = {self._given - 1: self._places[self._given - 1], self._given: place}
         return batch if self.world_size == 1 else self.collate_fn(batch[self.rank :: self.world_size])
 
-    def _from_first_rank(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
-        """What rank 0 has found, on every rank: a batch (the samples of all ranks, if there are several), the end, that
-        one goes on waiting, or leaves."""
-        if self.world_size == 1:
-            return self._look(leaves)
-        found: Any = None
-        failure: Exception | None = None
-        if self.rank == 0:
-            try:
-                found = self._look(leaves)
-            except Exception as error:
-                failure, found = error, ('failed', None, {'error': repr(error)})
-        found = broadcast_object(found)
-        if failure is not None:
-            raise failure
-        if found[0] == 'failed':
-            raise ToldByFirstRank(f'rank 0 has failed: {found[2]["error"]}')
-        return found
-
     def _look(self, leaves: bool) -> tuple[str, Any, dict[str, Any]]:
-        """Read for a tenth of a second at most, unless a batch is there before."""
+        """Read for a tenth of a second at most, unless a batch is there before.
+
+        Returns:
+            ``'batch'`` with the batch (with several ranks, the samples of all) and its place; or ``'end'``, ``'wait'``,
+            ``'leave'``.
+        """
         if leaves:
             return 'leave', None, {}
         if self._buffer is None:
@@ -248,7 +235,7 @@ class StreamLoader:
         return True
 
     def _is_too_few(self) -> bool:
-        """Whether the last events do not make a batch; that is told."""
+        """Whether the last events do not make a batch, with a warning."""
         few, wanted = len(self._samples), self.batch_size * self.world_size
         if few >= wanted or (few >= self.world_size and not self.drop_last):
             return False
@@ -288,7 +275,7 @@ class StreamLoader:
         return goes_on
 
     def _drop(self, place: Any, offset: Any) -> None:
-        """Count what came again. Behind new events that is told, since it may be new as well, with a wrong offset."""
+        """Count what came again. Behind new events that is logged, since it may be new as well, with a wrong offset."""
         self._read['duplicates'] += 1
         if not self._has_new:
             return
@@ -389,16 +376,16 @@ class StreamLoader:
             return
         try:
             self.dataset.source.acknowledge(offset)
-        except Exception as error:  # the checkpoint is on disk, and the run goes on
+        except Exception as error:  # the checkpoint is on disk, and the run continues
             problem = printable(f'{type(error).__name__}: {error}', 300)
             logger.warning(
-                'the source cannot be told that the events up to %s are done: %s', reprlib.repr(offset), problem
+                'the events up to %s cannot be acknowledged to the source: %s', reprlib.repr(offset), problem
             )
         else:
             self._acknowledged = offset
 
     def close(self) -> None:
-        """Stop reading. What was read and not trained on is read again when the loader goes on."""
+        """Stop reading. What was read and not trained on is read again when the loader continues."""
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
             buffer.close()
@@ -412,7 +399,7 @@ class StreamLoader:
 
 
 class _Batches:
-    """The batches of a loader; unlike a generator it goes on after an exception."""
+    """The batches of a loader; unlike a generator it continues after an exception."""
 
     def __init__(self, loader: StreamLoader) -> None:
         self._loader = loader

@@ -30,7 +30,7 @@ def memory_of(payload: Any) -> int:
 
 
 class StreamBuffer(Opaque):
-    """Reads a source in a thread of its own, until its buffer is full; what is taken out makes room.
+    """Reads a source in a thread, until its buffer is full; what is taken out makes room.
 
     Args:
         source: read from `start` on.

@@ -40,7 +40,7 @@ class Opaque:
 
 
 class Around:
-    """A base for what has no state and stands around an object of the user, ``whole``, which has its place: the same
+    """A base for what has no state and wraps an object of the user, ``whole``, which has its place: the same
     with and without it."""
 
 
@@ -60,7 +60,10 @@ _OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurr
 #: go on with in the next one: the loader keeps it, or reads again.
 OF_ITERATIONS = ('datasets.iterable_dataset',)
 
-#: Packages whose classes hold no generators of their own.
+#: Attributes of objects with a ``set_epoch``, which a resumed run calls.
+_SET_BY_READERS = ('epoch', '_epoch')
+
+#: Packages whose classes hold no generators.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
 
 
@@ -73,20 +76,17 @@ class Parts(NamedTuple):
 
     Attributes:
         objects: by place, every object, each once, nearest ones first.
-        values: by place, those of their attributes that are values and no objects.
         of_order: the places of the objects that have a part in the order of the samples, rather than in samples and
             batches.
     """
 
     objects: dict[str, Any]
-    values: dict[str, Any]
     of_order: set[str]
 
 
-def look(loader: Any) -> Parts:
+def collect_parts(loader: Any) -> Parts:
     """Everything that ``loader`` is made of."""
     objects: dict[str, Any] = {}
-    values: dict[str, Any] = {}
     of_order: set[str] = set()
     seen: set[int] = set()
     waiting: deque[tuple[str, Any, bool | None]] = deque([('loader', loader, None)])
@@ -108,8 +108,6 @@ def look(loader: Any) -> Parts:
                 parts = ((f'[{key!r}]', part) for key, part in elements if not _is_leaf(part))
         else:
             attributes = list(attributes_of(each))
-            if not (isinstance(each, CONTAINERS) or _is_ours(each) or is_stateful(each)):
-                values.update((f'{place}.{name}', part) for name, part in attributes if kind_of(part).is_value)
             if isinstance(each, (MethodType, BuiltinFunctionType)):
                 attributes = [('__self__', each.__self__), ('__func__', getattr(each, '__func__', None))]
             if not is_batches:
@@ -118,7 +116,20 @@ def look(loader: Any) -> Parts:
             name = '' if name == '.whole' and isinstance(each, Around) else name
             known = _PARTS.get(name[1:]) if is_of_order is None else is_of_order
             waiting.append((f'{place}{name}', part, True if known is None and isinstance(part, Sampler) else known))
-    return Parts(objects, values, of_order)
+    return Parts(objects, of_order)
+
+
+def collect_attributes(loader: Any) -> dict[str, Any]:
+    """By place, the attributes of the parts of ``loader`` that are values and no objects."""
+    found: dict[str, Any] = {}
+    for place, each in collect_parts(loader).objects.items():
+        if isinstance(each, CONTAINERS) or kind_of(each).is_generator or _is_ours(each) or is_stateful(each):
+            continue
+        left_out = _SET_BY_READERS if hasattr(each, 'set_epoch') else ()
+        for name, part in attributes_of(each):
+            if kind_of(part).is_value and name not in left_out:
+                found[f'{place}.{name}'] = part
+    return found
 
 
 def attributes_of(each: Any) -> Iterator[tuple[str, Any]]:

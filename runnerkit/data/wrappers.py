@@ -14,8 +14,8 @@ from runnerkit.utils.numbers import check_whole_number
 class RepeatDataset(Dataset[Any]):
     """A data set several times over, as one long epoch.
 
-    An epoch of a small data set is over before its workers are warm; repeated, they start anew less often. With seeded
-    samples every repetition of a sample is augmented anew.
+    An epoch of a small data set is over before its workers are warm; repeated, they restart less often. With seeded
+    samples every repetition of a sample has its own augmentation.
 
     Args:
         dataset: map-style, with a length.

@@ -14,8 +14,8 @@ from runnerkit.distributed.collectives import (
     reduce_named_sums,
     reduce_named_sums_and_row,
     reduce_sums,
+    run_on_all_ranks,
     same_seed_everywhere,
-    together,
 )
 from runnerkit.distributed.groups import broadcast_patiently, cpu_group, meet_patiently, tell_failure
 from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
@@ -50,8 +50,8 @@ __all__ = [
     'reduce_named_sums',
     'reduce_named_sums_and_row',
     'reduce_sums',
+    'run_on_all_ranks',
     'same_seed_everywhere',
     'shutdown',
     'tell_failure',
-    'together',
 ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
+from runnerkit.distributed.devices import current_index
 from runnerkit.distributed.info import get_dist_info
-from runnerkit.utils.devices import current_index
 from runnerkit.utils.exceptions import ToldByFirstRank
 
 T = TypeVar('T')
@@ -128,8 +129,12 @@ def broadcast_object(obj: T, src: int = 0, group: Any = None) -> T:
     return objects[0]
 
 
-def from_first_rank(call: Callable[[], T]) -> T:
+def from_first_rank(call: Callable[[], T], group: Any = None) -> T:
     """Call ``call`` on rank 0 only, and return its result on all ranks.
+
+    Args:
+        call: what to call.
+        group: a group of all ranks to send the result through; by default the common one.
 
     Raises:
         Exception: ``call`` has failed. Rank 0 raises its error; the others raise a RuntimeError that describes it
@@ -145,7 +150,7 @@ def from_first_rank(call: Callable[[], T]) -> T:
             result = call()
         except Exception as error:
             failure = error
-    result, told = broadcast_object((result, None if failure is None else repr(failure)))
+    result, told = broadcast_object((result, None if failure is None else repr(failure)), group=group)
     if failure is not None:
         raise failure
     if told is not None:
@@ -153,7 +158,7 @@ def from_first_rank(call: Callable[[], T]) -> T:
     return result
 
 
-def together(call: Callable[[], T]) -> T:
+def run_on_all_ranks(call: Callable[[], T]) -> T:
     """Call ``call`` on every rank, and return its result. If it fails on one, it fails on all.
 
     Raises:
@@ -214,13 +219,9 @@ def broadcast_buffers(buffers: Iterable[Tensor], src: int = 0) -> None:
     rank, world_size = get_dist_info()
     if world_size == 1:
         return
-    for bucket in _buckets([each.detach() for each in buffers if _is_whole(each)], _MESSAGE):
-        parts = [each.reshape(-1) for each in bucket]
-        flat = torch.cat(parts) if len(parts) > 1 else parts[0]
-        dist.broadcast(flat.view(torch.uint8), src)  # gloo has not all types
-        if rank != src:
-            for each, value in zip(bucket, flat.split([each.numel() for each in bucket]), strict=True):
-                each.copy_(value.view_as(each))
+    whole = [each.detach() for each in buffers if _is_whole(each)]
+    # As bytes, since gloo has not all types.
+    _in_messages(whole, _MESSAGE, lambda flat: dist.broadcast(flat.view(torch.uint8), src), rank != src)
 
 
 def barrier() -> None:
@@ -260,13 +261,21 @@ def _average(tensors: list[Tensor], coalesce: bool, bucket_size_mb: int) -> None
     world_size = get_dist_info()[1]
     if world_size == 1:
         return
-    for bucket in (
-        _buckets(tensors, bucket_size_mb * _MIB if bucket_size_mb > 0 else None) if coalesce else [[t] for t in tensors]
-    ):
+    limit = (bucket_size_mb * _MIB if bucket_size_mb > 0 else None) if coalesce else 0
+    _in_messages(tensors, limit, partial(_average_one, world_size=world_size))
+
+
+def _in_messages(
+    tensors: list[Tensor], limit: int | None, send: Callable[[Tensor], Any], receives: bool = True
+) -> None:
+    """Put ``tensors`` together into flat ones of at most ``limit`` bytes, which ``send`` changes; take the values over
+    if this rank ``receives``."""
+    for bucket in _buckets(tensors, limit):
         flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-        _average_one(flat, world_size)
-        for tensor, mean in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
-            tensor.copy_(mean.view_as(tensor))
+        send(flat)
+        for tensor, value in zip(bucket, flat.split([tensor.numel() for tensor in bucket]), strict=True):
+            if receives:
+                tensor.copy_(value.view_as(tensor))
 
 
 def _average_one(flat: Tensor, world_size: int) -> None:

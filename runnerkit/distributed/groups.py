@@ -1,4 +1,4 @@
-"""Process groups beside the default one: on the CPU, and for waiting longer than a collective may take."""
+"""Process groups in addition to the default one: on the CPU, and for waiting longer than a collective may take."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TO_TELL = 5.0
 #: The longest time between two looks whether rank 0 is done, in seconds.
 _POLL = 0.05
 
-#: How many bytes of a failure are told.
+#: How many bytes of a failure are sent.
 _TEXT = 2048
 
-#: The groups that were made beside the default one, by their time-outs; and that default group.
+#: The groups that were made in addition to the default one, by their time-outs; and that default group.
 _groups: dict[timedelta | None, Any] = {}
 _made_beside: Any = None
 
@@ -48,7 +48,7 @@ def meet_patiently() -> None:
 def broadcast_patiently(obj: T) -> T:
     """Return rank 0's ``obj`` on all ranks, which wait for it as long as `PATIENCE`; anything that can be pickled.
 
-    It goes through a gloo group of its own, whose time-out is not the default group's. Signal handlers run while the
+    It is sent through a separate gloo group, whose time-out is not the default group's. Signal handlers run while the
     others wait.
 
     Raises:
@@ -65,8 +65,8 @@ def broadcast_patiently(obj: T) -> T:
 
 
 def tell_failure(error: BaseException) -> None:
-    """On rank 0: tell the ranks that wait in `broadcast_patiently`, or come there, that nothing will follow. The other
-    ranks, and a single process, have nobody to tell; neither has who has not called `meet_patiently` before."""
+    """On rank 0: tell the ranks that wait in `broadcast_patiently`, or come there, that nothing will follow. No-op on
+    other ranks, in a single process, and before `meet_patiently`."""
     if get_dist_info()[0] == 0 and PATIENCE in _groups and _made_beside is dist.group.WORLD:
         with suppress(RuntimeError):  # the others may have gone; the caller raises ``error`` itself
             _told(repr(error), _TO_TELL)

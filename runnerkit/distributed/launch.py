@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import torch
 from torch import distributed as dist
 
+from runnerkit.distributed.devices import accelerator, device_count, use_device
 from runnerkit.distributed.info import is_distributed
 from runnerkit.distributed.meeting import meet
-from runnerkit.utils.devices import accelerator, device_count, use_device
 from runnerkit.utils.ending import END_WITHIN, ending_after
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
@@ -52,7 +52,7 @@ _BACKENDS = {'cuda': 'nccl', 'xpu': 'xccl'}
 def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WITHIN, **kwargs: Any) -> None:
     """Join the process group of ``launcher``, and make this process's GPU the current one.
 
-    What is wrong with the environment is told by one process of each machine; the others only refer to it.
+    One process of each machine reports what is wrong with the environment; the others only refer to it.
 
     Args:
         launcher: ``'pytorch'`` (torchrun), ``'slurm'`` or ``'mpi'``.
@@ -107,7 +107,7 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
 
 
 def check_backend(backend: Any) -> None:
-    """Check that this torch has ``backend``; nccl stands for the one that fits, see `init_dist`.
+    """Check that this torch has ``backend``; nccl means the one that fits, see `init_dist`.
 
     Args:
         backend: a name, or several by device: ``'cpu:gloo,cuda:nccl'``.
@@ -127,7 +127,7 @@ def check_backend(backend: Any) -> None:
             continue
         what = f'torch was built without the backend {name!r}' if name in known else f'there is no backend {name!r}'
         hint = '' if name in known else suggestion(name, known)
-        raise ValueError(f"{what}{hint or ';'} torch has {told} here, and 'nccl' always stands for what fits")
+        raise ValueError(f"{what}{hint or ';'} torch has {told} here, and 'nccl' always means what fits")
 
 
 def _time_out(given: Any) -> timedelta:

@@ -27,7 +27,7 @@ _REFUSED, _SIZE, _ALL = 'runnerkit/refused', 'runnerkit/world_size', 'runnerkit/
 def meet(rank: int, world_size: int, address: str, port: int, within: float, is_kept: bool = False) -> Any:
     """The store for the process group, once all processes have come to it.
 
-    Every meeting has keys of its own there: torchrun keeps one store for all its restarts, in which a process would
+    Every meeting has its own keys there: torchrun keeps one store for all its restarts, in which a process would
     find the addresses of those that have died.
 
     Args:
@@ -92,7 +92,7 @@ def _await_listener(address: str, port: int, within: float) -> None:
     """Wait until somebody listens there, which a process can be interrupted in; in torch's wait it cannot.
 
     Raises:
-        OSError: nobody does.
+        OSError: no process does.
     """
     deadline = time.monotonic() + within
     while True:
@@ -178,5 +178,5 @@ def _why_refused(store: Any, rank: int, world_size: int, within: float) -> str:
     if size != world_size:
         return f'the processes do not agree: WORLD_SIZE is {size} for rank 0, and {world_size} for rank {rank}'
     if store.add(f'{_COUNT}{rank}', 1) > 1:
-        return f'two processes have RANK={rank}: each needs a number of its own'
+        return f'two processes have RANK={rank}: each needs another number'
     return ''

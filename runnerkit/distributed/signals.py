@@ -127,13 +127,13 @@ class StopSignals:
             self._agreement.wake()
 
     def due(self) -> Stop | None:
-        """What ends the run at the boundary that has just been counted; None if the run goes on."""
+        """What ends the run at the boundary that has just been counted; None if the run continues."""
         return self.asked if self._agreement is None else self._agreement.due()
 
     def first_boundary(self) -> int:
         """The first boundary at which this rank can stop, now that ``pending`` is set."""
         passed = self.boundaries
-        # In this order: whoever has passed the boundary of its own request has made the request before.
+        # In this order: a rank that has passed the boundary of its request has made the request before.
         return passed + 1 if self._requested is None else self._requested[1]
 
     def leave(self, has_failed: bool) -> None:
@@ -192,8 +192,8 @@ class Agreement(threading.Thread):
     """Finds the boundary at which all ranks stop, through the process group's store and in parallel to the training.
 
     One rank asks. Every rank then offers the first boundary at which it can stop, and does not pass that one before
-    rank 0 has told which offer is the largest. Nobody can have passed that, however far apart the ranks are. A rank
-    whose run is over offers no boundary: then the others complete their run, as if nobody had asked.
+    rank 0 has told which offer is the largest. No rank can have passed that, however far apart the ranks are. A rank
+    whose run is over offers no boundary: then the others complete their run, as if no rank had asked.
 
     Args:
         signals: what this process has been asked; knows its boundaries, and learns when some rank asks.
@@ -217,7 +217,7 @@ class Agreement(threading.Thread):
     def run(self) -> None:
         """Wait until some rank asks, or the run is over."""
         try:
-            # A connection of its own, so that waiting here keeps nobody else from the store.
+            # A separate connection, so that waiting here blocks no other use of the store.
             default: Any = distributed_c10d._get_default_store()
             self._store = default.clone()
             while not self._store.check([f'{self._key}/stop']):

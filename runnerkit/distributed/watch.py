@@ -2,7 +2,7 @@
 
 Every rank has a thread that looks twice a second at the process group's store. A rank that fails leaves its traceback
 there. A rank that has died is missed by the others on its machine. A rank that hangs is found by rank 0, when itself
-has not moved for long: all ranks then say where they stand. A process that is stopped, or whose machine has gone, is
+has not moved for long: all ranks then show their stacks. A process that is stopped, or whose machine has gone, is
 found by its silence.
 
 A second thread ends the process in time. It waits for nothing that another process could keep it waiting for.
@@ -39,8 +39,8 @@ from runnerkit.utils.processes import is_alive, start_of, state_of
 HANG_AFTER = 600.0
 
 _BEAT = 0.5  # seconds between two looks at the store
-_ANSWER = 4 * _BEAT  # seconds for a rank to hear or to write down who has failed
-_ALL_ANSWER = 10.0  # seconds for all ranks to say where they stand
+_ANSWER = 4 * _BEAT  # seconds for a rank to learn or to report who has failed
+_ALL_ANSWER = 10.0  # seconds for all ranks to show their stacks
 _DEPTH = 12  # how many of its innermost frames a rank shows
 
 #: Files whose functions wait for the other ranks, and those that do where they call C++.
@@ -87,7 +87,7 @@ def is_watched() -> bool:
 
 
 class Watch:
-    """Watches the ranks of a run, as a context; an error that leaves it is told to the other ranks.
+    """Watches the ranks of a run, as a context; an error that leaves it is sent to the other ranks.
 
     All ranks enter it together.
 
@@ -101,7 +101,7 @@ class Watch:
             interpreter that begins within them.
         hang_after: seconds for which ``heartbeat`` may stay as it is, three times as long in the first iteration, which
             may compile; None: for ever. Only a run in which a rank waits for another one is ended. After ``end_within``
-            seconds the log names who stands where. For so long a rank's process may also be stopped wherever it is, and
+            seconds the log has each rank's stack. For so long a rank's process may also be stopped wherever it is, and
             three times as long it may give no sign of life.
 
     Raises:
@@ -150,8 +150,8 @@ class Watch:
             rank: pid for rank, (place, pid, *_) in enumerate(members) if place == machine and rank != self._rank
         }
         self._starts = {rank: members[rank][3] for rank in self._neighbours}
-        # A connection of its own, so that a wait of the main thread keeps nobody from the store; and keys of its own,
-        # since the ranks may have been watched before.
+        # A separate connection, so that a wait of the main thread does not block the store; and separate keys, since
+        # the ranks may have been watched before.
         default: Any = distributed_c10d._get_default_store()
         self._store = default.clone()
         self._key = f'runnerkit/watch/{members[0][1]}-{members[0][2]}'
@@ -186,7 +186,7 @@ class Watch:
             if thread.is_alive():
                 thread.join(timeout=4 * _BEAT)
         if self._deadline is not None:  # only now: a thread may have set it meanwhile
-            end_not()  # the process may go on; its exit has a limit of its own
+            end_not()  # the process may go on; its exit has its own limit
 
     def _leave(self, error: BaseException) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -194,10 +194,10 @@ class Watch:
             self._former_handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
         lost = is_lost(error)
         if lost:
-            # Whoever has caused it gets the time to say so, and the thread the time to see it.
+            # The rank that has caused it gets the time to say so, and the thread the time to see it.
             self._await_note(2 * _ANSWER)
         if self._note is None:
-            # Nobody has failed, but a collective has: most likely it has waited too long for a rank that hangs.
+            # No rank has failed, but a collective has: most likely it has waited too long for a rank that hangs.
             self._publish(self._rank, describe(error, self._rank), asks=lost)
         try:
             if lost and self._note is not None and self._note['rank'] != self._rank:
@@ -215,7 +215,7 @@ class Watch:
                     self._look()
                 else:
                     self._kill_stopped()
-                    self._trusted.update(rank for rank in self._neighbours if self._get(f'heard/{rank}') is not None)
+                    self._trusted.update(rank for rank in self._neighbours if self._get(f'noted/{rank}') is not None)
             except RuntimeError as error:
                 self._trusted.update(self._neighbours)  # since they can no longer say anything
                 if not self._leaving:
@@ -258,7 +258,7 @@ class Watch:
             self._set_limit(wait)
             self._note = note
         with suppress(RuntimeError):  # the store may go with rank 0
-            self._set(f'heard/{self._rank}', '')
+            self._set(f'noted/{self._rank}', '')
             if asks:
                 self._set(f'stood/{self._rank}', json.dumps(stands_at(self._main)))
             if self._rank == 0:
@@ -273,7 +273,7 @@ class Watch:
         return verdict(self._places('stood'), 'Where the ranks stood then.')[1]
 
     def _places(self, name: str) -> list[dict[str, Any] | None]:
-        """What each rank has said of where it stands; None for one that has not answered."""
+        """Each rank's position and stack; None for one that has not answered."""
         answers = [self._get(f'{name}/{rank}') for rank in range(self._world_size)]
         return [json.loads(each) if each else None for each in answers]
 
@@ -283,7 +283,7 @@ class Watch:
         text = 'a rank has failed' if note is None else note['text']
         file = stderr()
         if file is not None:
-            print(f'rank {self._rank} is ended where it stands, since {text}\n', file=file, flush=True)
+            print(f'rank {self._rank} is ended where it is, since {text}\n', file=file, flush=True)
             faulthandler.dump_traceback(file, all_threads=True)
         try:
             raise PeerFailed(text)
@@ -291,7 +291,7 @@ class Watch:
             record(error)
         self._end_silent(self._limit - 2 * _BEAT)
         if self._rank == 0:
-            self._logger.error('rank 0 is ended where it stands:\n%s', stands_at(self._main)['stack'])
+            self._logger.error('rank 0 is ended where it is:\n%s', stands_at(self._main)['stack'])
         for handler in self._logger.handlers:
             handler.flush()
         os._exit(1)
@@ -308,7 +308,7 @@ class Watch:
             limit_exit(self._limit - now)
 
     def _end_silent(self, patience_until: float) -> None:
-        """Wait for the ranks of this machine to hear of the failure, and kill those that do not in time."""
+        """Wait for the ranks of this machine to learn of the failure, and kill those that do not in time."""
         while silent := [rank for rank in self._neighbours if self._lives(rank) and rank not in self._trusted]:
             is_late = time.monotonic() > patience_until
             self._kill(rank for rank in silent if is_late or self._is_stopped(rank))
@@ -341,7 +341,7 @@ class Watch:
     def _await_signs_of_life(self) -> None:
         """Give one, and look for those of the others: for all of them on rank 0, else for rank 0's and this machine's.
 
-        They are counted in looks, so that a job that is suspended as a whole goes on.
+        They are counted in looks, so that a job that is suspended as a whole survives.
         """
         if self._hang_after is None or self._leaving:
             return
@@ -374,12 +374,15 @@ class Watch:
             return
 
     def _time(self) -> None:
-        """See whether the run moves; rank 0 asks all ranks where they stand, where it does not."""
-        now, at = self._looks * _BEAT, self._heartbeat()  # in looks, so that a job that is suspended as a whole goes on
+        """See whether the run moves; rank 0 asks all ranks for their stacks where it does not."""
+        now, at = (
+            self._looks * _BEAT,
+            self._heartbeat(),
+        )  # in looks: a whole job may be suspended
         if at is None or at != self._at:
             self._at, self._since = at, now
             for stage in range(1, self._stage + 1):
-                self._set(f'stands/{stage}/{self._rank}', '')
+                self._set(f'places/{stage}/{self._rank}', '')
             self._stage, self._answers_until = 0, 0.0
             return
         if self._hang_after is None:
@@ -391,9 +394,9 @@ class Watch:
             if stage > self._stage:
                 self._answers_until = now + _ALL_ANSWER
             self._stage, self._say_again = stage, now + _ALL_ANSWER
-            self._set(f'stands/{stage}/{self._rank}', json.dumps(stands_at(self._main)))
+            self._set(f'places/{stage}/{self._rank}', json.dumps(stands_at(self._main)))
         elif self._rank == 0 and self._answers_until:
-            places = self._places(f'stands/{stage}')
+            places = self._places(f'places/{stage}')
             if all(places) or now >= self._answers_until:
                 self._judge(places, stands, longest)
 
@@ -406,12 +409,12 @@ class Watch:
             self._answers_until = self._looks * _BEAT + _ALL_ANSWER
         else:
             self._answers_until = 0.0
-            self._logger.warning('%s\nThe run is ended if this goes on for %g s', text, longest)
+            self._logger.warning('%s\nThe run is ended if this lasts %g s', text, longest)
 
     # --- the store ---------------------------------------------------------------------------------------------------
 
     def _publish(self, rank: int | None, text: str, hangs: bool = False, asks: bool = False) -> None:
-        """Tell all ranks that one has failed; the first report wins. ``asks``: for where each one stands."""
+        """Tell all ranks that one has failed; the first report wins. ``asks``: also request every rank's stack."""
         note = self._draft = _note(rank, text, hangs, asks)
         with suppress(RuntimeError):  # the store may have gone with rank 0
             note = json.loads(self._store.compare_set(f'{self._key}/failed', '', json.dumps(note)))
@@ -443,20 +446,20 @@ def _note(rank: int | None, text: str, hangs: bool = False, asks: bool = False) 
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether an error is that of a rank that has lost another one, rather than one of its own."""
+    """Whether an error is that of a rank that has lost another one, rather than its own."""
     if isinstance(error, dist.DistError):
         return True
     return isinstance(error, RuntimeError) and any(each in str(error) for each in _LOST)
 
 
 def describe(error: BaseException, rank: int) -> str:
-    """What the other ranks are told of an error: whose it is, and its traceback."""
+    """The report of an error for the other ranks: whose it is, and its traceback."""
     trace = ''.join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     return f'rank {rank} (on {socket.gethostname()}) has failed:\n{trace}'
 
 
 def stands_at(thread: int) -> dict[str, Any]:
-    """Where a thread stands: whether it waits for other ranks there, its innermost line, and its stack."""
+    """Where a thread is: whether it waits for other ranks there, its innermost line, and its stack."""
     stack = traceback.extract_stack(sys._current_frames().get(thread))[-_DEPTH:]
     waits = any(each in frame.filename for frame in stack for each in _WAITS)
     waits = waits or (bool(stack) and any(each in stack[-1].filename for each in _WAITS_IN_CPP))
@@ -480,7 +483,7 @@ def verdict(places: Sequence[Mapping[str, Any] | None], headline: str) -> tuple[
         elif place['waits']:
             text = f'waits for the others at\n{place["stack"]}'
         else:
-            text = f'waits for no other rank; it stands at\n{place["stack"]}'
+            text = f'waits for no other rank; it is at\n{place["stack"]}'
         ranks.setdefault(text, []).append(rank)
     culprits = [rank for rank, place in enumerate(places) if place is None or not place['waits']]
     # Those who keep the others waiting come first.
@@ -500,7 +503,7 @@ def record(error: BaseException) -> None:
 
 
 def _is_told(error: BaseException) -> bool:
-    """Whether another rank tells it, or whoever has interrupted the run knows it."""
+    """Whether another rank reports it, or the user has interrupted the run."""
     return isinstance(error, (KeyboardInterrupt, ToldByFirstRank))
 
 

@@ -23,6 +23,11 @@ class BaseStorageBackend(ABC):
 
     _allow_symlink = False
 
+    @classmethod
+    def has_client_library(cls) -> bool:
+        """Whether the library that the backend needs is installed; else fsspec opens URLs of its prefixes."""
+        return True
+
     @property
     def name(self) -> str:
         """The class's name."""

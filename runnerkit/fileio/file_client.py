@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import functools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from runnerkit.fileio.backends import BaseStorageBackend, FsspecBackend, HardDiskBackend, HTTPBackend, Suffix
-from runnerkit.fileio.clusters import CephBackend, LmdbBackend, MemcachedBackend, PetrelBackend
 from runnerkit.fileio.paths import PathOrUrl, fsspec_module
+from runnerkit.utils.entry_points import EntryPoints, load_dotted
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.paths import is_filepath
 from runnerkit.utils.suggest import suggestion
 
 __all__ = [
     'BaseStorageBackend',
-    'CephBackend',
     'FileClient',
     'FsspecBackend',
     'HTTPBackend',
     'HardDiskBackend',
-    'LmdbBackend',
-    'MemcachedBackend',
-    'PetrelBackend',
 ]
+
+_OFFERED = EntryPoints('runnerkit.storage_backends')
 
 
 class FileClient:
     """Files in a storage backend, which is chosen by its name or by the prefix of a URL.
 
     The same arguments give the same object. ``s3://`` uses Petrel if ``petrel_client`` is installed, else fsspec. Other
-    prefixes that are not registered use fsspec.
+    prefixes that are not registered use fsspec. Installed packages add backends as entry points of the group
+    ``runnerkit.storage_backends``.
 
     Args:
         backend: the backend's name; by default, and without a ``prefix``, the disk.
@@ -47,37 +44,33 @@ class FileClient:
         ValueError: there is no backend for that name or prefix.
     """
 
-    _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
+    #: Classes, or ``module:Class``, which is imported at its first use.
+    _backends: ClassVar[dict[str, type[BaseStorageBackend] | str]] = {
         'disk': HardDiskBackend,
-        'ceph': CephBackend,
-        'memcached': MemcachedBackend,
-        'lmdb': LmdbBackend,
-        'petrel': PetrelBackend,
+        'ceph': 'runnerkit.compat.mmcv.clusters:CephBackend',
+        'memcached': 'runnerkit.compat.mmcv.clusters:MemcachedBackend',
+        'lmdb': 'runnerkit.compat.mmcv.clusters:LmdbBackend',
+        'petrel': 'runnerkit.compat.mmcv.clusters:PetrelBackend',
         'http': HTTPBackend,
         'fsspec': FsspecBackend,
     }
-    _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
-        's3': PetrelBackend,
+    _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend] | str]] = {
+        's3': 'runnerkit.compat.mmcv.clusters:PetrelBackend',
         'http': HTTPBackend,
         'https': HTTPBackend,
     }
     _instances: ClassVar[dict[str, FileClient]] = {}
 
-    client: HardDiskBackend | FsspecBackend | PetrelBackend  # or one with fewer methods
+    client: HardDiskBackend | FsspecBackend  # or one with fewer methods
     _made_with: tuple[str | None, str | None, dict[str, Any]]
 
     def __new__(cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> FileClient:
         """The one client with these arguments."""
         if backend is None and prefix is None:
             backend = 'disk'
-        if backend is not None and backend not in cls._backends:
-            raise ValueError(
-                f'Backend {backend} is not supported. Currently supported ones are {list(cls._backends)}'
-                f'{suggestion(str(backend), cls._backends)}'
-            )
         key = ':'.join([str(backend), str(prefix), *(f'{name}:{value}' for name, value in kwargs.items())])
         if key not in cls._instances:
-            storage = cls._backends[backend] if backend is not None else cls._storage_behind(str(prefix))
+            storage = cls.backend_class(backend) if backend is not None else cls._storage_behind(str(prefix))
             client = super().__new__(cls)
             client.client = storage(**kwargs)  # type: ignore[assignment]
             client._made_with = (backend, prefix, kwargs)
@@ -90,12 +83,25 @@ class FileClient:
         return functools.partial(type(self), **kwargs), (backend, prefix)
 
     @classmethod
+    def backend_class(cls, name: str) -> type[BaseStorageBackend]:
+        """The class of the backend that is registered as ``name``, or that an installed package offers.
+
+        Raises:
+            ValueError: there is no such backend.
+        """
+        found = cls._backends.get(name) or _OFFERED.load(str(name))
+        if found is None:
+            known = [*cls._backends, *_OFFERED.names()]
+            raise ValueError(
+                f'Backend {name} is not supported. Currently supported ones are {known}{suggestion(str(name), known)}'
+            )
+        return _imported(found)
+
+    @classmethod
     def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
-        storage = cls._prefix_to_backends.get(prefix)
-        if storage is PetrelBackend and sys.modules.get('petrel_client') is None and find_spec('petrel_client') is None:
-            return FsspecBackend
-        if storage is not None:
-            return storage
+        if prefix in cls._prefix_to_backends:
+            storage = _imported(cls._prefix_to_backends[prefix])
+            return storage if storage.has_client_library() else FsspecBackend
         if prefix not in fsspec_module().available_protocols():
             raise ValueError(
                 f'prefix {prefix} is not supported. Currently supported ones are {list(cls._prefix_to_backends)} and '
@@ -156,7 +162,12 @@ class FileClient:
             TypeError: an argument is of a wrong type.
         """
         if backend is None:
-            return cls._registrar(name, force, prefixes)
+
+            def register(decorated: type[Any]) -> type[Any]:
+                cls.register_backend(name, decorated, force=force, prefixes=prefixes)
+                return decorated
+
+            return register
         if not isinstance(name, str):
             raise TypeError(f'the backend name should be a string, but got {type(name)}: {name!r}')
         if not isinstance(backend, type):
@@ -178,14 +189,6 @@ class FileClient:
             if of_backend == name or (of_backend == 'None' and of_prefix in prefixes):
                 del cls._instances[key]
         return None
-
-    @classmethod
-    def _registrar(cls, name: str, force: bool, prefixes: Any) -> Callable[[type[Any]], type[Any]]:
-        def register(backend: type[Any]) -> type[Any]:
-            cls.register_backend(name, backend, force=force, prefixes=prefixes)
-            return backend
-
-        return register
 
     def get(self, filepath: PathOrUrl) -> bytes | memoryview:
         """The bytes of a file."""
@@ -248,3 +251,8 @@ class FileClient:
             TypeError: ``suffix`` is of a wrong type, or given together with ``list_dir``.
         """
         return self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
+
+
+def _imported(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
+    found: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
+    return found

@@ -7,6 +7,8 @@ import os
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import IO, Any
 
 from runnerkit.fileio.paths import open_file
@@ -70,29 +72,25 @@ class JsonHandler(BaseFileHandler):
         return json.dumps(obj, **{'default': _plain, **kwargs})
 
 
-class YamlHandler(BaseFileHandler):
-    """YAML without tags that build arbitrary objects. Tuples stay tuples, with PyYAML's tag for them.
+def _yaml() -> ModuleType:
+    """Import PyYAML, which is slow, when this format is first used."""
+    return import_module('runnerkit.fileio.yaml_format')
 
-    PyYAML is slow to import, so it is imported when this format is first used.
-    """
+
+class YamlHandler(BaseFileHandler):
+    """YAML without tags that build arbitrary objects. Tuples stay tuples, with PyYAML's tag for them."""
 
     def load_from_fileobj(self, file: IO[Any], **kwargs: Any) -> Any:
         """Read one document, with the safe loader unless ``Loader`` is given."""
-        from runnerkit.fileio import yaml_format
-
-        return yaml_format.load(file, **kwargs)
+        return _yaml().load(file, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
         """Write one document, with the safe dumper unless ``Dumper`` is given."""
-        from runnerkit.fileio import yaml_format
-
-        yaml_format.dump(obj, file, **kwargs)
+        _yaml().dump(obj, file, **kwargs)
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
         """``obj`` as YAML text."""
-        from runnerkit.fileio import yaml_format
-
-        text: str = yaml_format.dump(obj, **kwargs)
+        text: str = _yaml().dump(obj, **kwargs)
         return text
 
 

@@ -1,16 +1,16 @@
 """The program around a training: five stages that share one typed context, each of which a config may replace."""
 
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.experiment import Experiment
+from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.flow import Flow
 from runnerkit.flow.from_python import TrainResult, train
-from runnerkit.flow.inference import Infer, InferNetwork
-from runnerkit.flow.instance import Instance, InstanceBase
-from runnerkit.flow.network import Network, NetworkBase
-from runnerkit.flow.stage import STAGES, EngineMode, Stage
-from runnerkit.flow.startup import Startup, StartupBase
-from runnerkit.flow.terminal import Terminal, TerminalBase
-from runnerkit.flow.training import Runner, RunnerBase
+from runnerkit.flow.stages.inference import Infer, InferNetwork
+from runnerkit.flow.stages.instance import Instance, InstanceBase
+from runnerkit.flow.stages.network import Network, NetworkBase
+from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
+from runnerkit.flow.stages.startup import Startup, StartupBase
+from runnerkit.flow.stages.terminal import Terminal, TerminalBase
+from runnerkit.flow.stages.training import Runner, RunnerBase, TrainStage
 
 __all__ = [
     'STAGES',
@@ -33,5 +33,6 @@ __all__ = [
     'Terminal',
     'TerminalBase',
     'TrainResult',
+    'TrainStage',
     'train',
 ]

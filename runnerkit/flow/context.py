@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.earlier import jobs
-from runnerkit.flow.paddlerec_words import WORDS
+from runnerkit.config.readers import hint_for_name
+from runnerkit.flow.work_dir.previous_runs import jobs
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.suggest import suggestion
 
@@ -24,8 +24,9 @@ class Options:
     """The command line's flags, apart from changes to the config; None if not given.
 
     Attributes:
-        if_used: what to do if an earlier run has used the work dir: one of `runnerkit.flow.earlier.IF_USED`. By default
-            its files are moved aside, unless this run resumes it.
+        if_used: what to do if an earlier run has used the work dir, one of
+            `runnerkit.flow.work_dir.previous_runs.IF_USED`. By default its files are moved aside, unless this run
+            resumes it.
         overfit: train and evaluate on so many samples, the first of the training data.
         stop_after: end the run after so many epochs, or iterations in an iteration runner.
     """
@@ -60,8 +61,8 @@ class Context:
         options: the command line's other flags.
         jobs: what of torchrun and Slurm the ranks belong to, and whether it was restarted.
         timestamp: the run's name in its work dir.
-        resume_from: the checkpoint that the runner stage will resume from; None if it starts anew.
-        continues: whether this run goes on with the one in the work dir.
+        resume_from: the checkpoint that the runner stage will resume from; None if it starts from the beginning.
+        continues: whether this run continues the one in the work dir.
         stages: where the stage of each slot comes from, for messages.
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.
@@ -114,7 +115,8 @@ class Context:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.own:
-            hint = f': {WORDS[name]}' if name in WORDS else suggestion(name, self.own)
+            instead = hint_for_name(name)
+            hint = f': {instead}' if instead else suggestion(name, self.own)
             raise KeyError(f'no stage has set context[{name!r}]{hint}')
         return self.own[name]
 

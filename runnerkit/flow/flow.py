@@ -9,8 +9,8 @@ from typing import Any
 
 from runnerkit.config import Config
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.process_state import preserved_process_state
-from runnerkit.flow.slots import SLOTS, Slot, add_place, makers, origin
+from runnerkit.flow.stages.process_state import preserved_process_state
+from runnerkit.flow.stages.stage_config import SLOTS, Slot, add_place, makers, origin
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.user_files import end_import
 
@@ -62,7 +62,7 @@ class Flow:
         self._has_run = False
         self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
         self.context['runner_name'] = name
-        # All files are imported now: one with an error in it refuses the run before anything is done.
+        # All files are imported now, so that an error in one of them comes before anything is done.
         self.stages = makers(cfg, self.context.options, stages or {})
         self.context.stages = {name: origin(make) for name, make in self.stages.items()}
 
@@ -83,12 +83,12 @@ class Flow:
             try:
                 for slot in working:
                     self._run_stage(slot)
-                if context.outcome is None:  # the runner stage has a loop of its own, or none
+                if context.outcome is None:  # the runner stage has its own loop, or none
                     context.outcome = Outcome('completed')
             except BaseException:
                 try:
                     self._run_stage(last)
-                except Exception as error:  # the first error is what the user has to hear
+                except Exception as error:  # the first error is the one to report
                     context.logger.error('the terminal stage has also failed: %s', error, exc_info=True)
                 raise
             self._run_stage(last)

@@ -16,7 +16,7 @@ from runnerkit.checkpoint import trusted_pickles
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import as_config
-from runnerkit.config.keys import in_the_words_of
+from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.known_keys import BELONGS, MMCV_TOOLS, TOP
 from runnerkit.config.origin import Place
 from runnerkit.flow.context import Options
@@ -104,7 +104,7 @@ def train(
             length of the whole run.
         hooks: hooks to register after those of the config, in their order, with the priority NORMAL.
         diff_seed: whether each process of a distributed run has another seed.
-        verbose: whether the log shows environment, config and hooks, too.
+        verbose: whether the log also shows environment, config and hooks.
         trust_pickles: whether checkpoints are loaded even if that runs code in them.
         cfg_options: changes of the config as with ``--cfg-options``, by dotted key: ``{'optimizer.lr': 0.1}``.
         **overrides: the same as keywords, with two underscores for a dot: ``optimizer__lr=0.1``.
@@ -180,7 +180,7 @@ def check_arguments(work_dir: Any, resume: Any, validate: Any, cfg_options: Any)
 
 
 def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Config:
-    """A config of its own, with the changes merged in and its ``custom_imports`` imported.
+    """A new config with the changes merged in and its ``custom_imports`` imported.
 
     Args:
         config: a config file, a `Config`, or a dict like one.
@@ -205,7 +205,7 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
         if key in changes:
             raise ValueError(f'{key} is given twice, as the keyword {name}={value!r} and in cfg_options')
         changes[key] = value
-    cfg.merge_from_dict(in_the_words_of(cfg._cfg_dict, changes))
+    cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, changes))
     import_modules_of(cfg._cfg_dict)
     return cfg
 

@@ -1,5 +1,6 @@
 """Hooks: one behaviour per file, with MMCV's file names."""
 
+from runnerkit.hooks import logger, lr_updater, momentum_updater
 from runnerkit.hooks.capture import CaptureHook
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.closure import ClosureHook
@@ -10,42 +11,10 @@ from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
 from runnerkit.hooks.freeze import FreezeHook
 from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.hooks.iter_timer import IterTimerHook
-from runnerkit.hooks.logger import (
-    ClearMLLoggerHook,
-    DvcliveLoggerHook,
-    LoggerHook,
-    MlflowLoggerHook,
-    NeptuneLoggerHook,
-    PaviLoggerHook,
-    ProgressBarHook,
-    SegmindLoggerHook,
-    TensorboardLoggerHook,
-    TextLoggerHook,
-    WandbLoggerHook,
-)
-from runnerkit.hooks.lr_updater import (
-    CosineAnnealingLrUpdaterHook,
-    CosineRestartLrUpdaterHook,
-    CyclicLrUpdaterHook,
-    ExpLrUpdaterHook,
-    FixedLrUpdaterHook,
-    FlatCosineAnnealingLrUpdaterHook,
-    InvLrUpdaterHook,
-    LinearAnnealingLrUpdaterHook,
-    LrUpdaterHook,
-    OneCycleLrUpdaterHook,
-    PolyLrUpdaterHook,
-    StepLrUpdaterHook,
-)
+from runnerkit.hooks.logger import *  # noqa: F403
+from runnerkit.hooks.lr_updater import *  # noqa: F403
 from runnerkit.hooks.memory import EmptyCacheHook
-from runnerkit.hooks.momentum_updater import (
-    CosineAnnealingMomentumUpdaterHook,
-    CyclicMomentumUpdaterHook,
-    LinearAnnealingMomentumUpdaterHook,
-    MomentumUpdaterHook,
-    OneCycleMomentumUpdaterHook,
-    StepMomentumUpdaterHook,
-)
+from runnerkit.hooks.momentum_updater import *  # noqa: F403
 from runnerkit.hooks.nested_run import NestedRunHook
 from runnerkit.hooks.non_finite import NonFiniteError, NonFiniteHook
 from runnerkit.hooks.optimizer import (
@@ -61,68 +30,40 @@ from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
 from runnerkit.hooks.step_record import StepRecord
 from runnerkit.hooks.stop_after import StopAfterHook
 from runnerkit.hooks.sync_buffer import SyncBuffersHook
-from runnerkit.hooks.vega_callbacks import VegaCallbacks
 
 __all__ = [
     'HOOKS',
     'CaptureHook',
     'CheckpointHook',
-    'ClearMLLoggerHook',
     'ClosureHook',
     'ControlHook',
-    'CosineAnnealingLrUpdaterHook',
-    'CosineAnnealingMomentumUpdaterHook',
-    'CosineRestartLrUpdaterHook',
-    'CyclicLrUpdaterHook',
-    'CyclicMomentumUpdaterHook',
     'DistEvalHook',
     'DistSamplerSeedHook',
-    'DvcliveLoggerHook',
     'EMAHook',
     'EarlyStoppingHook',
     'EmptyCacheHook',
     'EvalHook',
-    'ExpLrUpdaterHook',
-    'FixedLrUpdaterHook',
-    'FlatCosineAnnealingLrUpdaterHook',
     'Fp16OptimizerHook',
     'FreezeHook',
     'GradientCumulativeFp16OptimizerHook',
     'GradientCumulativeOptimizerHook',
     'Hook',
-    'InvLrUpdaterHook',
     'IterTimerHook',
-    'LinearAnnealingLrUpdaterHook',
-    'LinearAnnealingMomentumUpdaterHook',
-    'LoggerHook',
-    'LrUpdaterHook',
-    'MlflowLoggerHook',
-    'MomentumUpdaterHook',
-    'NeptuneLoggerHook',
     'NestedRunHook',
     'NonFiniteError',
     'NonFiniteHook',
-    'OneCycleLrUpdaterHook',
-    'OneCycleMomentumUpdaterHook',
     'OptimizerHook',
     'Outcome',
-    'PaviLoggerHook',
-    'PolyLrUpdaterHook',
     'Priority',
     'ProfilerHook',
-    'ProgressBarHook',
     'ReportHook',
     'RunnerView',
     'Score',
-    'SegmindLoggerHook',
-    'StepLrUpdaterHook',
-    'StepMomentumUpdaterHook',
     'StepRecord',
     'StopAfterHook',
     'SyncBuffersHook',
-    'TensorboardLoggerHook',
-    'TextLoggerHook',
-    'VegaCallbacks',
-    'WandbLoggerHook',
     'get_priority',
 ]
+__all__ += logger.__all__
+__all__ += lr_updater.__all__
+__all__ += momentum_updater.__all__

@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -82,6 +83,7 @@ class _ByName(dict[str, Captured]):
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class CaptureHook(Hook):
     """Makes outputs and gradients of submodules readable, by their names in the model.
 
@@ -109,17 +111,16 @@ class CaptureHook(Hook):
             the next captured iteration.
     """
 
-    def __init__(
-        self,
-        modules: Sequence[str] | str,
-        interval: int = 1,
-        begin: int = 0,
-        gradients: bool = True,
-        parameters: bool = False,
-        log: Sequence[str] | str = (),
-        evaluation: bool = False,
-    ) -> None:
-        self.modules, self.log = _names('modules', modules), _names('log', log)
+    modules: Sequence[str] | str
+    interval: int = 1
+    begin: int = 0
+    gradients: bool = True
+    parameters: bool = False
+    log: Sequence[str] | str = ()
+    evaluation: bool = False
+
+    def __post_init__(self) -> None:
+        self.modules, self.log = _names('modules', self.modules), _names('log', self.log)
         if not self.modules:
             raise ValueError("modules is empty: name at least one submodule, such as ['backbone.layer4']")
         for name in self.log:
@@ -127,13 +128,11 @@ class CaptureHook(Hook):
                 raise ValueError(
                     f'log must be among {", ".join(STATISTICS)}, but got {name!r}{suggestion(name, STATISTICS)}'
                 )
-        check_whole_number('interval', interval)
-        check_whole_number('begin', begin, at_least=0)
-        for argument, value in (('gradients', gradients), ('parameters', parameters), ('evaluation', evaluation)):
-            if not isinstance(value, bool):
+        check_whole_number('interval', self.interval)
+        check_whole_number('begin', self.begin, at_least=0)
+        for argument in ('gradients', 'parameters', 'evaluation'):
+            if not isinstance(value := getattr(self, argument), bool):
                 raise WrongType(f'{argument} must be True or False, but got {value!r}')
-        self.interval, self.begin = interval, begin
-        self.gradients, self.parameters, self.evaluation = gradients, parameters, evaluation
         self.captured: dict[str, Captured] = _ByName()
         self._found: dict[str, nn.Module] = {}
         self._listening: ExitStack | None = None  # what ends it
@@ -166,7 +165,7 @@ class CaptureHook(Hook):
             return
         self._is_due = False
         self._stop()  # a runner whose step has no after_forward
-        self._tell_missed(runner)
+        self._warn_of_missed(runner)
         for name, captured in self.captured.items() if self.parameters else ():
             gradients = {key: each.grad for key, each in self._found[name].named_parameters()}
             captured.parameters = {key: each.detach().clone() for key, each in gradients.items() if each is not None}
@@ -222,7 +221,7 @@ class CaptureHook(Hook):
         for captured in self.captured.values():
             captured._scale = grad.detach()
 
-    def _tell_missed(self, runner: RunnerView) -> None:
+    def _warn_of_missed(self, runner: RunnerView) -> None:
         missed = self._found.keys() - self.captured.keys() - self._missed
         if missed:
             self._missed |= missed

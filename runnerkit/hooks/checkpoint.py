@@ -18,7 +18,7 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.utils.exceptions import check_keywords, one_line
 from runnerkit.utils.logging import DETAIL, shortened
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 _NO_ROOM = 'Make room there, or save less often (interval) and keep fewer (max_keep_ckpts).'
 _NO_FOLDER = 'Mount or make the folder again, or give another work_dir or out_dir.'
@@ -46,7 +46,7 @@ class CheckpointHook(StoringHook):
         out_dir: save to ``<out_dir>/<name of the work dir>`` instead of the work dir.
         max_keep_ckpts: how many checkpoints to keep; -1 keeps all. Old ones are deleted when the new one is safe, and
             so is a checkpoint that a stopped run saved between two intervals. Those with NaN or infinite weights,
-            optimizer states or training losses replace none that is finite: only the newest of them is kept, beside
+            optimizer states or training losses replace none that is finite: only the newest of them is kept, next to
             the others.
         save_last: whether to save the end of the run, whatever the interval.
         sync_buffer: average the model's buffers (BatchNorm's) over the ranks before saving.
@@ -82,17 +82,14 @@ class CheckpointHook(StoringHook):
         async_save: bool = False,
         **kwargs: Any,
     ) -> None:
-        for name, number, lone in (
-            ('interval', interval, 'only the last is saved'),
-            ('max_keep_ckpts', max_keep_ckpts, 'all are kept'),
-        ):
+        for name, number in (('interval', interval), ('max_keep_ckpts', max_keep_ckpts)):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise TypeError(f'{name} must be a whole number (-1: {lone}), but got {number!r}')
+                raise TypeError(f'{name} must be a whole number, but got {number!r}')
         if not isinstance(async_save, bool):
             raise TypeError(f'async_save must be True or False, but got {async_save!r}')
         if on_error not in ('continue', 'stop'):
-            hint = did_you_mean(str(on_error), ('continue', 'stop'))
-            raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}; {hint}".rstrip('; '))
+            hint = suggestion(str(on_error), ('continue', 'stop'))
+            raise ValueError(f"on_error must be 'continue' or 'stop', but got {on_error!r}{hint}")
         check_template(kwargs.get('filename_tmpl'))
         self.interval = interval
         self.by_epoch = by_epoch
@@ -254,11 +251,9 @@ class CheckpointHook(StoringHook):
         runner.logger.error('the run fails; what it has trained until then is saved: %s', store.path(name))
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
-        return self.every_n_epochs(runner, self.interval) or (self.save_last and self._is_end_of_epochs(runner))
-
-    def _is_end_of_epochs(self, runner: RunnerView) -> bool:
-        """Whether this is the last epoch; also if ``max_iters`` cuts it short, so that it is never completed."""
-        return self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
+        # An epoch that ``max_iters`` cuts short is never completed, and is the last one.
+        is_last = self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
+        return self.every_n_epochs(runner, self.interval) or (self.save_last and is_last)
 
     def _synchronise(self, runner: RunnerView) -> None:
         if self.sync_buffer:
@@ -306,7 +301,7 @@ class CheckpointHook(StoringHook):
         if runner.rank > 0:
             return  # rank 0 says it
         runner.logger.error(
-            '%s. %s The checkpoints before it are whole and are kept; training goes on, and the next save tries again',
+            '%s. %s The checkpoints before it are whole and are kept. Training continues; the next save tries again',
             self._failure,
             remedy,
         )

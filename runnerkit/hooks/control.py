@@ -279,7 +279,7 @@ class ControlHook(Hook):
         return request.answer.result()
 
     def _status(self, runner: RunnerView) -> dict[str, Any]:
-        """Where the run is; reads only what another thread may read while the run goes on."""
+        """Where the run is; reads only what another thread may read while the run trains."""
         done, last = self._done if self.paused else runner.iter, runner.max_iters
         seconds = time.monotonic() - self._began[0] - self._paused_for
         trained = done - self._began[1]

@@ -127,7 +127,7 @@ class EarlyStoppingHook(Hook):
             self._begin()
             if self._runner is not None:
                 self._runner.logger.warning(
-                    'EarlyStoppingHook begins anew: the checkpoint is of a run that monitored %r (%s is better), this '
+                    'EarlyStoppingHook starts over: the checkpoint is of a run that monitored %r (%s is better), this '
                     'one monitors %r (%s)',
                     state['monitor'],
                     state['rule'],

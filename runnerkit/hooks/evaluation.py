@@ -32,7 +32,7 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg, find_function
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 
 @HOOKS.register_module()
@@ -60,8 +60,8 @@ class EvalHook(StoringHook):
         file_client_args: arguments of `FileClient`, which deletes the former best; None: chosen by ``out_dir``, which
             may be a URL.
         hooks: hooks (or their configs) whose ``val`` points are called; see ``runner.evaluate``. In a config,
-            registered hooks need not be listed here: the val points that they override themselves are called, too. With
-            a data set that has ``evaluate`` there are no such points, and a warning says so.
+            registered hooks need not be listed here: the val points that they override themselves are called as well.
+            With a data set that has ``evaluate`` there are no such points, and a warning says so.
         **eval_kwargs: passed to the data set's ``evaluate``.
     """
 
@@ -119,7 +119,7 @@ class EvalHook(StoringHook):
             unknown = next(iter(eval_kwargs))
             raise TypeError(
                 f'EvalHook got an unexpected argument {unknown!r}, and {type(self.dataloader.dataset).__name__} has no '
-                f'evaluate to hand it to; {did_you_mean(unknown, known)}'.rstrip('; ')
+                f'evaluate to hand it to{suggestion(unknown, known)}'
             )
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run
@@ -130,7 +130,10 @@ class EvalHook(StoringHook):
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best not in (None, 'auto') and '' not in self.dataloaders:
-            self._check_name(str(save_best))
+            of, _, score = str(save_best).rpartition('/')
+            if of not in self.dataloaders:
+                choices = ', '.join(f'{name}/{score}' for name in self.dataloaders)
+                raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {choices}')
         if save_best is not None and (rule is not None or self._asks_dataset):
             self._init_rule(rule, save_best)
 
@@ -147,12 +150,6 @@ class EvalHook(StoringHook):
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
         return not self._is_default_test or hasattr(loader.dataset, 'evaluate') or replaced
-
-    def _check_name(self, save_best: str) -> None:
-        if save_best.rpartition('/')[0] not in self.dataloaders:
-            score = save_best.rpartition('/')[2]
-            known = ', '.join(f'{name}/{score}' for name in self.dataloaders)
-            raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {known}')
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test
@@ -225,11 +222,11 @@ class EvalHook(StoringHook):
     def _called(self, runner: RunnerView) -> list[Hook]:
         """The hooks that an evaluation calls: registered ones, in their order, and then its own."""
         others = [hook for hook in runner.hooks if not any(hook is each for each in self.hooks)]
-        heard = [hook for hook in others if any(self.calls(hook, point) for point in VAL_POINTS)]
-        for hook in heard:
+        called = [hook for hook in others if any(self.calls(hook, point) for point in VAL_POINTS)]
+        for hook in called:
             if hook not in self._own_points:
                 self._own_points[hook] = _OwnPoints(hook)
-        return [*(self._own_points[hook] for hook in heard), *self.hooks]
+        return [*(self._own_points[hook] for hook in called), *self.hooks]
 
     def _evaluate(self, runner: RunnerView) -> None:
         # A subclass's _do_evaluate also sees the averaged weights (if there are any) in evaluation mode, and what it
@@ -382,7 +379,7 @@ class EvalHook(StoringHook):
             self.best_ckpt_path = former
             if runner.rank == 0:
                 runner.logger.error(
-                    'the best checkpoint %s could not be saved: %s. The former one is kept, and training goes on',
+                    'the best checkpoint %s could not be saved: %s. The former one is kept, and training continues',
                     store.path(name),
                     error.strerror or error,
                 )
@@ -413,7 +410,9 @@ class EvalHook(StoringHook):
             text = f'Now best checkpoint is saved as {name}. Best {key} is {score:0.4f} at {done} {unit}.'
         else:
             text = f'New best {key} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
-        if runner.evaluates_on and not alone and any(_shows_remarks(hook) for hook in runner.hooks):
+        # A logger with its own ``log`` may write no remarks.
+        shows_remarks = any(getattr(type(hook), 'log', None) is TextLoggerHook.log for hook in runner.hooks)
+        if runner.evaluates_on and not alone and shows_remarks:
             runner.log_buffer.remarks[:] = [text]  # below the line with the scores, which comes later
         else:
             runner.logger.info('%s', text)
@@ -499,11 +498,6 @@ class _OwnPoints(Hook):
         for point in VAL_POINTS:
             if overrides(hook, point):
                 setattr(self, point, getattr(hook, point))
-
-
-def _shows_remarks(hook: Hook) -> bool:
-    """Whether ``hook`` writes the log buffer's remarks; a class with a ``log`` of its own may not."""
-    return getattr(type(hook), 'log', None) is TextLoggerHook.log
 
 
 def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:

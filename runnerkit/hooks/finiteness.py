@@ -1,4 +1,4 @@
-"""Finds out whether what a run has trained is finite: its weights, the states of its optimizers, its losses."""
+"""Checks that the weights, optimizer states and losses of a run are finite."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from runnerkit.parallel.dtensors import is_sharded
 
 
 class Finiteness:
-    """Looks when a checkpoint is saved, and when a run ends: never in between.
+    """Checks for NaN and infinite values when a checkpoint is saved and when a run ends, never in between.
 
     Attributes:
-        exempt: the names of buffers and frozen parameters that were not finite when they were first seen, such as
-            masks: when the run began, or with the first checkpoint after a module had made them.
-        last: on rank 0, the newest checkpoint that is finite, once it is written.
+        exempt: the names of buffers and frozen parameters, such as masks, that were not finite when first seen: when
+            the run began, or at the first checkpoint after a module created them.
+        last: on rank 0, the newest finite checkpoint that is written.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Finiteness:
         self._seen: set[str] = set()
 
     def begin(self, runner: Any) -> None:
-        """Note what is not finite on purpose, unless the resumed run has noted it; all ranks call it."""
+        """Note tensors that are not finite on purpose, unless the resumed run noted them; all ranks call it."""
         self._note(_weights(runner))
         if is_sharded(runner.model):
             self.exempt.update(*all_gather_objects(sorted(self.exempt)))
@@ -44,7 +44,7 @@ class Finiteness:
         self.exempt.update(find_non_finite({name: each for name, each in new.items() if not each.requires_grad}))
 
     def resume(self, loaded: Mapping[str, Any], checkpoint: str) -> None:
-        """Know what the run has noted that ``checkpoint`` is of, a file with the content ``loaded``."""
+        """Restore the notes of the run that saved ``checkpoint``, a file with the content ``loaded``."""
         if NON_FINITE in loaded['meta']:
             self.exempt, self._seen = set(loaded['meta'].get(AT_START, ())), set(loaded['state_dict'])
         self.last = checkpoint if why_not_finite(loaded) is None else finite_beside(checkpoint)
@@ -54,10 +54,10 @@ class Finiteness:
         self.last = checkpoint
 
     def look(self, runner: Any, alone: bool = False) -> dict[str, str]:
-        """What is not finite, in words, under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if all is.
+        """Descriptions of what is not finite under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if nothing.
 
-        Losses are those since the last checkpoint; they do not count where a loss scaler or a hook skips updates with
-        bad gradients. All ranks call it and get the same answer, unless it is asked ``alone``.
+        Losses are those since the last checkpoint; they do not count if a loss scaler or a hook skips updates with bad
+        gradients. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
         """
         weights = _weights(runner)
         self._note(weights)
@@ -73,17 +73,17 @@ class Finiteness:
         if not skips and not runner.train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
         if not alone and reduce_extremes(len(found))[1]:
-            for each in reversed(all_gather_objects(found)):  # of two ranks with the same kind, the first one's words
+            for each in reversed(all_gather_objects(found)):  # the first rank's description of a kind wins
                 found = {**found, **each}
         return found
 
     def facts(self, found: Mapping[str, str]) -> dict[str, Any]:
-        """What the meta of a checkpoint says: what `look` has found, and what was not finite at the start."""
+        """Entries of a checkpoint's meta: what `look` found, and what was not finite at the start."""
         return {NON_FINITE: dict(found), **({AT_START: sorted(self.exempt)} if self.exempt else {})}
 
     @staticmethod
     def advice(runner: Any, found: Mapping[str, str]) -> str:
-        """What to say at the end of a run whose weights are not finite."""
+        """The notice at the end of a run whose weights are not finite."""
         last = runner.finiteness.last
         if last is None:
             remedy = 'There is no finite checkpoint: start over with a smaller learning rate'
@@ -106,12 +106,12 @@ def _weights(runner: Any) -> dict[str, Tensor]:
 
 
 def _states(runner: Any, weights: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
-    """The states of optimizers that belong to single values of parameters, as momenta do."""
+    """Optimizer states with a value per element of a parameter, like momenta."""
     names = {id(each): name for name, each in weights.items()}
     for optimizer in named_optimizers(runner.optimizer).values():
         for parameter, state in optimizer.state.items():
             for key, value in state.items() if isinstance(state, dict) else ():
-                # Other single numbers may be infinite until there is something to count.
+                # Scalars may be infinite until they have counted something.
                 if isinstance(value, Tensor) and (value.dim() or value.shape == parameter.shape):
                     yield f'{key} of {names.get(id(parameter), "a parameter")}', value
 

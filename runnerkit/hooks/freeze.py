@@ -29,12 +29,12 @@ class FreezeHook(Hook):
     of a change. The gradients are thrown away before the optimizer's step; the weights are the same, but no time is
     saved.
 
-    What is frozen follows from the run's position alone, so a resumed run goes on as if it had not been interrupted.
+    What is frozen follows from the run's position alone, so a resumed run continues as if it had not been interrupted.
     Parameters that did not require gradients before are left alone. After the run all of them are as they were. With
     several of these hooks, a parameter is frozen as long as one of them freezes it.
 
     Args:
-        patterns: shell patterns over the whole names of parameters, in which ``*`` also stands for dots.
+        patterns: shell patterns over the whole names of parameters, in which ``*`` also matches dots.
         until: how many epochs (iterations) of the run these parameters are frozen; None: to its end.
         by_epoch: True counts epochs, False iterations.
     """
@@ -99,7 +99,7 @@ class FreezeHook(Hook):
             runner.logger.info('%d parameters are trained again: %s', len(self._parameters), ', '.join(self.patterns))
             self._thaw(runner)
         if self._is_on:
-            # Whoever calls model.train() sets the norms' mode, too.
+            # A call of model.train() also sets the norms' mode.
             for norm in self._norms:
                 if norm.training:
                     norm.training = False

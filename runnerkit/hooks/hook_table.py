@@ -1,5 +1,4 @@
-"""The registered hooks in their order, and what to call at each point: compiled once, so that an iteration looks
-nothing up."""
+"""The registered hooks in their order, and the calls of each point, which are compiled once."""
 
 from __future__ import annotations
 
@@ -19,22 +18,22 @@ Replace = Callable[[str, Sequence[tuple[Hook, Call]]], Iterable[Call]]
 
 
 class HookTable(list[Hook]):
-    """A list of hooks, lowest priority number first, which knows for every point what to call.
+    """A list of hooks, lowest priority number first, with the calls of every point.
 
-    ``table.calls[point]`` is the tuple of the methods of those hooks that do something at ``point``, between those of
-    the engine's own parts, which are not in the list. It is made when it is first used and forgotten at every change of
-    the list, whoever makes it. ``table.around[span]`` is the context of the hooks' rings in the same way. Any name is a
-    point: of one that is not MMCV's, the hooks that have such a method are called.
+    ``table.calls[point]`` is the tuple of the methods of the hooks that implement ``point``, between those of the
+    engine's parts, which are not in the list. It is compiled at its first use and dropped at every change of the list.
+    ``table.around[span]`` is the context of the hooks' rings in the same way. Any name is a point: at a custom one, the
+    hooks that have such a method are called.
 
     Args:
         hooks: the hooks, in their order.
-        runner: what rings are entered with.
+        runner: passed to the rings.
 
     Attributes:
-        first: by point, what is called before all hooks: parts of the engine that count.
-        last: by point, what is called behind all hooks: parts that decide whether the run continues.
-        calls_parts: False if the runner's own ``call_hook`` is wrapped in the calls of the parts.
-        point: the one that a subclass's own ``call_hook`` is calling.
+        first: calls by point, before all hooks: parts of the engine that count.
+        last: calls by point, after all hooks: parts that decide whether the run continues.
+        calls_parts: False if a subclass's ``call_hook`` is wrapped in the calls of the parts.
+        point: the point that a subclass's ``call_hook`` is calling.
         entered: the hooks whose ``before_run`` was called in this run; None before `enter`.
     """
 
@@ -60,49 +59,49 @@ class HookTable(list[Hook]):
         self.entered = None
 
     def forget_calls(self) -> None:
-        """Make the calls anew when they are used next."""
+        """Compile the calls again at their next use."""
         self.calls.clear()
         self.around.clear()
 
     def add_part(self, part: Any, is_last: bool = False) -> None:
-        """Call the methods of ``part`` that are named like points, before all hooks or behind them."""
+        """Call the methods of ``part`` that are named like points, before all hooks or after them."""
         for point in CALLED:
-            if point not in (*RINGS, 'after_resume') and hasattr(part, point):
+            if point != 'after_resume' and hasattr(part, point):
                 self.listen(point, getattr(part, point), is_last)
 
     def listen(self, point: str, call: Call, is_last: bool = False) -> None:
-        """Call ``call`` at ``point``, before all hooks or behind them, until `unlisten`."""
+        """Call ``call`` at ``point``, before all hooks or after them, until `unlisten`."""
         (self.last if is_last else self.first).setdefault(point, []).append(call)
         self.forget_calls()
 
     def unlisten(self, point: str, call: Call) -> None:
-        """Call ``call`` no longer."""
+        """Stop calling ``call`` at ``point``."""
         for calls in (self.first.get(point, []), self.last.get(point, [])):
             if call in calls:
                 calls.remove(call)
         self.forget_calls()
 
     def register(self, hook: Hook, priority: int) -> None:
-        """Put ``hook`` behind those that have the same or a lower priority number."""
+        """Insert ``hook`` after the hooks with the same or a lower priority number."""
         check_method_names(type(hook))  # type: ignore[arg-type]  # a class is hashable
         hook.priority = priority  # type: ignore[attr-defined]
         behind = next((i for i in range(len(self), 0, -1) if priority >= priority_of(self[i - 1])), 0)
         self.insert(behind, hook)
 
     def dispatch_order(self) -> Iterator[Hook]:
-        """The hooks in the order in which a point calls them: by priority, but first those that nest runs wait for all
-        others, then those that save the run's state."""
+        """The hooks in the order of their calls: by priority, but hooks that nest runs come after the others, and hooks
+        that save the run's state last."""
         yield from (hook for hook in self if not (hook.runs_last or hook.nests_runs))
         yield from (hook for hook in self if hook.nests_runs and not hook.runs_last)
         yield from (hook for hook in self if hook.runs_last)
 
     def dispatch(self, point: str, runner: Any, *args: Any) -> None:
-        """Call what the hooks do at ``point``, in order, with ``runner`` and what else the point hands on."""
+        """Call the hooks' methods of ``point`` in order, with ``runner`` and the point's other arguments."""
         for call in self.calls[point]:
             call(runner, *args)
 
     def dispatch_behind(self, hook: Hook, point: str, runner: Any) -> None:
-        """`dispatch` to those hooks alone that come after ``hook``."""
+        """`dispatch` to the hooks that come after ``hook``."""
         is_behind = False
         for each in [*self.dispatch_order()]:
             if is_behind and (call := _call(each, point)) is not None:
@@ -110,7 +109,7 @@ class HookTable(list[Hook]):
             is_behind = is_behind or each is hook
 
     def enter(self, runner: Any) -> None:
-        """Call ``before_run`` of every hook, also of those that are registered meanwhile.
+        """Call ``before_run`` of every hook, also of hooks that are registered by then.
 
         Raises:
             RuntimeError: a hook begins a nested run after another one was cut short.
@@ -121,11 +120,11 @@ class HookTable(list[Hook]):
             entered.append(waiting[0])
             try:
                 waiting[0].before_run(runner)
-            except OuterRunEnding as error:  # nothing is restored yet, so the run must not go on to its end
+            except OuterRunEnding as error:  # nothing is restored yet, so the run must not continue
                 raise RuntimeError('a nested run was to begin in before_run after another one was cut short') from error
 
     def leave(self, runner: Any) -> None:
-        """Call ``after_run`` of every part and of every hook that was entered, also if one of them fails.
+        """Call ``after_run`` of every part and every entered hook, even if one of them fails.
 
         Raises:
             Exception: the first failure; all are logged.
@@ -136,12 +135,13 @@ class HookTable(list[Hook]):
         call_each([*first, *hooks, *last], runner)
 
     def _parts(self, point: str) -> tuple[Sequence[Call], Sequence[Call]]:
-        return (self.first.get(point, ()), self.last.get(point, ())) if self.calls_parts else ((), ())
+        calls_them = self.calls_parts or point in RINGS  # call_hook does not enter rings
+        return (self.first.get(point, ()), self.last.get(point, ())) if calls_them else ((), ())
 
     @contextmanager
     def replacing_calls(self, replace: Replace) -> Iterator[None]:
-        """While it is entered, what is called at a point is what ``replace`` makes of the point's name and its (hook,
-        method) pairs: for profilers, so that nobody pays for them who has none."""
+        """Within it, the calls of a point are those that ``replace`` makes of its name and its (hook, method) pairs;
+        for profilers, which cost nothing when unused."""
         former, self.calls.replace = self.calls.replace, replace
         self.forget_calls()
         try:
@@ -151,11 +151,11 @@ class HookTable(list[Hook]):
             self.forget_calls()
 
     def info(self, validates: bool = True) -> str:
-        """A table of who is called when, for the start of the log.
+        """A table of the calls at each point, for the start of the log.
 
         Args:
-            validates: whether the workflow has a ``'val'`` entry, which calls all hooks at the val points. Else only
-                the hooks that evaluate call some.
+            validates: whether the workflow has a ``'val'`` entry, which calls all hooks at the val points; without
+                one, only hooks that evaluate call some.
         """
         blocks, evaluations = [], [hook for hook in self if isinstance(hook, EvalHook)]
         for stage in (*STAGES, *RINGS):
@@ -178,7 +178,7 @@ class _Calls(dict[str, tuple[Call, ...]]):
 
     def __missing__(self, point: str) -> tuple[Call, ...]:
         hooks = self._hooks
-        if point == 'after_run':  # every call is made, whatever the others raise
+        if point == 'after_run':  # every call is made, even if others raise
             return (hooks.leave,)
         pairs = ((hook, _call(hook, point)) for hook in hooks.dispatch_order())
         called = [(hook, method) for hook, method in pairs if method is not None]
@@ -193,7 +193,7 @@ class _Calls(dict[str, tuple[Call, ...]]):
 
 
 def call_each(calls: Iterable[Call], runner: Any) -> None:
-    """Make all of ``calls``, whatever single ones raise.
+    """Make all ``calls``, even if some raise.
 
     Raises:
         Exception: the first failure; all are logged.
@@ -222,7 +222,7 @@ class _Around(dict[str, AbstractContextManager[None]]):
 
 
 class _Rings:
-    """Context managers of hooks, nested: the first is the outermost. May be entered within itself."""
+    """Nested context managers of hooks, the first one outermost. Reentrant."""
 
     def __init__(self, rings: Sequence[Call], runner: Any) -> None:
         self._rings, self._runner = rings, runner
@@ -239,7 +239,7 @@ class _Rings:
 
 
 class _NoRings:
-    """A context that does nothing, without a Python call: every iteration enters one."""
+    """A null context without a Python call: every iteration enters one."""
 
     __enter__ = __exit__ = staticmethod(''.format)
 
@@ -248,7 +248,7 @@ _NO_RINGS: Any = _NoRings()
 
 
 def _call(hook: Hook, point: str) -> Call | None:
-    """What is called of ``hook`` at ``point``. While it is a hook that nests runs, the runner knows the point."""
+    """The call of ``hook`` at ``point``, or None. For a hook that nests runs, it sets the runner's current point."""
     method = _method(hook, point)
     if method is None or not hook.nests_runs:
         return method
@@ -261,7 +261,7 @@ def _call(hook: Hook, point: str) -> Call | None:
 
 
 def _method(hook: Hook, point: str) -> Call | None:
-    """The bound method of ``hook`` to call at ``point``; None where it would do nothing."""
+    """The bound method of ``hook`` to call at ``point``; None if it would do nothing."""
     if point not in POINTS:
         return getattr(hook, point, None)
     if overrides(hook, point):
@@ -289,28 +289,28 @@ for _name in ('__setitem__', '__delitem__', '__iadd__', '__imul__'):
 
 
 def priority_of(hook: Hook) -> int:
-    """The number under which ``hook`` was registered; NORMAL where downstream code has put it into the list by hand."""
+    """The priority of ``hook``; NORMAL if downstream code inserted it into the list by hand."""
     return getattr(hook, 'priority', Priority.NORMAL.value)
 
 
 def priority_name(hook: Hook) -> str:
-    """The band's name of the hook's priority, or the number where it lies between bands."""
+    """The name of the hook's priority, or its number between two named ones."""
     number = priority_of(hook)
     return next((band.name for band in Priority if band.value == number), str(number))
 
 
-#: Every method of a hook that a runner calls, with the points that only some hooks have.
+#: Every method of a hook that a runner calls, including the optional points.
 CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'while_waiting')
 
 
 @cache
 def check_method_names(hook_type: type[Hook]) -> None:
-    """Refuse a hook class with a method that is almost a point: it would never be called.
+    """Refuse a hook class with a method whose name is almost that of a point: it would never be called.
 
-    Methods that are further away from any point are told by the preflight (`runnerkit.flow.checks.hooks`).
+    The preflight (`runnerkit.flow.preflight.hooks`) warns about less similar names.
 
     Raises:
-        ValueError: a public method whose name is within two letters of a point's name, but is none.
+        ValueError: the name of a public method differs from a point's in one or two letters.
     """
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
@@ -323,7 +323,7 @@ def check_method_names(hook_type: type[Hook]) -> None:
 
 
 def meant_points(name: str, at_most: int | None = None) -> list[str]:
-    """The points that a method called ``name`` may have meant, the nearest first.
+    """The points with names similar to ``name``, the nearest first.
 
     Args:
         name: the method's name.

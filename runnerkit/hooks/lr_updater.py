@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks import param_schedule as engine
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, check_target, format_param
+from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, format_param, make_hook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
 from runnerkit.optim.schedules import annealing_cos, annealing_linear, get_position_from_periods
@@ -58,6 +57,7 @@ class LrUpdaterHook(ParamScheduleHook):
     """
 
     key = 'lr'
+    minimum_name = 'min_lr'
 
     #: The initial learning rate of every group; with several optimizers, a list for each name.
     base_lr: Values = ()
@@ -65,32 +65,13 @@ class LrUpdaterHook(ParamScheduleHook):
     regular_lr: Values = ()
 
     min_lr, min_lr_ratio = alias('minimum'), alias('minimum_ratio')
-
-    def before_run(self, runner: RunnerView) -> None:
-        """Record the initial learning rates."""
-        super().before_run(runner)
-        self.base_lr = engine.initial_values(engine.only(self.optimizer, runner.optimizer), 'lr')
+    get_regular_lr = ParamScheduleHook._regular_values
+    get_warmup_lr = ParamScheduleHook._warmup_values
+    _set_lr = ParamScheduleHook._set_groups
 
     def get_lr(self, runner: RunnerView, base_lr: float) -> float:
         """Return the current learning rate, without warm-up, of a group that started with ``base_lr``."""
         return self.value(base_lr, *self._position(runner))
-
-    def get_regular_lr(self, runner: RunnerView) -> Values:
-        """Return every group's learning rate without warm-up."""
-        get = partial(self.get_lr, runner)
-        # The usual case is written out because it saves a call in each iteration.
-        return engine.each(get, self.base_lr) if isinstance(self.base_lr, dict) else list(map(get, self.base_lr))
-
-    def get_warmup_lr(self, cur_iters: int) -> Values:
-        """Return every group's learning rate in iteration ``cur_iters`` of the warm-up."""
-        return engine.each(partial(operator.mul, self._warmup_factor(cur_iters)), self.regular_lr)
-
-    _set_lr = ParamScheduleHook._set_groups
-
-    def _update(self, runner: RunnerView, recompute: bool, warming_up: bool) -> None:
-        if recompute:
-            self.regular_lr = self.get_regular_lr(runner)
-        self._set_lr(runner, self.get_warmup_lr(runner.iter) if warming_up else self.regular_lr)
 
 
 @HOOKS.register_module()
@@ -105,121 +86,39 @@ class FixedLrUpdaterHook(LrUpdaterHook):
         return base_lr
 
 
-@HOOKS.register_module()
-class StepLrUpdaterHook(LrUpdaterHook, schedules.Step):
-    """Multiplies the learning rate by ``gamma`` at each step.
+_make = partial(make_hook, LrUpdaterHook)
 
-    Args:
-        min_lr: lower limit; None for none.
-    """
-
-    def __init__(self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any) -> None:
-        schedules.Step.__init__(self, step, gamma, min_lr)
-        LrUpdaterHook.__init__(self, **kwargs)
-
-
-@HOOKS.register_module()
-class ExpLrUpdaterHook(LrUpdaterHook, schedules.Exp):
-    """Multiplies the learning rate by ``gamma`` in every epoch or iteration."""
-
-    def __init__(self, gamma: float, **kwargs: Any) -> None:
-        schedules.Exp.__init__(self, gamma)
-        LrUpdaterHook.__init__(self, **kwargs)
-
-
-@HOOKS.register_module()
-class PolyLrUpdaterHook(LrUpdaterHook, schedules.Poly):
-    """Falls to ``min_lr`` at the end of the run, as a power of what is left of it.
-
-    Args:
-        min_lr: the learning rate at the end.
-    """
-
-    def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
-        schedules.Poly.__init__(self, power, min_lr)
-        LrUpdaterHook.__init__(self, **kwargs)
-
-
-@HOOKS.register_module()
-class InvLrUpdaterHook(LrUpdaterHook, schedules.Inv):
-    """Falls as a power of the number of epochs or iterations, fast at first; it never reaches 0."""
-
-    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
-        schedules.Inv.__init__(self, gamma, power)
-        LrUpdaterHook.__init__(self, **kwargs)
-
-
-class _AnnealedLrHook(LrUpdaterHook):
-    """Ends at ``min_lr``, or at ``min_lr_ratio`` times the initial learning rate; exactly one is given.
-
-    Args:
-        min_lr: the learning rate at the end; give this or ``min_lr_ratio``.
-        min_lr_ratio: the end as a share of the initial learning rate.
-    """
-
-    def __init__(self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any) -> None:
-        check_target('lr', min_lr, min_lr_ratio)
-        self.minimum, self.minimum_ratio = min_lr, min_lr_ratio
-        LrUpdaterHook.__init__(self, **kwargs)
-
-
-@HOOKS.register_module()
-class CosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.CosineAnnealing):
-    """Falls along half a cosine wave to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
-
-
-@HOOKS.register_module()
-class FlatCosineAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.FlatCosineAnnealing):
-    """Stays constant for ``start_percent`` of the run, and then falls along half a cosine wave."""
-
-    def __init__(
-        self,
-        start_percent: float = 0.75,
-        min_lr: float | None = None,
-        min_lr_ratio: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        schedules.FlatCosineAnnealing.__init__(self, start_percent)
-        _AnnealedLrHook.__init__(self, min_lr, min_lr_ratio, **kwargs)
-
-
-@HOOKS.register_module()
-class CosineRestartLrUpdaterHook(_AnnealedLrHook, schedules.CosineRestart):
-    """Falls along half a cosine wave in every period, and starts again."""
-
-    def __init__(
-        self,
-        periods: list[int],
-        restart_weights: list[float] = [1],  # noqa: B006 (MMCV's signature; it is never changed)
-        min_lr: float | None = None,
-        min_lr_ratio: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        schedules.CosineRestart.__init__(self, periods, restart_weights)
-        _AnnealedLrHook.__init__(self, min_lr, min_lr_ratio, **kwargs)
-
-
-@HOOKS.register_module()
-class LinearAnnealingLrUpdaterHook(_AnnealedLrHook, schedules.LinearAnnealing):
-    """Falls along a straight line to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate."""
-
-
-@HOOKS.register_module()
-class CyclicLrUpdaterHook(LrUpdaterHook, schedules.Cyclic):
-    """Rises and falls in cycles of equal length; by iteration only."""
-
-    def __init__(
-        self,
-        by_epoch: bool = False,
-        target_ratio: float | tuple[float, float] = (10, 1e-4),
-        cyclic_times: int = 1,
-        step_ratio_up: float = 0.4,
-        anneal_strategy: str = 'cos',
-        gamma: float = 1,
-        **kwargs: Any,
-    ) -> None:
-        schedules.Cyclic.__init__(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
-        LrUpdaterHook.__init__(self, by_epoch, **kwargs)
+StepLrUpdaterHook = _make(schedules.Step, 'Multiplies the learning rate by ``gamma`` at each step.', gamma=0.1)
+ExpLrUpdaterHook = _make(schedules.Exp, 'Multiplies the learning rate by ``gamma`` in every epoch or iteration.')
+PolyLrUpdaterHook = _make(
+    schedules.Poly, 'Falls to ``min_lr`` at the end of the run, as a power of what is left of it.'
+)
+InvLrUpdaterHook = _make(
+    schedules.Inv, 'Falls as a power of the number of epochs or iterations, fast at first; it never reaches 0.'
+)
+CosineAnnealingLrUpdaterHook = _make(
+    schedules.CosineAnnealing,
+    'Falls along half a cosine wave to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate.',
+)
+FlatCosineAnnealingLrUpdaterHook = _make(
+    schedules.FlatCosineAnnealing,
+    'Stays constant for ``start_percent`` of the run, and then falls along half a cosine wave.',
+)
+CosineRestartLrUpdaterHook = _make(
+    schedules.CosineRestart,
+    'Falls along half a cosine wave in every period, and starts again.',
+    restart_weights=[1],
+)
+LinearAnnealingLrUpdaterHook = _make(
+    schedules.LinearAnnealing,
+    'Falls along a straight line to ``min_lr``, or to ``min_lr_ratio`` times the initial learning rate.',
+)
+CyclicLrUpdaterHook = _make(
+    schedules.Cyclic,
+    'Rises and falls in cycles of equal length; by iteration only.',
+    by_epoch=False,
+    target_ratio=(10, 1e-4),
+)
 
 
 @HOOKS.register_module()

@@ -6,12 +6,13 @@ a group's initial momentum.
 
 from __future__ import annotations
 
+import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks import param_schedule as engine
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, check_target, format_param
+from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, format_param, make_hook
 from runnerkit.optim import schedules
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class MomentumUpdaterHook(ParamScheduleHook):
     """
 
     key = 'momentum'
+    minimum_name = 'min_momentum'
+    warm = staticmethod(operator.truediv)
 
     #: The initial momentum of every group; with several optimizers, a list for each name.
     base_momentum: Values = ()
@@ -52,6 +55,13 @@ class MomentumUpdaterHook(ParamScheduleHook):
     regular_momentum: Values = ()
 
     min_momentum, min_momentum_ratio = alias('minimum'), alias('minimum_ratio')
+    get_regular_momentum = ParamScheduleHook._regular_values
+    get_warmup_momentum = ParamScheduleHook._warmup_values
+    _set_momentum = ParamScheduleHook._set_groups
+
+    def get_momentum(self, runner: RunnerView, base_momentum: float) -> float:
+        """Return the current momentum, without warm-up, of a group that started with ``base_momentum``."""
+        return self.value(base_momentum, *self._position(runner))
 
     def __init__(
         self,
@@ -64,95 +74,25 @@ class MomentumUpdaterHook(ParamScheduleHook):
     ) -> None:
         super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, optimizer)
 
-    def before_run(self, runner: RunnerView) -> None:
-        """Record the initial momenta."""
-        super().before_run(runner)
-        self.base_momentum = engine.initial_values(engine.only(self.optimizer, runner.optimizer), 'momentum')
 
-    def get_momentum(self, runner: RunnerView, base_momentum: Any) -> float:
-        """Return the current momentum, without warm-up, of a group that started with ``base_momentum``."""
-        return self.value(base_momentum, *self._position(runner))
+_make = partial(make_hook, MomentumUpdaterHook)
 
-    def get_regular_momentum(self, runner: RunnerView) -> Values:
-        """Return every group's momentum without warm-up."""
-        get = partial(self.get_momentum, runner)
-        # The usual case is written out because it saves a call in each iteration.
-        return (
-            engine.each(get, self.base_momentum)
-            if isinstance(self.base_momentum, dict)
-            else list(map(get, self.base_momentum))
-        )
-
-    def get_warmup_momentum(self, cur_iters: int) -> Values:
-        """Return every group's momentum in iteration ``cur_iters`` of the warm-up."""
-        factor = self._warmup_factor(cur_iters)
-        return engine.each(lambda momentum: momentum / factor, self.regular_momentum)
-
-    _set_momentum = ParamScheduleHook._set_groups
-
-    def _update(self, runner: RunnerView, recompute: bool, warming_up: bool) -> None:
-        if recompute:
-            self.regular_momentum = self.get_regular_momentum(runner)
-        self._set_momentum(runner, self.get_warmup_momentum(runner.iter) if warming_up else self.regular_momentum)
-
-
-@HOOKS.register_module()
-class StepMomentumUpdaterHook(MomentumUpdaterHook, schedules.Step):
-    """Multiplies the momentum by ``gamma`` at each step.
-
-    Args:
-        min_momentum: lower limit; None for none.
-    """
-
-    def __init__(
-        self, step: int | list[int], gamma: float = 0.5, min_momentum: float | None = None, **kwargs: Any
-    ) -> None:
-        schedules.Step.__init__(self, step, gamma, min_momentum)
-        MomentumUpdaterHook.__init__(self, **kwargs)
-
-
-class _AnnealedMomentumHook(MomentumUpdaterHook):
-    """Ends at ``min_momentum``, or at ``min_momentum_ratio`` times the initial momentum; exactly one is given.
-
-    Args:
-        min_momentum: the momentum at the end; give this or ``min_momentum_ratio``.
-        min_momentum_ratio: the end as a share of the initial momentum.
-    """
-
-    def __init__(
-        self, min_momentum: float | None = None, min_momentum_ratio: float | None = None, **kwargs: Any
-    ) -> None:
-        check_target('momentum', min_momentum, min_momentum_ratio)
-        self.minimum, self.minimum_ratio = min_momentum, min_momentum_ratio
-        MomentumUpdaterHook.__init__(self, **kwargs)
-
-
-@HOOKS.register_module()
-class CosineAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, schedules.CosineAnnealing):
-    """Goes along half a cosine wave to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
-
-
-@HOOKS.register_module()
-class LinearAnnealingMomentumUpdaterHook(_AnnealedMomentumHook, schedules.LinearAnnealing):
-    """Goes along a straight line to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum."""
-
-
-@HOOKS.register_module()
-class CyclicMomentumUpdaterHook(MomentumUpdaterHook, schedules.Cyclic):
-    """Falls and rises in cycles of equal length; by iteration only."""
-
-    def __init__(
-        self,
-        by_epoch: bool = False,
-        target_ratio: tuple[float, float] = (0.85 / 0.95, 1.0),
-        cyclic_times: int = 1,
-        step_ratio_up: float = 0.4,
-        anneal_strategy: str = 'cos',
-        gamma: float = 1.0,
-        **kwargs: Any,
-    ) -> None:
-        schedules.Cyclic.__init__(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
-        MomentumUpdaterHook.__init__(self, by_epoch, **kwargs)
+StepMomentumUpdaterHook = _make(schedules.Step, 'Multiplies the momentum by ``gamma`` at each step.', gamma=0.5)
+CosineAnnealingMomentumUpdaterHook = _make(
+    schedules.CosineAnnealing,
+    'Goes along half a cosine wave to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum.',
+)
+LinearAnnealingMomentumUpdaterHook = _make(
+    schedules.LinearAnnealing,
+    'Goes along a straight line to ``min_momentum``, or to ``min_momentum_ratio`` times the initial momentum.',
+)
+CyclicMomentumUpdaterHook = _make(
+    schedules.Cyclic,
+    'Falls and rises in cycles of equal length; by iteration only.',
+    by_epoch=False,
+    target_ratio=(0.85 / 0.95, 1.0),
+    gamma=1.0,
+)
 
 
 @HOOKS.register_module()
@@ -161,7 +101,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
 
     Args:
         base_momentum: The lower value: a number, a list with one per parameter group, or a dict of either by optimizer.
-        max_momentum: The higher value, likewise.
+        max_momentum: The higher value, in the same forms.
         pct_start, anneal_strategy, three_phase: As for `OneCycle`.
         **kwargs: As for `MomentumUpdaterHook`.
     """
@@ -190,7 +130,9 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook, schedules.OneCycle):
         highs = format_param(name, optimizer, self._max_momentum)
         return [{'base_momentum': low, 'max_momentum': high} for low, high in zip(lows, highs, strict=True)]
 
-    def get_momentum(self, runner: RunnerView, param_group: dict[str, float]) -> float:
+    def get_momentum(  # type: ignore[override]  # as in MMCV
+        self, runner: RunnerView, param_group: dict[str, float]
+    ) -> float:
         """Return the momentum, which goes down and up once during the run."""
         low, high = param_group['base_momentum'], param_group['max_momentum']
         return self.value((high, low, high), *self._position(runner))

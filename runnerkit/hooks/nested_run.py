@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint.store import BY_ITER
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@dataclass(eq=False, repr=False)
 class NestedRunHook(Hook):
     """Runs another runner inside the run, every so often: an evaluation, a probe, a short training. Subclass it and
     implement `make`; ``docs/nested_runs.md`` has one that is run.
 
-    The nested run has hooks, counters, a log, and random generators of its own, and ``child.parent`` is the run around
-    it. Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested
-    one; a resumed run goes on in its middle, bit for bit, if a checkpoint was saved there.
+    The nested run has its own hooks, counters, log and random generators, and ``child.parent`` is the run around it.
+    Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested
+    one; a resumed run continues in its middle, bit for bit, if a checkpoint was saved there.
 
     Args:
         name: of the nested runs, in logs and checkpoints; unique.
@@ -29,23 +31,22 @@ class NestedRunHook(Hook):
         by_epoch: True counts epochs, False iterations.
         save_interval: after how many iterations of the nested run a checkpoint of the whole run is saved, as
             ``iter_<n>.pth``; it is deleted when the next regular one is safe, if ``max_keep_ckpts`` deletes any. None:
-            a nested run that was killed begins anew, which gives the same bits.
+            a nested run that was killed starts over, which gives the same bits.
     """
 
     nests_runs = True
     needs_training = True
 
-    def __init__(
-        self, name: str = 'nested', interval: int = 1, by_epoch: bool = False, save_interval: int | None = None
-    ) -> None:
-        if not isinstance(name, str) or not name or os.path.basename(name) != name:
-            raise WrongValue(f"name must be a name such as 'probe', also of a folder, but got {name!r}")
-        check_whole_number('interval', interval)
-        check_whole_number('save_interval', save_interval, or_none=True)
-        self.name = name
-        self.interval = interval
-        self.by_epoch = by_epoch
-        self.save_interval = save_interval
+    name: str = 'nested'
+    interval: int = 1
+    by_epoch: bool = False
+    save_interval: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or os.path.basename(self.name) != self.name:
+            raise WrongValue(f"name must be a name such as 'probe', also of a folder, but got {self.name!r}")
+        check_whole_number('interval', self.interval)
+        check_whole_number('save_interval', self.save_interval, or_none=True)
 
     def make(self, runner: RunnerView) -> tuple[Any, Sequence[Any], Sequence[tuple[str, int]]]:
         """Make a nested run: the runner with its hooks, its loaders, and its workflow. Called for each of them.

@@ -1,4 +1,4 @@
-"""Runs inside a run: the outer one ends the inner one, and its checkpoints hold both."""
+"""Runs inside a run: the outer run ends the inner one, and its checkpoints hold both."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state, seed_generators, set_rng_state
 
-#: With these words before it, the reason of an outer run's end is the reason of the inner one's.
+#: The prefix of an inner run's reason to end that is the outer run's.
 OUTER = 'the run around it has been asked to end: '
 
-#: The runner whose run has begun last.
+#: The runner whose run began last.
 _innermost: ContextVar[Any] = ContextVar('runnerkit_innermost_run', default=None)
 
 
 class OuterRunEnding(Exception):
     """A nested run ends, or does not begin, because the run around it ends.
 
-    `Nest.nested` catches it. What would begin a second one goes as far as `call_hook`: the rest of the point is for
-    the resumed run.
+    `Nest.nested` catches it. At the begin of a second nested run it reaches `call_hook`, and the remaining hooks of the
+    point are called in the resumed run.
     """
 
 
@@ -39,8 +39,8 @@ class _Span:
     """The span of one nested run.
 
     Attributes:
-        name: what checkpoints call it.
-        rng: the outer run's random states meanwhile.
+        name: its name in checkpoints.
+        rng: the outer run's random states.
         gradients: its parameters, each with its gradient.
         modes: its modules, each with whether it is in training mode.
         child: the nested runner, from the start of its run.
@@ -58,7 +58,7 @@ class _Span:
 
     @classmethod
     def of(cls, name: str, model: torch.nn.Module, at: str | None) -> _Span:
-        """The span that begins now, around the training of ``model``."""
+        """A span within the training of ``model``."""
         return cls(
             name,
             rng_state(),
@@ -69,7 +69,7 @@ class _Span:
 
     @contextmanager
     def outer_gradients(self) -> Iterator[None]:
-        """In it, the outer run's parameters have the gradients that they had before the span."""
+        """In it, the outer run's parameters have their gradients of before the span."""
         inner = [(parameter, parameter.grad) for parameter, _ in self.gradients]
         _set_gradients(self.gradients)
         try:
@@ -78,7 +78,7 @@ class _Span:
             _set_gradients(inner)
 
     def end(self) -> None:
-        """Let the outer run find everything as it was."""
+        """Restore the random states, gradients and modes of the outer run."""
         set_rng_state(self.rng)
         _set_gradients(self.gradients)
         for module, mode in self.modes:
@@ -92,10 +92,10 @@ class Nest:
         runner: the outer run's.
 
     Attributes:
-        parent: the run around this one: that of the hook which has called ``run``. None if there is none.
-        inner: the runner that runs inside this one now.
-        span: that of the nested run that is open, or was cut short.
-        unfinished: the nested runs that the resumed checkpoint was saved in, and that have not continued yet, by name.
+        parent: the run around this one, whose hook called ``run``; or None.
+        inner: the runner of the nested run, or None.
+        span: the span of the nested run that is open or was cut short.
+        unfinished: nested runs by name that were open in the resumed checkpoint and have not continued yet.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -104,11 +104,11 @@ class Nest:
         self.inner: Any = None
         self.span: _Span | None = None
         self.unfinished: Mapping[str, Any] = {}
-        self._point: str | None = None  # the one that calls a hook that nests runs
+        self._point: str | None = None  # at which a hook that nests runs is being called
 
     @contextmanager
     def at(self, point: str) -> Iterator[None]:
-        """The call of a hook that nests runs, at ``point``."""
+        """The span of a call, at ``point``, of a hook that nests runs."""
         self._point = point
         try:
             yield
@@ -117,24 +117,24 @@ class Nest:
 
     @contextmanager
     def nested(self, name: str) -> Iterator[None]:
-        """The span of a nested run, for hooks: what is run in it goes on where it was if this run is resumed. ::
+        """The span of a nested run, for hooks; a resumed run continues it. ::
 
             with runner.nested('probe'):
                 child = EpochBasedRunner(model, optimizer=optimizer, max_epochs=5)
                 child.run([loader], [('train', 1)])
 
-        One runner may run in a span; it is built there, too. It has the random generators for itself: they are seeded
-        by the name and the moment, and afterwards they are as they were, and so are the gradients and the training
-        modes of this run's model. A nested run that leaves its weights and buffers alone does not change the training.
+        Build and run one runner in a span. The span seeds the random generators by the name and the moment, and at its
+        end restores them, the gradients and the training modes of this run's model. A nested run that does not change
+        this run's weights and buffers does not change the training.
 
-        While it runs, checkpoints of this run hold the nested one: its model (but for what is part of this run's
-        model), optimizer, hooks, counters, and places in its data. A resumed run calls the hooks' ``after_resume``
-        before its first iteration. A hook that nests runs opens the span there again if the name is in `unfinished`,
-        and builds the same runner: that one continues. Such a hook sets ``nests_runs``; `NestedRunHook` does all of it.
-        Those that come after it at ``after_train_iter`` or ``after_train_epoch`` are called then.
+        Checkpoints of this run that are saved in the span hold the nested one: its model (without tensors of this run's
+        model), optimizer, hooks, counters and data positions. A resumed run calls the hooks' ``after_resume`` before
+        its first iteration. If the name is in `unfinished`, the hook opens the span there again and builds the same
+        runner, which continues; then the later hooks of ``after_train_iter`` or ``after_train_epoch`` are called. Such
+        a hook sets ``nests_runs``; `NestedRunHook` does all of this.
 
         If this run is asked to end, by a signal or by `stop`, the nested run ends after its running iteration, and the
-        rest of the span is skipped. Another one does not begin then: its hook, and those after it, are called when this
+        rest of the span is skipped. No other nested run begins then: its hook and the later ones are called when this
         run is resumed.
 
         Args:
@@ -172,7 +172,7 @@ class Nest:
 
     @property
     def position(self) -> tuple[int, ...]:
-        """How many training iterations are done; then those of the nested run that is open, and so on inwards."""
+        """How many training iterations are done, in this run, in the open nested run, and so on."""
         child = None if self.span is None else self.span.child
         done = self._runner.completed_iters
         return (done,) if child is None else (done, *child.position)
@@ -181,7 +181,7 @@ class Nest:
 
     @contextmanager
     def as_innermost(self) -> Iterator[None]:
-        """The span of this run: others that begin in it are inside."""
+        """The span of this run: runs that begin in it are nested."""
         outer = _innermost.get()
         self.parent = outer
         token = _innermost.set(self._runner)
@@ -201,8 +201,8 @@ class Nest:
             return
         if span.child is not None:
             raise RuntimeError(
-                f'two runs in nested({span.name!r}): a resumed run could not tell which of them goes on. Give each of '
-                'them a span with a name of its own'
+                f'two runs in nested({span.name!r}): a resumed run could not tell which of them to continue. Give '
+                'each run its own span and name'
             )
         span.child = child
         if span.name in self.unfinished:
@@ -213,10 +213,10 @@ class Nest:
             child.snapshots.continue_from(_with_shared_weights(state, child.model), name)
 
     def check_ending(self) -> None:
-        """This run has ended only because the one around it ends.
+        """This run ended only because the one around it ends.
 
         Raises:
-            OuterRunEnding: it continues in a resumed run.
+            OuterRunEnding: a resumed run continues it.
         """
         span = self.parent.nest.span
         if span is not None and span.child is self._runner:
@@ -231,16 +231,15 @@ class Nest:
     # --- in checkpoints ----------------------------------------------------------------------------------------------
 
     def common_state(self) -> dict[str, Any]:
-        """What a checkpoint holds of the open nested run once for all ranks."""
+        """The part of a checkpoint of the open nested run that all ranks share."""
         span = self.span
         return {} if span is None or span.child is None else {'nested': {span.name: self._content_of(span)}}
 
     def _content_of(self, span: _Span) -> dict[str, Any]:
-        """What a checkpoint of the nested run holds, but for what is part of this run's model, and for the ranks'
-        states."""
+        """A checkpoint of the nested run without tensors of this run's model and without the ranks' states."""
         child = span.child
         shared = _places(unwrap(self._runner.model).state_dict())
-        # Its averages are in its own part of the file alone: this run's weights are not to change in the meantime.
+        # Averages go into the nested part of the file only: this run's weights must not change here.
         with child.hooks.around['around_save']:
             content = checkpoint_of(
                 child.model,
@@ -258,7 +257,7 @@ class Nest:
 
     @contextmanager
     def as_before(self) -> Iterator[None]:
-        """In it, gradients and random states are those of this run, not those of a nested one."""
+        """In it, gradients and random states are those of this run, not of a nested one."""
         span = self.span
         if span is None or span.child is None:
             yield
@@ -280,11 +279,11 @@ class Nest:
         return {'nested': {span.name: inner}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Know the nested runs that the resumed checkpoint was saved in."""
+        """Note the nested runs that were open in the resumed checkpoint."""
         self.span, self.unfinished = None, _nested_in(self._runner.snapshots.resumed)
 
     def resume_inner(self) -> None:
-        """In a resumed run, before anything else: let the hooks continue the nested runs that were open."""
+        """At the start of a resumed run, let the hooks continue the nested runs that were open."""
         runner, span = self._runner, self.span
         resumed = runner.snapshots.resumed
         if span is not None and span.left_at is not None:  # cut short, and this runner runs again
@@ -300,7 +299,7 @@ class Nest:
         with runner.progress.as_at(at), suppress(OuterRunEnding):
             self._resume_hooks(at)
         if names:
-            # What that has logged is kept when the random states of this run are restored once more.
+            # Keep what that has logged when the moment of this run is restored once more.
             for rank in (resumed or {}).get('ranks', ()):
                 rank['log_buffer'] = runner.train_log.state_dict()
         for name in self.unfinished:
@@ -314,7 +313,7 @@ class Nest:
         self.unfinished = {}
 
     def _resume_hooks(self, at: str | None) -> None:
-        """Call ``after_resume``; and if a nested run has continued in it, the rest of the point ``at`` of that run."""
+        """Call ``after_resume``, and if a nested run continued in it, the later hooks of the point ``at``."""
         runner, nests = self._runner, None
         for hook in [*runner.hooks.dispatch_order()]:
             waiting = self.unfinished
@@ -325,12 +324,12 @@ class Nest:
             runner.hooks.dispatch_behind(nests, at, runner)
 
 
-#: Points of which a resumed run calls those hooks that come after a nested run.
+#: Points of which a resumed run calls the hooks after a nested run.
 _MADE_UP_FOR = ('after_train_iter', 'after_train_epoch')
 
 
 def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested runs in a resumed state, each like the content of a checkpoint of its own."""
+    """The nested runs in a resumed state, each like the content of a checkpoint."""
     found = {}
     for name, content in resumed.get('nested', {}).items():
         ranks = [rank['nested'][name] for rank in resumed['ranks'] if name in rank.get('nested', {})]
@@ -339,7 +338,7 @@ def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_shared_weights(state: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """``state`` with the weights that are part of the outer run's model, which has them already."""
+    """``state`` with the weights of the outer run's model, which are loaded already."""
     return {**state, 'state_dict': {**unwrap(model).state_dict(), **state['state_dict']}}
 
 

@@ -17,13 +17,13 @@ from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
-from runnerkit.optim.finite import StepGuard, first_bad, is_fused, largest
+from runnerkit.optim.finite import StepGuard, first_bad, is_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import check_whole_number
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 ACTIONS = ('stop', 'skip', 'rollback')
 
@@ -54,11 +54,11 @@ class NonFiniteHook(Hook):
     """Stops the run, skips an update, or goes back to a checkpoint when the loss, gradients or weights are not finite.
 
     Loss and gradients are checked in each iteration on their device, without waiting for it. The results are read in
-    the iterations that are logged, before each evaluation and before each checkpoint. The weights are checked then too,
-    so that no checkpoint ever holds NaN or infinite weights, whoever saves it. In a distributed run all ranks act
+    the iterations that are logged, before each evaluation and before each checkpoint. The weights are also checked
+    then, so that no checkpoint ever holds NaN or infinite weights. In a distributed run all ranks act
     alike.
 
-    A step that a gradient scaler (fp16) skips because of its own scale is not an error. The hook must come after the
+    A step that a gradient scaler (fp16) skips because of its scale is not an error. The hook must come after the
     one that updates, as it does with its default priority.
 
     Args:
@@ -84,8 +84,8 @@ class NonFiniteHook(Hook):
         gradients: bool = True,
     ) -> None:
         if action not in ACTIONS:
-            hint = did_you_mean(str(action), ACTIONS)
-            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}; {hint}'.rstrip('; '))
+            hint = suggestion(str(action), ACTIONS)
+            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}{hint}')
         for name, value in (('interval', interval), ('max_tries', max_tries)):
             check_whole_number(name, value, or_none=True)
         if leave_out and action != 'rollback':
@@ -231,15 +231,16 @@ class NonFiniteHook(Hook):
         if any(map(any, found.values())):
             self._act(runner, found, may_go_back)
         if self.action == 'skip' and self._guard is not None:
-            self._tell_skipped(runner, self._guard)
+            self._report_skipped(runner, self._guard)
         self._losses.clear()
         self._gradients.clear()
         del self._places[:-1]  # the running iteration is not over
 
     def _found(self, runner: RunnerView) -> Found:
-        return Found(first_bad(self._losses), first_bad(self._gradients), bad_weights(runner))
+        has_bad_weights = not {'weights', 'optimizer'}.isdisjoint(runner.non_finite(alone=True))
+        return Found(first_bad(self._losses), first_bad(self._gradients), has_bad_weights)
 
-    def _tell_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
+    def _report_skipped(self, runner: RunnerView, guard: StepGuard) -> None:
         new, in_a_row = guard.left_out()
         if new:
             runner.logger.warning(
@@ -326,17 +327,3 @@ def losses_of(outputs: dict[str, Any]) -> list[Tensor]:
     tensors = [each for each in values if isinstance(each, Tensor)]
     bad = any(isinstance(each, (int, float)) and not math.isfinite(each) for each in values)
     return [*tensors, torch.tensor(math.nan)] if bad else tensors
-
-
-def bad_weights(runner: RunnerView) -> bool:
-    """Whether a trained parameter or an optimizer state is not finite, or a buffer has a NaN; waits for the device.
-
-    A buffer, or a parameter that is not trained, may be infinite on purpose (an attention mask, for example).
-    """
-    model = unwrap(runner.model)
-    states = [each.state.values() for each in named_optimizers(runner.optimizer).values()]
-    trained: list[Tensor] = [each for each in model.parameters() if each.requires_grad]
-    trained += [value for group in states for state in group for value in state.values() if isinstance(value, Tensor)]
-    others = [*model.buffers(), *(each for each in model.parameters() if not each.requires_grad)]
-    bad = [~torch.isfinite(each) for each in largest(trained)] + [torch.isnan(each) for each in largest(others)]
-    return any(bool(each) for each in bad)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -27,10 +28,11 @@ from runnerkit.utils.numbers import check_whole_number
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class OptimizerHook(Hook):
     """Updates the weights with ``outputs['loss']``: zero, scale, backward, unscale, clip, step.
 
-    With several optimizers, a dict of losses by their names updates each optimizer with the gradients of its own loss:
+    With several optimizers, a dict of losses by their names updates each optimizer with the gradients of its loss:
     first all backward passes, then all steps. One loss updates the optimizer that is called like the workflow's running
     mode; if there is none of that name, all of them together. An optimizer that the model's step has already updated
     itself is not updated again. Gradients can be read until the end of the iteration; they are cleared when the next
@@ -41,7 +43,7 @@ class OptimizerHook(Hook):
             optimizer that is updated alone, ``grad_norm_<its name>``.
         detect_anomalous_params: log the parameters that the loss does not depend on (this walks over the graph).
         cumulative_iters: iterations whose losses are averaged into one step, at least 1; for an optimizer that is
-            updated alone, the number of its own losses.
+            updated alone, the number of its losses.
         amp: ``'bf16'`` or ``'fp16'`` runs the model's steps under `torch.autocast`; fp16 also scales the loss.
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
         fused: ``'auto'`` switches optimizers to torch's fused implementation if there is one; the weights then differ
@@ -50,53 +52,32 @@ class OptimizerHook(Hook):
 
     needs_training = True
 
-    # Class defaults, for subclasses with their own __init__.
     grad_clip: dict[str, Any] | None = None
-    detect_anomalous_params = False
-    cumulative_iters = 1
+    detect_anomalous_params: bool = False
+    cumulative_iters: int = 1
     amp: str | None = None
     loss_scale: float | str | dict[str, Any] = 'dynamic'
     fused: str | None = None
+
     _casts_steps = True  # with amp, whole steps run under autocast
-    _update: Any = None
+    _update: Any = field(default=None, init=False)
     _leaves_sync_out = False  # in the iterations of a cycle before its last one
     _stands_alone = False  # the hook has its own update, because the runner is not one of ours
     _seen = _calls = 0  # updates until now: of all, and of the runner's primitive
-    _has_told = False
+    _has_warned = False
     #: True for the hook of a config that says nothing about updates: once the model's step has updated an optimizer
     #: itself, all updates are left to it, also in iterations in which it makes none.
     gives_way = False
     _has_given_way = False
-    _of_each: _OfEach | None = None  # where there are several optimizers
-
-    def __init__(
-        self,
-        grad_clip: dict[str, Any] | None = None,
-        detect_anomalous_params: bool = False,
-        cumulative_iters: int = 1,
-        amp: str | None = None,
-        loss_scale: float | str | dict[str, Any] = 'dynamic',
-        fused: str | None = None,
-    ) -> None:
-        self.grad_clip = grad_clip
-        self.detect_anomalous_params = detect_anomalous_params
-        self.cumulative_iters = cumulative_iters
-        self.amp = amp
-        self.loss_scale = loss_scale
-        self.fused = fused
+    _of_each: _OfEach | None = field(default=None, init=False)  # where there are several optimizers
 
     def before_run(self, runner: RunnerView) -> None:
         self._configure(runner)
 
     def _configure(self, runner: RunnerView) -> None:
-        options: dict[str, Any] = {
-            'grad_clip': self.grad_clip,
-            'cumulative_iters': self.cumulative_iters,
-            'amp': self.amp,
-            'loss_scale': self.loss_scale,
-            'detect_anomalous_params': self.detect_anomalous_params,
-            'fused': None if _has_sparse_gradients(runner.model) else self.fused,
-        }
+        names = ('grad_clip', 'cumulative_iters', 'amp', 'loss_scale', 'detect_anomalous_params')
+        options = {name: getattr(self, name) for name in names}
+        options['fused'] = None if _has_sparse_gradients(runner.model) else self.fused
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
             self._stands_alone = True
@@ -122,15 +103,15 @@ class OptimizerHook(Hook):
             self.around_iter = self._around_iter
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        if self._update is None:  # a subclass with a before_run of its own
+        if self._update is None:  # a subclass with its own before_run
             self._configure(runner)
         if self._stands_alone:
             self._update_alone(runner)
             return
         # Count all updates, through the runner or directly: the model's step may have made its own.
         is_updated = runner.update_calls + self._update.steps != self._seen
-        if is_updated and not self._has_told and runner.update_calls == self._calls:
-            self._tell_bypassed(runner)
+        if is_updated and not self._has_warned and runner.update_calls == self._calls:
+            self._warn_of_bypass(runner)
         if self._of_each is not None:
             self._update_some(runner, self._of_each, is_updated)
         elif is_updated:
@@ -141,9 +122,9 @@ class OptimizerHook(Hook):
         self._calls = runner.update_calls
         self._seen = self._calls + self._update.steps
 
-    def _tell_bypassed(self, runner: RunnerView) -> None:
+    def _warn_of_bypass(self, runner: RunnerView) -> None:
         """The step has called the optimizer itself, so that nothing of this hook's options has come into it."""
-        self._has_told = True
+        self._has_warned = True
         asked = {
             'grad_clip': self.grad_clip is not None,
             'cumulative_iters': self.cumulative_iters > 1,
@@ -220,7 +201,7 @@ class OptimizerHook(Hook):
 
 
 class _OfEach:
-    """What each of several optimizers has done, whoever made it do so.
+    """What each of several optimizers has done, in the step or in the hook.
 
     Args:
         optimizers: by name.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
+import re
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
@@ -48,6 +52,8 @@ class ParamScheduleHook(Policy, Hook):
 
     #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
     key: str
+    #: What a warm-up does with a regular value and its factor.
+    warm: Callable[[float, float], float] = staticmethod(operator.mul)
 
     #: The name of the optimizer that it is for; None for all.
     optimizer: str | None = None
@@ -80,24 +86,15 @@ class ParamScheduleHook(Policy, Hook):
         self.warmup_by_epoch = warmup_by_epoch
         self.warmup_epochs = warmup_iters if warmup_by_epoch else None
 
-    def _update(self, runner: RunnerView, recompute: bool, warming_up: bool) -> None:
-        """Set every group's value, by the methods that MMCV names after the quantity and that users override.
-
-        Args:
-            runner: The runner.
-            recompute: Whether to compute the regular values (those without warm-up) again.
-            warming_up: Whether to set the warm-up's values or the regular ones.
-        """
-        raise NotImplementedError
-
     def before_run(self, runner: RunnerView) -> None:
-        """Check the numbers, and find out whether the runner has epoch points.
+        """Check the numbers, record every group's initial value, and find out whether the runner has epoch points.
 
         Raises:
-            ValueError: one is NaN or infinite.
+            ValueError: a number is NaN or infinite, or an optimizer has no such quantity.
         """
         self._check_numbers()
         self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
+        setattr(self, f'base_{self.key}', initial_values(only(self.optimizer, runner.optimizer), self.key))
 
     def _check_numbers(self) -> None:
         is_ours = type(self).__module__.startswith('runnerkit.')  # others may begin with an infinite minimum
@@ -132,8 +129,34 @@ class ParamScheduleHook(Policy, Hook):
         self.warmup_iters = (self.warmup_epochs or 0) * len(runner.data_loader)
         return self.warmup_iters
 
-    def _warmup_factor(self, cur_iters: int) -> float:
-        return warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio)
+    def _update(self, runner: RunnerView, recompute: bool, warming_up: bool) -> None:
+        """Set every group's value, by the methods that MMCV names after the quantity and that users override.
+
+        Args:
+            runner: The runner.
+            recompute: Whether to compute the regular values (those without warm-up) again.
+            warming_up: Whether to set the warm-up's values or the regular ones.
+        """
+        key = self.key
+        if recompute:
+            setattr(self, f'regular_{key}', getattr(self, f'get_regular_{key}')(runner))
+        values = getattr(self, f'get_warmup_{key}')(runner.iter) if warming_up else getattr(self, f'regular_{key}')
+        getattr(self, f'_set_{key}')(runner, values)
+
+    def _regular_values(self, runner: RunnerView) -> Values:
+        """Return every group's value without warm-up."""
+        get, base = partial(getattr(self, f'get_{self.key}'), runner), getattr(self, f'base_{self.key}')
+        if isinstance(base, dict):
+            return {name: list(map(get, part)) for name, part in base.items()}
+        return list(map(get, base))
+
+    def _warmup_values(self, cur_iters: int) -> Values:
+        """Return every group's value in iteration ``cur_iters`` of the warm-up."""
+        factor = repeat(warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio))
+        values: Values = getattr(self, f'regular_{self.key}')
+        if isinstance(values, dict):
+            return {name: list(map(self.warm, part, factor)) for name, part in values.items()}
+        return list(map(self.warm, values, factor))
 
     def _position(self, runner: RunnerView) -> tuple[int, Any]:
         """Return how many epochs or iterations are done, and how many the run has.
@@ -220,13 +243,6 @@ def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> 
     return found.get('', found)
 
 
-def each(function: Callable[[Any], Any], values: Values) -> Values:
-    """Apply ``function`` to every group's value, keeping the arrangement."""
-    if isinstance(values, dict):
-        return {name: list(map(function, part)) for name, part in values.items()}
-    return list(map(function, values))
-
-
 def initial_values(optimizer: Any, key: str) -> Any:
     """Return every group's initial value, and store it in the group unless a resumed run has stored it already."""
 
@@ -277,15 +293,6 @@ def check_per_group(name: str, value: Any) -> Any:
     return value
 
 
-def check_target(quantity: str, minimum: float | None, ratio: float | None) -> None:
-    """Check that exactly one of both says where a schedule ends."""
-    if (minimum is None) == (ratio is None):
-        raise WrongValue(
-            f'exactly one of min_{quantity} and min_{quantity}_ratio says where the schedule ends, '
-            f'got min_{quantity}={minimum} and min_{quantity}_ratio={ratio}'
-        )
-
-
 def alias(name: str) -> Any:
     """Return a property that is another name for the attribute ``name``."""
 
@@ -293,6 +300,51 @@ def alias(name: str) -> Any:
         setattr(self, name, value)
 
     return property(operator.attrgetter(name), write)
+
+
+def make_hook(base: type[ParamScheduleHook], policy: type[Policy], text: str, **defaults: Any) -> Any:
+    """Make and register the hook of a policy; its name is the policy's followed by that of ``base``.
+
+    It takes the arguments of the policy, whose ``minimum`` is ``min_lr`` or ``min_momentum`` here, and those of
+    ``base`` as keywords.
+
+    Args:
+        base: `LrUpdaterHook` or `MomentumUpdaterHook`.
+        policy: The policy.
+        text: The first sentence of the hook's docstring.
+        **defaults: Defaults of arguments of the policy; an argument of ``base`` becomes the hook's first one.
+    """
+    rename = partial(re.sub, r'\bminimum', f'min_{base.key}')
+    own = inspect.signature(policy).parameters
+    first = [name for name in defaults if name not in own]
+    kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    parameters = [
+        *(inspect.Parameter(name, kind, default=defaults[name], annotation='bool') for name in first),
+        *(each.replace(name=rename(name), default=defaults.get(name, each.default)) for name, each in own.items()),
+    ]
+    signature = inspect.Signature(
+        [inspect.Parameter('self', kind), *parameters, inspect.Parameter('kwargs', inspect.Parameter.VAR_KEYWORD)],
+        return_annotation=empty,
+    )
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        _, *values = given.arguments.values()
+        shared = values.pop() | dict(zip(first, values, strict=False))
+        policy.__init__(self, *values[len(first) :])
+        base.__init__(self, **shared)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    arguments = [inspect.cleandoc(each.__doc__ or '').partition('\nArgs:')[2] for each in policy.__mro__[:-2]]
+    lines = [rename(each.partition('\n\n')[0]) for each in arguments if each]
+    name = policy.__name__ + base.__name__
+    body = {
+        '__init__': __init__,
+        '__doc__': text + ('\n\nArgs:' + ''.join(lines) if lines else ''),
+        '__module__': base.__module__,
+    }
+    return HOOKS.register_module()(type(name, (base, policy), body))
 
 
 def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = None) -> Hook:
@@ -334,14 +386,7 @@ def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = 
         return HOOKS.build(dict(arguments, type=name))
     if torch_hook is not None and find_scheduler(policy) is not None:
         return HOOKS.build(dict(arguments, type=torch_hook, scheduler=policy))
-    raise KeyError(_unknown_policy(policy, suffix, [] if torch_hook is None else scheduler_names()))
-
-
-def _unknown_policy(policy: str, suffix: str, others: list[str]) -> str:
-    """Return the message for an unknown policy."""
-    known = [name.removesuffix(suffix) for name in HOOKS.names() if name.endswith(suffix)] + others
-    hint = did_you_mean(policy, known)
-    listed = ', '.join(known)
-    return (
-        f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}, and every {suffix} of yours.'
-    )
+    known = [each.removesuffix(suffix) for each in HOOKS.names() if each.endswith(suffix)]
+    known += [] if torch_hook is None else scheduler_names()
+    hint, listed = did_you_mean(policy, known), ', '.join([*known, f'and your own {suffix} classes'])
+    raise KeyError(f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}.')

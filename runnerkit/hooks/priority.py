@@ -8,7 +8,7 @@ from enum import Enum
 class Priority(Enum):
     """Named priorities. The comment of each one says which hooks have it.
 
-    Any integer in ``[0, 100]`` is a priority too. Hooks of equal priority are called in the order of registration.
+    Any integer in ``[0, 100]`` is also a priority. Hooks of equal priority are called in the order of registration.
     """
 
     HIGHEST = 0  # none of ours: for a hook that must come first

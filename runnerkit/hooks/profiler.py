@@ -12,14 +12,14 @@ from torch.profiler import (
     ProfilerActivity,
     profile,
     record_function,
-    schedule,
     tensorboard_trace_handler,
 )
+from torch.profiler import schedule as make_schedule
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.registry import find_function
 from runnerkit.utils.exceptions import WrongType
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import suggestion
 
 _RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _ACTIVITIES = {'cpu': ProfilerActivity.CPU, 'cuda': ProfilerActivity.CUDA}
@@ -72,7 +72,9 @@ class ProfilerHook(Hook):
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
-        self.schedule = None if schedule is None else _schedule(schedule)
+        if schedule is not None and not isinstance(schedule, dict):
+            raise TypeError(f'schedule must be a dict of arguments of torch.profiler.schedule, but got {schedule!r}')
+        self.schedule: Callable[[int], Any] | None = None if schedule is None else make_schedule(**schedule)
         self.on_trace_ready = on_trace_ready
         self.record_shapes = record_shapes
         self.profile_memory = profile_memory
@@ -143,7 +145,7 @@ class ProfilerHook(Hook):
 
     def _measure_parts(self, runner: RunnerView) -> None:
         self._steps = self._measured = 0
-        from runnerkit.utils.iteration_parts import IterationParts, clock_of
+        from runnerkit.hooks.iteration_parts import IterationParts, clock_of
         from runnerkit.utils.stopwatch import Stopwatch
 
         self._watch = Stopwatch(clock_of(runner.model), record_function)
@@ -157,7 +159,7 @@ class ProfilerHook(Hook):
             if not (self.schedule is None or self.schedule(self._steps) in _RECORDS):
                 self._watch.stop()
             elif self._watch.current is None:
-                from runnerkit.utils.iteration_parts import DATA
+                from runnerkit.hooks.iteration_parts import DATA
 
                 self._watch.start(DATA)
         if self.profiler is None:
@@ -196,10 +198,8 @@ class ProfilerHook(Hook):
             return tensorboard_trace_handler(**options)
         if isinstance(kind, str) and set('.:') & set(kind):
             return find_function(given, 'on_trace_ready')
-        hint = did_you_mean(str(kind), ['log_trace', 'tb_trace'])
-        raise ValueError(
-            f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}; {hint}".rstrip('; ')
-        )
+        hint = suggestion(str(kind), ['log_trace', 'tb_trace'])
+        raise ValueError(f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}{hint}")
 
 
 def _activities(names: Sequence[str]) -> list[ProfilerActivity]:
@@ -209,9 +209,3 @@ def _activities(names: Sequence[str]) -> list[ProfilerActivity]:
         if str(name).lower() not in _ACTIVITIES:
             raise ValueError(f"activity should be 'cpu' or 'cuda', but got {name!r}")
     return [_ACTIVITIES[name.lower()] for name in names]
-
-
-def _schedule(options: dict[str, Any]) -> Callable[[int], Any]:
-    if not isinstance(options, dict):
-        raise TypeError(f'schedule must be a dict of arguments of torch.profiler.schedule, but got {options!r}')
-    return schedule(**options)

@@ -22,7 +22,7 @@ class ReportHook(Hook):
 
     In an epoch runner, evaluations inside of an epoch are not sent: a run could not be repeated up to there.
 
-    A resumed run sends the scores of its last evaluation once more before it goes on: the answer may not have been
+    A resumed run sends the scores of its last evaluation once more before it continues: the answer may not have been
     obeyed when it was killed.
 
     Args:

@@ -1,4 +1,4 @@
-"""The settings of hooks: noted when a run starts, saved in checkpoints, compared by the run that resumes."""
+"""The settings of hooks, which checkpoints hold and a resumed run compares."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.settings import CYCLES, plain_settings
 
-#: Arguments of hooks that are kept in attributes with other names.
+#: Arguments of hooks that are stored in attributes with other names.
 _ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
 
 
 def hook_settings(hook: Hook) -> Settings:
-    """The plain values that ``hook`` was built with, as far as its attributes are called like its arguments; not
+    """The plain values that ``hook`` was built with, of arguments that have an attribute of the same name; without
     the folder that it writes to."""
     inits = [vars(kind).get('__init__') for kind in type(hook).__mro__]
     names = dict.fromkeys(
@@ -31,8 +31,8 @@ def hook_settings(hook: Hook) -> Settings:
 
 
 def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
-    """What schedules learning rates and momenta: for each quantity, pairs of a schedule's kind and the name of the
-    optimizer that it is for (None: all)."""
+    """The schedules of learning rates and momenta: for each quantity, pairs of a schedule's kind and the name of its
+    optimizer (None: all)."""
     found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
     for hook in hooks:
         if isinstance(hook, TorchLrUpdaterHook):

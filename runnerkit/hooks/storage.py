@@ -1,4 +1,4 @@
-"""Where hooks put checkpoints: the work dir, or a folder or URL of their own."""
+"""Where hooks put checkpoints: the work dir, or another folder or URL."""
 
 from __future__ import annotations
 

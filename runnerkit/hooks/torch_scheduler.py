@@ -48,8 +48,8 @@ class TorchLrUpdaterHook(Hook):
     ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
     epochs or, with ``by_epoch=False``, in iterations.
 
-    A class of your own is registered in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it has a
-    ``step(epoch)`` of its own, it gets the 0-based index of the epoch, or iteration, that is done.
+    Register your own class in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it defines
+    ``step(epoch)``, it gets the 0-based index of the epoch, or iteration, that is done.
 
     ReduceLROnPlateau monitors a logged value. ``monitor='val/accuracy'`` is a score of an evaluation; the scheduler
     steps after each evaluation. ``monitor='train/loss'`` is one of the model's ``log_vars``, averaged over the samples
@@ -96,7 +96,6 @@ class TorchLrUpdaterHook(Hook):
         self._epoch: int | None = None
         self._epochs_unannounced = False
         self._stepped = False
-        self.schedule = f'{scheduler}({described({**kwargs, "by_epoch": by_epoch})})'
         self._pending: dict[str, Any] | None = None
         self._resumed: list[tuple[Group, Group]] = []
         self._runner: Any = None  # while it runs
@@ -111,13 +110,15 @@ class TorchLrUpdaterHook(Hook):
         name = missing_length(self.scheduler, self.arguments)
         if name is not None:
             self._length = {name: self._length_of(runner, name)}
-            self.schedule = (
-                f'{self.scheduler}({described({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
-            )
         built = per_optimizer(only(self.optimizer, runner.optimizer), self._build)
         self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
         if self._pending is not None:
             self.load_state_dict(self._pending)
+
+    @property
+    def schedule(self) -> str:
+        """The scheduler and its arguments as text."""
+        return f'{self.scheduler}({described({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
 
     def _length_of(self, runner: RunnerView, name: str) -> int:
         total = runner.max_epochs if self.by_epoch else runner.max_iters
@@ -183,7 +184,7 @@ class TorchLrUpdaterHook(Hook):
             self._resumed = []
             if runner.iter > 0:
                 runner.logger.warning(
-                    '%s starts anew at iteration %d: the checkpoint has no state of it',
+                    '%s starts over at iteration %d: the checkpoint has no state of it',
                     self.scheduler,
                     runner.iter,
                 )

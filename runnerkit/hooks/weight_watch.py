@@ -1,4 +1,4 @@
-"""Looks whether a run trains anything: whether its weights have changed after its first epoch, or 200 iterations."""
+"""Checks that the weights of a run have changed after its first epoch or 200 iterations."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from torch.nn.parameter import is_lazy
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
 
-#: After how many iterations of a run its weights are looked at, if no epoch has ended before.
+#: After how many iterations of a run the weights are compared, if no epoch has ended before.
 FIRST_LOOK = 200
 
 _POINTS = ('before_train_epoch', 'after_train_iter')
 
-#: As many updates a dynamic loss scale may skip until it is small enough.
+#: How many updates a dynamic loss scale may skip until it is small enough.
 _SKIPPED_FP16 = 24
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightWatch:
-    """Tells that the weights of a run have not changed, at the earliest moment at which they should have.
+    """Logs an error if the weights of a run have not changed, as soon as they should have.
 
     That is the end of the first epoch or `FIRST_LOOK` iterations, whichever comes first, but not before the first
-    accumulation cycle is whole. While all learning rates are 0 (a warm-up) or nothing is trainable, it waits. Weights
-    are compared by checksums of all their bits, so it does not matter who changes them and how. It is a part of the
-    engine, called at the points of a run until it has looked.
+    accumulation cycle is complete. While all learning rates are 0 (a warm-up) or nothing is trainable, it waits.
+    Weights are compared by checksums of all their bits, so any way to change them counts. It is a part of the engine,
+    called at the points of a run until the comparison.
 
     Attributes:
-        due: the number of the iteration, from 1, at whose end to look; -1 for none.
+        due: the number, from 1, of the iteration after which to compare; -1: never.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class WeightWatch:
                 runner.hooks.listen(point, getattr(self, point))
 
     def before_train_epoch(self, runner: Any) -> None:
-        """Look after an epoch, and after all its hooks, which may update the weights, too."""
+        """Look after an epoch and all its hooks, which may also update the weights."""
         self.look(runner, runner.completed_iters)
 
     def after_train_iter(self, runner: Any) -> None:
@@ -64,7 +64,7 @@ class WeightWatch:
             self.look(runner, runner.iter)
 
     def look(self, runner: Any, iters: int) -> None:
-        """Look now, after ``iters`` iterations; an error is logged if nothing has changed."""
+        """Compare after ``iters`` iterations; log an error if nothing has changed."""
         if self._is_told or not self._weights or iters <= self._begun:
             return
         wait = iters_to_first_update(runner)
@@ -80,7 +80,7 @@ class WeightWatch:
                 runner.logger.error('%s', self._text(runner, iters))
 
     def end(self, runner: Any) -> str | None:
-        """What to say at the end of the run; None if the weights have changed, or the run was too short to tell."""
+        """The notice for the end of the run; None if the weights have changed, or the run was too short."""
         iters, begun, weights = runner.completed_iters, self._begun, self._weights
         is_due = bool(weights) and iters > begun and iters - begun >= iters_to_first_update(runner)
         is_told = is_due and bool(trainable(runner.model)) and not self._has_changed(runner)
@@ -118,7 +118,7 @@ def trainable(model: Any) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
-    """For each tensor the sum of its bit patterns, as integers of their own size, on its device."""
+    """For each tensor the sum of its bit patterns, as integers of the element size, on its device."""
     sums = []
     for weight in map(_local, weights):
         real = torch.view_as_real(weight) if weight.is_complex() else weight
@@ -137,7 +137,7 @@ def _is_plain(weight: Tensor) -> bool:
 
 
 def iters_to_first_update(runner: Any) -> int:
-    """In how many iterations at most there is an update, if all is well."""
+    """After how many iterations at most a working run has made an update."""
     updates = list(runner.updater.updates.values())
     cycles = [update.cumulative_iters for update in updates]
     cycles += [cycle for hook in runner.hooks if isinstance(cycle := getattr(hook, 'cumulative_iters', 1), int)]
@@ -147,11 +147,11 @@ def iters_to_first_update(runner: Any) -> int:
 def rates(runner: Any) -> list[float]:
     """The learning rates of all parameter groups of all optimizers."""
     groups = (group for each in named_optimizers(runner.optimizer).values() for group in each.param_groups)
-    return [1.0 if group.get('lr') is None else float(group['lr']) for group in groups]  # None: it finds its own
+    return [1.0 if group.get('lr') is None else float(group['lr']) for group in groups]  # None: computed
 
 
 def reason(runner: Any, weights: Sequence[Tensor]) -> str:
-    """Why the weights do not change, as far as that can be seen, and what to do about it."""
+    """The likely reason why the weights do not change, and a remedy."""
     optimizers = named_optimizers(runner.optimizer).values()
     if not optimizers:
         return "the runner has no optimizer. Give it one (optimizer=…), or do not use a 'train' workflow."

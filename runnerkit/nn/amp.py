@@ -150,7 +150,8 @@ def _runs_in(
             if not getattr(args[0], 'fp16_enabled', False):
                 return method(*args, **kwargs)
             args, kwargs = _cast_named(names, spec.args, args, kwargs, other, dtype)
-            with torch.autocast(_device_type(), dtype=torch.float16, enabled=dtype == torch.float16):
+            device_type = 'cuda' if torch.cuda.is_available() else 'cpu'
+            with torch.autocast(device_type, dtype=torch.float16, enabled=dtype == torch.float16):
                 result = method(*args, **kwargs)
             return cast_tensor_type(result, dtype, other) if cast_back else result
 
@@ -176,7 +177,3 @@ def _cast_named(
         name: cast_tensor_type(value, src_type, dst_type) if name in names else value for name, value in kwargs.items()
     }
     return tuple(cast), cast_kwargs
-
-
-def _device_type() -> str:
-    return 'cuda' if torch.cuda.is_available() else 'cpu'

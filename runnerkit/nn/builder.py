@@ -41,16 +41,8 @@ def _torch_module(name: str) -> type[nn.Module] | None:
     return found if inspect.isclass(found) and issubclass(found, nn.Module) else None
 
 
-def _torch_modules() -> list[str]:
-    return [name for name in dir(nn) if _torch_module(name)]
-
-
 def _torch_loss(name: str) -> type[nn.Module] | None:
     return _torch_module(name) if name.endswith('Loss') else None
-
-
-def _torch_losses() -> list[str]:
-    return [name for name in dir(nn) if _torch_loss(name)]
 
 
 def _torchmetrics() -> ModuleType:
@@ -82,8 +74,18 @@ def _metrics() -> list[str]:
     return sorted({name for module in _metric_modules() for name in _metrics_of(module)})
 
 
-MODELS = Registry('model', build_func=build_model_from_cfg, fallback=_torch_module, fallback_names=_torch_modules)
-LOSSES = Registry('loss', build_func=build_loss_from_cfg, fallback=_torch_loss, fallback_names=_torch_losses)
+MODELS = Registry(
+    'model',
+    build_func=build_model_from_cfg,
+    fallback=_torch_module,
+    fallback_names=lambda: list(filter(_torch_module, dir(nn))),
+)
+LOSSES = Registry(
+    'loss',
+    build_func=build_loss_from_cfg,
+    fallback=_torch_loss,
+    fallback_names=lambda: list(filter(_torch_loss, dir(nn))),
+)
 METRICS = Registry('metric', fallback=_metric, fallback_names=_metrics)
 
 

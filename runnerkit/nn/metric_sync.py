@@ -18,15 +18,15 @@ from runnerkit.distributed import all_gather_objects, get_dist_info
 
 
 class _Nothing(Tensor):
-    """Stands in a list for a tensor that other ranks have and this one has not."""
+    """A placeholder in a list for a tensor that other ranks have and this one lacks."""
 
 
 @contextmanager
 def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
     """Let ``metrics`` be computed inside this context, on all ranks together, also where their lists are unequal.
 
-    One collective where a metric keeps a list, none elsewhere. Metrics that are not of torchmetrics, and those with a
-    ``dist_sync_fn`` or a ``process_group`` of their own, see to it themselves.
+    One collective where a metric keeps a list, none elsewhere. Metrics that are not of torchmetrics, and those with
+    their own ``dist_sync_fn`` or ``process_group``, are left alone.
 
     Args:
         metrics: the same on every rank, before they are reset.

@@ -11,6 +11,7 @@ whole attribute ``name`` of the module in another way: by its own ``type``, or b
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ from runnerkit.utils.suggest import did_you_mean, suggestion
 INITIALIZERS = Registry('initializer')
 
 _LOG = logging.getLogger('runnerkit')
+
+_POSITIONAL, _REST = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_KEYWORD
 
 
 def constant_init(module: nn.Module, val: float, bias: float = 0) -> None:
@@ -145,7 +148,9 @@ class BaseInit:
 
     def __call__(self, module: nn.Module) -> None:
         """Initialise the matching layers in ``module``, inner ones first."""
-        for part in _inner_first(module):
+        parts: list[nn.Module] = []
+        module.apply(parts.append)  # in the order in which MMCV draws its random numbers
+        for part in parts:
             if self.wholemodule or not _names_of(part).isdisjoint(self.layer):
                 self.init(part)
         update_init_info(module, self._get_init_info())
@@ -159,98 +164,35 @@ class BaseInit:
         return f'{type(self).__name__}: {", ".join(settings)}'
 
 
-@INITIALIZERS.register_module(name='Constant')
-@nameable
-class ConstantInit(BaseInit):
-    """See `constant_init`."""
+def _make_initializer(name: str, fill: Callable[..., None], **defaults: float) -> Any:
+    """Make and register the class ``<name>Init``, which calls ``fill`` with its arguments for each layer."""
+    taken = [each for key, each in inspect.signature(fill).parameters.items() if key not in ('module', 'bias')]
+    own = [each.replace(default=defaults.get(each.name, each.default)) for each in taken]
+    ends = [inspect.Parameter(key, kind) for key, kind in (('self', _POSITIONAL), ('kwargs', _REST))]
+    signature = inspect.Signature([ends[0], *own, ends[1]])
 
-    def __init__(self, val: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.val = val
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs)
+        given.apply_defaults()
+        BaseInit.__init__(self, **given.arguments.pop('kwargs'))
+        vars(self).update(list(given.arguments.items())[1:])
 
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        constant_init(module, self.val, self.bias)
+    def init(self: Any, module: nn.Module) -> None:
+        """Initialise the weight and bias of one layer."""
+        fill(module, bias=self.bias, **{each.name: getattr(self, each.name) for each in own})
 
-
-@INITIALIZERS.register_module(name='Xavier')
-@nameable
-class XavierInit(BaseInit):
-    """See `xavier_init`."""
-
-    def __init__(self, gain: float = 1, distribution: str = 'normal', **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.gain, self.distribution = gain, distribution
-
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        xavier_init(module, self.gain, self.bias, self.distribution)
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    body = {'__init__': __init__, 'init': init, '__doc__': f'See `{fill.__name__}`.', '__module__': __name__}
+    return INITIALIZERS.register_module(name=name)(nameable(type(f'{name}Init', (BaseInit,), body)))
 
 
-@INITIALIZERS.register_module(name='Normal')
-@nameable
-class NormalInit(BaseInit):
-    """See `normal_init`."""
-
-    def __init__(self, mean: float = 0, std: float = 1, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mean, self.std = mean, std
-
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        normal_init(module, self.mean, self.std, self.bias)
-
-
-@INITIALIZERS.register_module(name='TruncNormal')
-@nameable
-class TruncNormalInit(BaseInit):
-    """See `trunc_normal_init`."""
-
-    def __init__(self, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.mean, self.std, self.a, self.b = mean, std, a, b
-
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        trunc_normal_init(module, self.mean, self.std, self.a, self.b, self.bias)
-
-
-@INITIALIZERS.register_module(name='Uniform')
-@nameable
-class UniformInit(BaseInit):
-    """See `uniform_init`."""
-
-    def __init__(self, a: float = 0.0, b: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.a, self.b = a, b
-
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        uniform_init(module, self.a, self.b, self.bias)
-
-
-@INITIALIZERS.register_module(name='Kaiming')
-@nameable
-class KaimingInit(BaseInit):
-    """See `kaiming_init`."""
-
-    def __init__(
-        self,
-        a: float = 0,
-        mode: str = 'fan_out',
-        nonlinearity: str = 'relu',
-        distribution: str = 'normal',
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.a, self.mode, self.nonlinearity, self.distribution = a, mode, nonlinearity, distribution
-
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        kaiming_init(module, self.a, self.mode, self.nonlinearity, self.bias, self.distribution)
-
-
-@INITIALIZERS.register_module(name='Caffe2Xavier')
-@nameable
-class Caffe2XavierInit(BaseInit):
-    """See `caffe2_xavier_init`."""
-
-    def init(self, module: nn.Module) -> None:  # noqa: D102
-        caffe2_xavier_init(module, self.bias)
+ConstantInit = _make_initializer('Constant', constant_init)
+XavierInit = _make_initializer('Xavier', xavier_init)
+NormalInit = _make_initializer('Normal', normal_init)
+TruncNormalInit = _make_initializer('TruncNormal', trunc_normal_init)
+UniformInit = _make_initializer('Uniform', uniform_init, a=0.0, b=1.0)  # MMCV's function has whole numbers
+KaimingInit = _make_initializer('Kaiming', kaiming_init)
+Caffe2XavierInit = _make_initializer('Caffe2Xavier', caffe2_xavier_init)
 
 
 @INITIALIZERS.register_module(name='Pretrained')
@@ -258,7 +200,7 @@ class PretrainedInit:
     """Weights from a checkpoint.
 
     Args:
-        checkpoint: path or URL; a folder, such as a work dir, stands for its best checkpoint, else its latest.
+        checkpoint: path or URL; of a folder, such as a work dir, its best checkpoint, else its latest.
         prefix: load only what lies below this name in the file, e.g. 'backbone.'.
         map_location: the device that the file's tensors are loaded to before they are copied; by default the CPU.
         part: the submodule that gets the weights, e.g. 'model.backbone'; by default the whole module. The rest is
@@ -363,10 +305,9 @@ def _initialize_override(module: nn.Module, override: dict[str, Any], outer: dic
             f'add type={outer["type"]!r}, or give only the name to use the outer settings {outer}'
         )
     if not hasattr(module, name):
-        hint = did_you_mean(name, [child for child, _ in module.named_children()])
+        hint = suggestion(name, [child for child, _ in module.named_children()])
         raise RuntimeError(
-            f'module did not have attribute {name}: it is a {type(module).__name__}, override={override}'
-            f'{"; " + hint if hint else ""}'
+            f'module did not have attribute {name}: it is a {type(module).__name__}, override={override}{hint}'
         )
     initializer = build_from_cfg(settings or outer, INITIALIZERS)
     initializer.wholemodule = True
@@ -378,13 +319,6 @@ def _as_list(value: Any, name: str) -> list[dict[str, Any]]:
     if not (isinstance(items, list | tuple) and all(isinstance(item, dict) for item in items)):
         raise TypeError(f'{name} must be a dict or a list of dict, but got {type(value)}: {value!r}')
     return list(items)
-
-
-def _inner_first(module: nn.Module) -> list[nn.Module]:
-    """Return all modules in the order of `nn.Module.apply`, in which MMCV draws its random numbers."""
-    found: list[nn.Module] = []
-    module.apply(found.append)
-    return found
 
 
 def _names_of(module: nn.Module) -> set[str]:
@@ -404,5 +338,4 @@ def _check_layers(module: nn.Module, initializer: Any, cfg: dict[str, Any]) -> N
         known = present | {other for other in dir(nn) if not other.startswith('_')}
         if any(name.lower() == other.lower() for other in known):
             raise ValueError(f'layer={name!r} in init_cfg={cfg} is not a layer; {did_you_mean(name, known)}')
-        hint = did_you_mean(name, known)
-        _LOG.warning('init_cfg: %s has no layer %r%s', type(module).__name__, name, f'; {hint}' if hint else '')
+        _LOG.warning('init_cfg: %s has no layer %r%s', type(module).__name__, name, suggestion(name, known))

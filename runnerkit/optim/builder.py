@@ -74,18 +74,13 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
     constructor = optimizer_cfg.pop('constructor', 'DefaultOptimizerConstructor')
     paramwise_cfg = optimizer_cfg.pop('paramwise_cfg', None)
     params = optimizer_cfg.pop('params', None)
-    build = build_optimizer_constructor(
-        {
-            'type': constructor,
-            'optimizer_cfg': optimizer_cfg,
-            'paramwise_cfg': paramwise_cfg,
-            **({} if params is None else {'params': params}),
-        }
-    )
-    optimizer = build(model)
-    for each in (optimizer,) if isinstance(optimizer, Optimizer) else ():
-        check_numbers(each)
-    drop_missing_fused([each for each in (optimizer,) if isinstance(each, Optimizer)])
+    config = {'type': constructor, 'optimizer_cfg': optimizer_cfg, 'paramwise_cfg': paramwise_cfg}
+    if params is not None:
+        config['params'] = params
+    optimizer = build_optimizer_constructor(config)(model)
+    if isinstance(optimizer, Optimizer):
+        check_numbers(optimizer)
+        drop_missing_fused([optimizer])
     return optimizer
 
 
@@ -122,7 +117,7 @@ def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
                 raise ValueError(
                     f'the parameter {" = ".join(names)} is in two optimizers, {other!r} and {name!r}: choose what each '
                     "one gets, as in dict(a=dict(type='SGD', lr=0.1, params=['a.*']), …); a part that two networks "
-                    'share can have an optimizer of its own'
+                    'share can have its own optimizer'
                 )
 
 

@@ -44,7 +44,7 @@ class DefaultOptimizerConstructor:
         optimizer_cfg: ``type`` and arguments of the optimizer. It is not changed.
         paramwise_cfg: A dict with the keys below; None for none.
         params: Shell patterns over the names of parameters, such as ``['generator.*', 'shared.*']``, in which ``*``
-            also stands for dots: the optimizer gets those that one of them matches. None: all parameters. A shared
+            also matches dots: the optimizer gets those that one of them matches. None: all parameters. A shared
             parameter is found by each of its names, and has the options of the first.
 
     Keys of paramwise_cfg:
@@ -178,7 +178,7 @@ class DefaultOptimizerConstructor:
             raise TypeError(
                 f"custom_keys must be a dict such as {{'backbone': dict(lr_mult=0.1)}}, got {custom_keys!r}"
             )
-        if type(self) is DefaultOptimizerConstructor:  # a subclass may have keys of its own
+        if type(self) is DefaultOptimizerConstructor:  # a subclass may have other keys
             _check_keys('paramwise_cfg', self.paramwise_cfg, PARAMWISE_DEFAULTS)
             for key, options in custom_keys.items():
                 if not isinstance(options, dict):

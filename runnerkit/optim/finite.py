@@ -75,25 +75,19 @@ def _numbers(value: Any) -> Tensor | None:
     return value.float() if value.itemsize == 1 else value  # numbers of 8 bits have no norms
 
 
-def first_bad(checks: Iterable[tuple[int, Tensor]]) -> int:
-    """Return the lowest number of a failed check, or 0. Waits once for each device.
+def first_bad(checks: Sequence[tuple[int, Tensor]]) -> int:
+    """Return the lowest number of a failed check, or 0. Waits for the device.
 
     Args:
         checks: pairs of a number, from 1, and a truth value on a device. Several may have the same number.
     """
-    by_device: dict[torch.device, list[tuple[int, Tensor]]] = {}
-    for number, passed in checks:
-        by_device.setdefault(passed.device, []).append((number, passed))
-    read = [
-        (number, passed)
-        for group in by_device.values()
-        for (number, _), passed in zip(group, torch.stack([passed for _, passed in group]).tolist(), strict=True)
-    ]
-    return min((number for number, passed in read if not passed), default=0)
+    numbers, passed = zip(*checks, strict=True) if checks else ((), ())
+    results = torch.stack([each.to(passed[0].device) for each in passed]).tolist() if passed else []
+    return min((number for number, is_good in zip(numbers, results, strict=True) if not is_good), default=0)
 
 
 class StepGuard:
-    """Checks the gradients right before each optimizer step, whoever makes it, and can skip steps with bad ones.
+    """Checks the gradients right before each optimizer step and can skip steps with bad ones.
 
     Steps of an optimizer with a gradient scaler are not checked, because the scaler does. A skipped step changes
     neither weights nor state; its gradients can be read afterwards. A fused optimizer skips the step on the device; for
@@ -113,7 +107,7 @@ class StepGuard:
         self.steps = 0
         self._see = see
         self._counts: Tensor | None = None  # skipped since the last call of `left_out`, and in a row
-        self._told: set[Optimizer] = set()
+        self._fused_skips: set[Optimizer] = set()
         self._kept: dict[Optimizer, list[tuple[nn.Parameter, Tensor]]] = {}
         self._handles = [
             handle
@@ -153,15 +147,15 @@ class StepGuard:
         self._count(bad)
         if is_fused(optimizer):
             optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
-            self._told.add(optimizer)
+            self._fused_skips.add(optimizer)
         elif bad:
             for parameter, _ in held:
                 parameter.grad = None
             self._kept[optimizer] = held
 
     def _after(self, optimizer: Optimizer, *_: Any) -> None:
-        if optimizer in self._told:
-            self._told.remove(optimizer)
+        if optimizer in self._fused_skips:
+            self._fused_skips.remove(optimizer)
             del optimizer.found_inf  # type: ignore[attr-defined]
         for parameter, grad in self._kept.pop(optimizer, ()):
             parameter.grad = grad

@@ -39,7 +39,7 @@ def other_rates(optimizer: Optimizers) -> dict[str, float]:
     """The learning rates that differ from the first group's, one for all groups that are alike.
 
     ``'x0.1'`` is the rate of the groups that began with a tenth of the first group's rate, so a name means the same
-    groups all the time. With several optimizers it is ``'<optimizer>_x0.1'``. A group that has got a rate of its own
+    groups all the time. With several optimizers it is ``'<optimizer>_x0.1'``. A group whose rate was changed
     since then, or where the first one began with 0, is called by its index: ``'group3'``. A group's own ``name``
     comes before all that.
     """

@@ -1,4 +1,4 @@
-"""Shell patterns over the names of parameters: ``'generator.*'``, in which ``*`` also stands for dots."""
+"""Shell patterns over the names of parameters: ``'generator.*'``, in which ``*`` also matches dots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def as_patterns(given: Any, key: str) -> list[str]:
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of ``patterns`` stands for the parameter ``name``."""
+    """Whether one of ``patterns`` matches the parameter ``name``."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -92,6 +92,8 @@ class Policy:
     needs_total = True
     #: Whether the schedule counts iterations only.
     by_iteration_only = False
+    #: What errors call the argument ``minimum``.
+    minimum_name = 'minimum'
 
     def value(self, base: Any, progress: int, total: int) -> float:
         """Return the value, after ``progress`` of ``total`` epochs or iterations, of a group that began at ``base``."""
@@ -111,11 +113,9 @@ class Step(Policy):
 
     needs_total = False
 
-    def __init__(self, step: int | Sequence[int], gamma: float, minimum: float | None = None) -> None:
+    def __init__(self, step: int | list[int], gamma: float, minimum: float | None = None) -> None:
         check_steps(step)
-        self.step = step
-        self.gamma = gamma
-        self.minimum = minimum
+        self.step, self.gamma, self.minimum = step, gamma, minimum
 
     def value(self, base: float, progress: int, total: int) -> float:
         steps = progress // self.step if isinstance(self.step, int) else bisect_right(self.step, progress)
@@ -149,9 +149,8 @@ class Poly(Policy):
         minimum: Value at the end.
     """
 
-    def __init__(self, power: float, minimum: float) -> None:
-        self.power = power
-        self.minimum = minimum
+    def __init__(self, power: float = 1.0, minimum: float = 0.0) -> None:
+        self.power, self.minimum = power, minimum
 
     def value(self, base: float, progress: int, total: int) -> float:
         return (base - self.minimum) * (1 - progress / total) ** self.power + self.minimum
@@ -167,19 +166,32 @@ class Inv(Policy):
 
     needs_total = False
 
-    def __init__(self, gamma: float, power: float) -> None:
-        self.gamma = gamma
-        self.power = power
+    def __init__(self, gamma: float, power: float = 1.0) -> None:
+        self.gamma, self.power = gamma, power
 
     def value(self, base: float, progress: int, total: int) -> float:
         return base * (1 + self.gamma * progress) ** (-self.power)
 
 
 class Annealed(Policy):
-    """A policy that ends at ``minimum``, or at ``minimum_ratio * base``; exactly one is not None."""
+    """A policy that ends at ``minimum``, or at ``minimum_ratio * base``; exactly one is given.
 
-    minimum: float | None
-    minimum_ratio: float | None
+    Args:
+        minimum: the value at the end; give this or ``minimum_ratio``.
+        minimum_ratio: the end as a share of the initial value.
+
+    Raises:
+        WrongValue: both are given, or neither.
+    """
+
+    def __init__(self, minimum: float | None = None, minimum_ratio: float | None = None) -> None:
+        if (minimum is None) == (minimum_ratio is None):
+            name = self.minimum_name
+            raise WrongValue(
+                f'exactly one of {name} and {name}_ratio says where the schedule ends, '
+                f'got {name}={minimum} and {name}_ratio={minimum_ratio}'
+            )
+        self.minimum, self.minimum_ratio = minimum, minimum_ratio
 
     def end(self, base: float) -> float:
         """The value at the end for a group that started with ``base``."""
@@ -210,7 +222,10 @@ class FlatCosineAnnealing(Annealed):
         start_percent: Start of the annealing, as a share of the run in [0, 1).
     """
 
-    def __init__(self, start_percent: float) -> None:
+    def __init__(
+        self, start_percent: float = 0.75, minimum: float | None = None, minimum_ratio: float | None = None
+    ) -> None:
+        super().__init__(minimum, minimum_ratio)
         self.start_percent = check_share('start_percent', start_percent)
 
     def value(self, base: float, progress: int, total: int) -> float:
@@ -232,7 +247,14 @@ class CosineRestart(Annealed):
 
     needs_total = False
 
-    def __init__(self, periods: Sequence[int], restart_weights: Sequence[float]) -> None:
+    def __init__(
+        self,
+        periods: list[int],
+        restart_weights: list[float],
+        minimum: float | None = None,
+        minimum_ratio: float | None = None,
+    ) -> None:
+        super().__init__(minimum, minimum_ratio)
         if len(periods) != len(restart_weights):
             raise WrongValue(
                 f'every period needs one weight, but there are {len(periods)} periods, {list(periods)}, '
@@ -266,11 +288,11 @@ class Cyclic(Policy):
 
     def __init__(
         self,
-        target_ratio: float | Sequence[float],
-        cyclic_times: int,
-        step_ratio_up: float,
-        anneal_strategy: str,
-        gamma: float,
+        target_ratio: float | tuple[float, float],
+        cyclic_times: int = 1,
+        step_ratio_up: float = 0.4,
+        anneal_strategy: str = 'cos',
+        gamma: float = 1,
     ) -> None:
         if not 0 < gamma <= 1:
             raise WrongValue(f'"gamma" is a share, above 0 and at most 1, got {gamma}')
@@ -310,7 +332,7 @@ class OneCycle(Policy):
 
     by_iteration_only = True
 
-    def __init__(self, pct_start: float, anneal_strategy: str, three_phase: bool) -> None:
+    def __init__(self, pct_start: float = 0.3, anneal_strategy: str = 'cos', three_phase: bool = False) -> None:
         self.pct_start = check_share('pct_start', pct_start)
         self.anneal_func = find_annealing(anneal_strategy)
         self.three_phase = three_phase

@@ -27,7 +27,7 @@ _NEEDS_STATE = {
 _FIRST_STEP_ONLY = {('Adagrad', 'initial_accumulator_value'), ('Rprop', 'lr')}
 
 
-#: torch's schedulers that set momenta, too.
+#: torch's schedulers that also set momenta.
 CYCLES = ('OneCycleLR', 'CyclicLR')
 
 #: Schedules that set learning rates from their own arguments, whatever the optimizer's is.
@@ -94,7 +94,7 @@ def rescheduled(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> di
 
 
 def settled_group(
-    saved: Mapping[str, Any], was: Settings, now: Settings, current: Mapping[str, Any], anew: Iterable[str] = ()
+    saved: Mapping[str, Any], was: Settings, now: Settings, current: Mapping[str, Any], restarted: Iterable[str] = ()
 ) -> dict[str, Any]:
     """A parameter group to go on with: the checkpoint's, with the settings that are others than when it was saved.
 
@@ -106,20 +106,20 @@ def settled_group(
         was: the settings of the run that has saved it.
         now: the settings of this run.
         current: the group in this run's optimizer.
-        anew: the quantities (``'lr'``, ``'momentum'``) that begin with their settings, whatever was saved.
+        restarted: the quantities (``'lr'``, ``'momentum'``) that begin with their settings, whatever was saved.
     """
     group = {key: value for key, value in current.items() if key != 'params' and key not in was} | dict(saved)
     group |= {key: current[key] for key in _IMPLEMENTATION if key in current}
     others = {name for name in changed(was, now) if name not in ('lr', 'parameters', *_IMPLEMENTATION)}
-    if 'momentum' in anew:
+    if 'momentum' in restarted:
         others |= {'momentum', 'betas'} & set(now)
     for name in others:
-        group[name] = _like(saved.get(name), was.get(name), now[name], wholly='momentum' in anew)
+        group[name] = _like(saved.get(name), was.get(name), now[name], wholly='momentum' in restarted)
     first = 'momentum' if 'momentum' in others else 'betas'
     if first in others and 'initial_momentum' in group:
         group['initial_momentum'] = now[first] if first == 'momentum' else now[first][0]
-    if 'lr' in now and ('lr' in anew or differs(was.get('lr'), now['lr'])):
-        before = None if 'lr' in anew else was.get('lr')
+    if 'lr' in now and ('lr' in restarted or differs(was.get('lr'), now['lr'])):
+        before = None if 'lr' in restarted else was.get('lr')
         for name in {'lr', 'initial_lr'} & set(group):
             is_scaled = before and differs(float(group[name]), before)
             group[name] = _like(group[name], None, group[name] * (now['lr'] / before) if is_scaled else now['lr'])
@@ -154,7 +154,7 @@ def why_not_settled(optimizer: Optimizer, state: Mapping[str, Any], was: Setting
 
 
 def why_other_parameters(was: Mapping[str, list[Settings]], now: Mapping[str, list[Settings]]) -> str | None:
-    """Why the states of optimizers cannot be told apart: the same parameters, in other groups or another order."""
+    """Why the states of optimizers cannot be matched: the same parameters, in other groups or another order."""
     before, after = ({key: [each['parameters'] for each in groups] for key, groups in of.items()} for of in (was, now))
     if before == after or sorted(_flat(before)) != sorted(_flat(after)):
         return None

@@ -49,7 +49,7 @@ def with_functions(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def takes_epoch(scheduler: Any) -> bool:
-    """Whether a scheduler has a ``step(epoch)`` of its own, as Vega's users write it; torch's is deprecated."""
+    """Whether a scheduler defines ``step(epoch)`` itself, as Vega's users write it; torch's is deprecated."""
     step = type(scheduler).step
     is_own = not getattr(step, '__module__', '').startswith('torch.')
     return is_own and 'epoch' in inspect.signature(step).parameters

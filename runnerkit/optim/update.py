@@ -297,7 +297,7 @@ def _clip_by_largest(
     norm: Tensor = stacked(torch.stack([torch.zeros((), device=device), *own]).amax(), sharded).full_tensor().amax()
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(
-            f'the largest gradient is {norm.item()}, so that gradients cannot be clipped by it; to clip all the same, '
+            f'the largest gradient is {norm.item()}, so that gradients cannot be clipped by it; to clip nevertheless, '
             'leave out error_if_nonfinite'
         )
     nn.utils.clip_grads_with_norm_(parameters, max_norm, norm, foreach)

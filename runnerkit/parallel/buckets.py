@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from runnerkit.parallel.dtensors import is_dtensor, is_sharded
+from runnerkit.parallel.wrappers import ReplacedModule
 
 
 class GradientOrders:
@@ -61,7 +61,7 @@ class GradientOrders:
     def doubts(self) -> list[str]:
         """Return which sums may not be exact after a resume."""
         return [
-            f'{type(wrapper).__name__}: with static_graph or mixed_precision its buckets are packed anew after a '
+            f'{type(wrapper).__name__}: with static_graph or mixed_precision its buckets are rebuilt after a '
             f'resume, so that sums of gradients over {_size(wrapper)} ranks may differ in the last bits'
             for wrapper in self._wrappers.values()
             if not _packs_anew(wrapper)
@@ -116,8 +116,8 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
     try:
         for _, parameter in parameters:
             parameter.grad = None
-        with torch.enable_grad(), _idle(wrapper):
-            DistributedDataParallel.forward(wrapper, None)
+        with torch.enable_grad():
+            _forward_without_model(wrapper)
             for _, parameter in parameters:
                 zeros = torch.zeros_like(parameter)
                 parameter.backward(zeros.to_sparse(1) if id(parameter) in sparse else zeros)
@@ -125,7 +125,7 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
             # Let DDP rebuild the buckets now, not at the next forward. With gradient_as_bucket_view it would then copy
             # the gradients of an unfinished cycle into them, and divide by the number of ranks with other rounding.
             with wrapper.no_sync():
-                DistributedDataParallel.forward(wrapper, None)
+                _forward_without_model(wrapper)
     finally:
         wrapper.require_forward_param_sync = syncs_buffers
         with torch.no_grad():
@@ -135,29 +135,12 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
             parameter.grad = gradient
 
 
-@contextmanager
-def _idle(wrapper: DistributedDataParallel) -> Iterator[None]:
-    """Make forward passes of ``wrapper`` skip its model."""
-    vars(wrapper)['module'] = _Idle(wrapper.module)  # an instance attribute hides the submodule of that name
+def _forward_without_model(wrapper: DistributedDataParallel) -> None:
+    replaced = ReplacedModule(wrapper, lambda *inputs: None)
     try:
-        yield
+        DistributedDataParallel.forward(wrapper, None)
     finally:
-        del vars(wrapper)['module']
-
-
-class _Idle:
-    """A proxy of the model; calling it does nothing."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-    def __call__(self, argument: None) -> None:
-        """Replace a forward pass."""
-
-    forward = __call__
+        replaced.remove()
 
 
 def _sums_in_some_order(wrapper: DistributedDataParallel) -> bool:

@@ -14,7 +14,7 @@ from runnerkit.distributed import broadcast_buffers
 from runnerkit.parallel.each_backward import BackwardAverages
 from runnerkit.parallel.scatter_gather import scatter_kwargs
 from runnerkit.parallel.steps import Steps
-from runnerkit.parallel.wrappers import MODULE_WRAPPERS
+from runnerkit.parallel.wrappers import MODULE_WRAPPERS, ReplacedModule
 
 
 @MODULE_WRAPPERS.register_module(name=['MMDistributedDataParallel', 'DDP'])
@@ -67,12 +67,11 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
     def _step(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
         if self.averages_each_backward and torch.is_grad_enabled():
             return self._without_ddp(name, *inputs, **kwargs)
-        # `forward` calls ``self.module``. For this one call, an instance attribute hides the submodule of that name.
-        vars(self)['module'] = _StepOf(self, name)
+        replaced = ReplacedModule(self, getattr(self.module, name))  # which `forward` calls
         try:
             return self(*inputs, **kwargs)
         finally:
-            vars(self).pop('module', None)
+            replaced.remove()
 
     def _without_ddp(self, name: str, *inputs: Any, **kwargs: Any) -> Any:
         if self._averages is not None:
@@ -99,17 +98,3 @@ class MMDistributedDataParallel(Steps, nn.parallel.DistributedDataParallel):
             return torch.device(self.device_type, self.device_ids[0])
         first = next(self.module.parameters(), None)
         return None if first is None else first.device
-
-
-class _StepOf:
-    """A proxy of the model of ``wrapper``; calling it calls the model's method ``name``."""
-
-    def __init__(self, wrapper: MMDistributedDataParallel, name: str) -> None:
-        self.wrapper, self.model, self.name = wrapper, wrapper.module, name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        vars(self.wrapper).pop('module')  # the step may use the real module, or call the wrapper
-        return getattr(self.model, self.name)(*inputs, **kwargs)

@@ -22,7 +22,7 @@ class MMDistributedDataParallel(Steps, nn.Module):
     Args:
         module: the model.
         dim: the dimension in which tensors would be split among several devices.
-        broadcast_buffers: give all ranks rank 0's buffers, too.
+        broadcast_buffers: give all ranks rank 0's buffers as well.
         bucket_cap_mb: no effect; accepted for compatibility with MMCV.
     """
 

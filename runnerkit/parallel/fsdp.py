@@ -41,7 +41,7 @@ class FSDP2(Steps, nn.Module):
     dict, list or tuple.
 
     All ranks begin with the weights and buffers of rank 0. The other ranks' model may therefore be on the meta device.
-    The class of the model and of each unit becomes a subclass of its own; parameters become DTensors, so optimizers are
+    The class of the model and of each unit becomes a new subclass; parameters become DTensors, so optimizers are
     to be built afterwards.
 
     Args:
@@ -122,7 +122,7 @@ class FSDP2(Steps, nn.Module):
     def no_sync(self) -> Iterator[None]:
         """Do not average the gradients of the backward passes within; they are kept whole meanwhile.
 
-        With a ``reduce_dtype`` they are averaged all the same.
+        With a ``reduce_dtype`` they are still averaged.
         """
         if not self.keeps_gradients:
             yield

@@ -33,7 +33,7 @@ def local_tensors(model: nn.Module) -> set[str]:
     """The names of the parameters and buffers of ``model`` that are each rank's own.
 
     A module names its own in ``local_to_rank``, a list of parameters, buffers and submodules (``local_to_rank =
-    ('queue', 'expert')``). What DistributedDataParallel was told to ignore counts as well.
+    ('queue', 'expert')``). What DistributedDataParallel ignores by configuration counts as well.
     """
     beginnings = []
     for prefix, module in model.named_modules():

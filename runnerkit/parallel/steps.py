@@ -63,7 +63,7 @@ class Steps(_Base):
         return call(*inputs, **kwargs)
 
     def _moved(self, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        # Move tensors before containers are unpacked: afterwards, cpu_only data cannot be told from other tensors.
+        # Move tensors before containers are unpacked: afterwards, cpu_only data look like other tensors.
         device = self._model_device()
         if device is not None:
             inputs, kwargs = to_device(inputs, device), to_device(kwargs, device)
@@ -161,5 +161,5 @@ def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> 
 
 
 def steps_of_modes(model: nn.Module) -> list[str]:
-    """The names of the steps of ``model`` for workflow modes of its own, as ``dis_step`` for ``('dis', 5)``."""
+    """The names of the steps of ``model`` for its own workflow modes, as ``dis_step`` for ``('dis', 5)``."""
     return [name for name in dir(model) if name.endswith('_step') and name not in _OTHER_STEPS]

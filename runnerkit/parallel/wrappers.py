@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from torch import nn
 
@@ -31,6 +33,28 @@ def inner_name(module: nn.Module) -> str | None:
         return 'module'
     # The wrapper class of torch.compile is not public, but the name of this child is in every checkpoint of one.
     return '_orig_mod' if '_orig_mod' in getattr(module, '_modules', ()) else None
+
+
+class ReplacedModule:
+    """Takes the place of ``wrapper.module`` until it is called, which calls ``call`` instead of the model."""
+
+    def __init__(self, wrapper: nn.Module, call: Callable[..., Any]) -> None:
+        self.wrapper, self.model, self.call = wrapper, wrapper.module, call
+        vars(wrapper)['module'] = self  # an instance attribute hides the submodule of that name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call ``call``."""
+        self.remove()  # it may use the model, or call the wrapper
+        return self.call(*inputs, **kwargs)
+
+    forward = __call__
+
+    def remove(self) -> None:
+        """Let the wrapper have its model again."""
+        vars(self.wrapper).pop('module', None)
 
 
 def forward_is_collective(model: nn.Module) -> bool:

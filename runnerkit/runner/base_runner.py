@@ -1,10 +1,11 @@
-"""MMCV's surface of a run: each line hands on to the part of the engine that answers."""
+"""MMCV's surface of a run: each attribute and method is one of a part of the engine."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
+import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks.finiteness import Finiteness
-from runnerkit.hooks.hook import RINGS, Hook, Score
+from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each, check_method_names
 from runnerkit.hooks.nesting import Nest, OuterRunEnding
 from runnerkit.hooks.registration import Registration
@@ -73,7 +74,7 @@ def _of(path: str, doc: str) -> Any:
 
 
 def handed_on(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method of the runner that hands on to one of a part, with its signature and docstring."""
+    """A method of the runner that calls one of a part, with its signature and docstring."""
 
     @wraps(method)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,7 +84,7 @@ def handed_on(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[C
 
 
 def _of_mmcv(path: str, flag: str | None = None) -> Any:
-    """An attribute of a part, which loops of MMCV's shape write. What they write is not done yet (``flag``)."""
+    """An attribute of a part that loops of MMCV's shape write. A new value clears ``flag``: it is not done yet."""
     part, name = path.split('.')
 
     def write(self: BaseRunner, value: Any) -> None:
@@ -104,33 +105,33 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         optimizer: one, or several by name.
         work_dir: where logs and checkpoints go; created. None: nowhere.
         logger: by default runnerkit's own.
-        meta: what every checkpoint should remember of this run; not changed.
+        meta: what every checkpoint stores about this run; copied.
         max_iters: how many iterations to train; give it or ``max_epochs``.
         max_epochs: how many epochs to train.
     """
 
-    #: Whether a run's unit is the epoch; hooks fill their own ``by_epoch`` from it.
+    #: Whether a run's unit is the epoch; the default of the hooks' ``by_epoch``.
     by_epoch = True
-    #: Whether evaluations leave the random states of the training as they were. True in a run by config. Those that
-    #: MMCV has (`EvalHook` and the workflow's ``'val'`` entries) move them, as there, if the loader or the model draws.
+    #: Whether evaluations leave the random states of the training unchanged. True in a run by config. By default
+    #: `EvalHook` and ``'val'`` entries of the workflow advance them, as in MMCV, if the loader or the model draws.
     keeps_random_states = False
-    #: Whether a resume takes this run's settings where the checkpoint has others, as in every run by config. If not,
-    #: the checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
+    #: Whether this run's settings win over those of a resumed checkpoint. True in a run by config. If False, the
+    #: checkpoint's optimizer settings stay in effect, as in MMCV, and a warning lists them.
     config_wins = False
-    #: The split that evaluations are on. A run by config sets it, and logs in runnerkit's own words; None: in MMCV's.
+    #: The split that evaluations use. A run by config sets it and logs runnerkit's messages; None: MMCV's messages.
     evaluates_on: str | None = None
     #: With ``auto_scale_lr``: the samples of each rank's batch, and ``base_batch_size``. The learning rates were
     #: multiplied by the former and by the number of ranks, and divided by the latter.
     lr_scaled_for: tuple[int, int] | None = None
-    #: Where batches are moved before a step gets them; None: the model's wrapper does it, or the batches are there.
+    #: The device that batches are moved to; None: the model's wrapper moves them, or they are there already.
     batch_device: torch.device | None = None
-    #: Whether ranks that begin with different weights take those of rank 0. A run by config does so; otherwise, as in
-    #: MMCV, they stay different, with a warning.
+    #: Whether ranks that begin with different weights copy those of rank 0. True in a run by config. If False, they
+    #: stay different, as in MMCV, with a warning.
     repairs_weights = False
-    #: Whether a subclass of the iteration runner has written its own ``train``.
+    #: Whether a subclass of the iteration runner overrides ``train``.
     has_own_train = False
 
-    #: Whether there is a step; subclasses that are given their model later ask when they run.
+    #: Checks that the model has a step; subclasses that get their model later check when they run.
     _check_step = staticmethod(check_step)
     _readers_type: type[Readers] = Readers
 
@@ -163,12 +164,12 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.data_loader: Any = None
         self.data_batch: Any = None
         self.outputs: dict[str, Any] = {}
-        #: The iteration, or the evaluation's mode, whose step has returned `outputs`; None where that is over.
+        #: The iteration, or the evaluation's mode, whose step returned `outputs`; None once that is over.
         self.outputs_of: int | str | None = None
         self.log_buffer = self.train_log = LogBuffer()
         #: The latest value of each score by name, the same on every rank.
         self.scores: dict[str, Score] = {}
-        #: What the user should not miss of the running or last run, by subject: its last lines say it once more.
+        #: Warnings of the running or last run by subject, repeated in its last log lines.
         self.notices: dict[str, str] = {}
         self._make_parts(max_epochs, max_iters)
 
@@ -200,23 +201,20 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             hooks.listen('after_run', leave, is_last=True)  # a hook may have saved in after_run
 
     def register_part(self, name: str, part: Any, is_last: bool = False) -> None:
-        """Let the run call the methods of ``part`` that are named like points, before all hooks or behind them, and
-        save and restore it if it has ``state_dict`` and ``load_state_dict``.
+        """Call the methods of ``part`` that are named like points, before all hooks or after them; enter its rings
+        (``around_iter``) outside the hooks' or inside them; and save and restore it if it has ``state_dict`` and
+        ``load_state_dict``.
 
         Args:
-            name: what checkpoints call it; unique.
-            part: any object. Where a subclass's ``call_hook`` calls the hooks itself, ``after_forward``,
-                ``after_backward``, ``after_step`` and ``while_waiting`` are called if a hook has such a method, too.
-            is_last: whether it is called behind all hooks.
+            name: its unique name in checkpoints.
+            part: any object. If a subclass overrides ``call_hook`` and calls the hooks itself, ``after_forward``,
+                ``after_backward``, ``after_step`` and ``while_waiting`` are called only if a hook also has that method.
+            is_last: whether it is called after all hooks.
 
         Raises:
-            ValueError: there is another part of that name, or a method is almost called like a point.
-            WrongType: it has rings (``around_iter``), as hooks may.
+            ValueError: the name is taken, or a method's name is almost that of a point.
         """
         check_method_names(type(part))  # type: ignore[arg-type]  # a class is hashable
-        rings = [ring for ring in RINGS if hasattr(part, ring)]
-        if rings:
-            raise WrongType(f'a part has no rings, but {type(part).__name__} has {rings[0]}: write a hook')
         if hasattr(part, 'state_dict'):
             self.snapshots.add(name, part)
         self.hooks.add_part(part, is_last)
@@ -248,18 +246,29 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     @contextmanager
     def running(self, data_loaders: list[Any], workflow: Workflow) -> Iterator[Plan]:
-        """The span of a run over ``data_loaders``: whatever happens, ``after_run`` is called with the outcome set."""
+        """The span of a run over ``data_loaders``: ``after_run`` is always called, with the outcome set."""
         self.check_parts()
         self.plan.prepare(data_loaders, workflow)
         self.open_readers(data_loaders)
         with self.lifecycle.running(workflow):
             yield self.plan
 
+    def _set_old_limit(self, name: str, limit: int | None) -> None:
+        """Take a limit that is an argument of ``run``, as in old MMCV, and warn."""
+        if limit is not None:
+            kind = 'EpochBasedRunner' if self.by_epoch else 'IterBasedRunner'
+            warnings.warn(
+                f'{name} in run is deprecated, please give it to the runner: {kind}(…, {name}=…)',
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            setattr(self, f'_{name}', limit)
+
     def check_parts(self) -> None:
-        """Whether the parts of the engine are there.
+        """Check that no part of the engine was replaced.
 
         Raises:
-            WrongType: a subclass, or whoever has set an attribute, has replaced one.
+            WrongType: a subclass, or an assignment, has replaced one.
         """
         for name, part in PARTS.items():
             if not isinstance(getattr(self, name), part) or hasattr(type(self), name):
@@ -269,11 +278,11 @@ class BaseRunner(Registration, metaclass=ABCMeta):
                 )
 
     def open_readers(self, data_loaders: list[Any]) -> None:
-        """Have a reader for each workflow entry."""
+        """Make a reader for each workflow entry."""
         self.readers.open(data_loaders, Reader)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
-        """Hand one batch to the model and keep what it returns as ``outputs``. The slot that subclasses replace."""
+        """Pass one batch to the model and store what it returns as ``outputs``. Subclasses may override it."""
         if self.batch_device is not None:
             data_batch = to_device(data_batch, self.batch_device)
         if self.batch_processor is not None:
@@ -305,16 +314,15 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             self.call_hook('after_forward')
 
     def call_hook(self, fn_name: str) -> None:
-        """Call the method ``fn_name`` of every part and hook that does something there, in order. Any name may be a
-        point."""
+        """Call the method ``fn_name`` of every part and hook that has it, in order. Any name may be a point."""
         try:
             for call in self.hooks.calls[fn_name]:
                 call(self)
         except OuterRunEnding:
-            pass  # the rest of the point is made up for when the run is resumed
+            pass  # the remaining hooks of the point are called when the run is resumed
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Call the parts around a ``call_hook`` of a subclass's own (mmgen's), which knows the hooks only."""
+        """Call the parts around a subclass's ``call_hook`` (mmgen's), which calls the hooks only."""
         super().__init_subclass__(**kwargs)
         if cls.call_hook is not BaseRunner.call_hook and not hasattr(cls.call_hook, '_has_parts'):
             cls.call_hook = _with_parts(cls.call_hook)  # type: ignore[assignment, method-assign]
@@ -328,13 +336,13 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         return required_output(key, self.outputs if outputs is None else outputs, self.model)
 
     def step_record(self) -> StepRecord:
-        """What the step of the running iteration has returned, with the counters, made now.
+        """What the step of the running iteration returned, with the counters.
 
         Raises:
-            RuntimeError: the running iteration has made no step yet, or none is running.
+            RuntimeError: the running iteration has made no step yet, or no iteration is running.
         """
         of, progress, mode = self.outputs_of, self.progress, self.mode
-        # The second case: a subclass's own loop, which has not called run_iter.
+        # The second case: a subclass's loop that has not called run_iter.
         is_trained = self.evaluator.scores is None and (of == progress.iter or progress.iter_is_done)
         if not is_trained and (of is None or of != mode):
             raise RuntimeError(
@@ -344,7 +352,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             )
         return record_of(self.outputs, self._model_name, progress.epoch, progress.iter, str(mode))
 
-    # --- what is read ------------------------------------------------------------------------------------------------
+    # --- what hooks read ----------------------------------------------------------------------------------------------
 
     model_name = _of('_model_name', 'The class name of the model inside any wrappers.')
     rank = _of('_rank', "This process's number among ``world_size``, from 0.")
@@ -362,17 +370,15 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     completed_epochs = _of(
         'progress.epochs', 'How many training epochs are done; in ``after_train_epoch`` that includes the running one.'
     )
-    max_epochs = _of('plan.max_epochs', 'After how many epochs the run ends; None where that is not known (yet).')
-    max_iters = _of(
-        'plan.max_iters', 'After how many training iterations the run ends; None where that is not known (yet).'
-    )
+    max_epochs = _of('plan.max_epochs', 'After how many epochs the run ends; None if unknown (yet).')
+    max_iters = _of('plan.max_iters', 'After how many training iterations the run ends; None if unknown (yet).')
     outcome = _of('stopping.outcome', 'How the run ended; None before it has.')
-    stop_signal = _of('stopping.signal', 'The signal that asked the last run to stop, also if it came too late.')
-    is_ending = _of('stopping.is_ending', 'Whether the run has been asked to end: it does at the next boundary.')
-    heartbeat = _of('stopping.heartbeat', 'What changes whenever the run moves; see `Stop.heartbeat`.')
-    parent = _of('nest.parent', 'The run around this one; None if there is none.')
-    position = _of('nest.position', 'How many iterations are done; then those of the open nested run, and so on.')
-    update_calls = _of('updater.calls', 'How often `update` was called, by whomever.')
+    stop_signal = _of('stopping.signal', 'The signal that asked the last run to stop, even if it came too late.')
+    is_ending = _of('stopping.is_ending', 'Whether the run ends at the next boundary.')
+    heartbeat = _of('stopping.heartbeat', 'A value that changes with each iteration; see `Stop.heartbeat`.')
+    parent = _of('nest.parent', 'The run around this one, or None.')
+    position = _of('nest.position', 'How many iterations are done, in this run, in the open nested run, and so on.')
+    update_calls = _of('updater.calls', 'How often `update` was called.')
     losses_by_optimizer = _of('updater.losses_by_optimizer', 'How many losses each of several optimizers was given.')
     last_finite = _of(
         'finiteness.last', 'On rank 0: the newest checkpoint, of this run or the resumed one, with finite values.'
@@ -398,7 +404,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     @property
     def unfinished(self) -> frozenset[str]:
-        """The names of nested runs that the resumed checkpoint was saved in, and that have not continued yet."""
+        """The names of nested runs that were open in the resumed checkpoint and have not continued yet."""
         return frozenset(self.nest.unfinished)
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
@@ -406,11 +412,11 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         return learning_rates(self.optimizer)
 
     def current_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momentum (or first beta) of every parameter group, 0 where there is none; by name for several
+        """The momentum (or first beta) of every parameter group, 0 for groups without one; by name for several
         optimizers."""
         return momenta(self.optimizer)
 
-    # --- what is done: methods of the parts, with their signatures ---------------------------------------------------
+    # --- methods of the parts, with their signatures -----------------------------------------------------------------
 
     update = update
     configure_update = handed_on('updater', Updater.configure)
@@ -432,44 +438,47 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         strict: bool = False,
         revise_keys: list[tuple[str, str]] = [(r'^module.', '')],  # noqa: B006 (never changed)
     ) -> Any:
-        """Load a checkpoint's weights, and nothing else of it; see `runnerkit.checkpoint.load_checkpoint`."""
+        """Load only a checkpoint's weights; see `runnerkit.checkpoint.load_checkpoint`."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys=revise_keys)
 
     def non_finite(self, alone: bool = False) -> dict[str, str]:
-        """What of weights, optimizer states and training losses since the last checkpoint is NaN or infinite, in words
-        by kind (``weights``, ``optimizer``, ``loss``); empty if all is finite.
+        """Look for NaN and infinite values in weights, optimizer states and the training losses since the last
+        checkpoint.
 
-        It waits for the device. All ranks call it and get the same answer, unless one asks ``alone`` for itself.
+        Waits for the device. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
+
+        Returns:
+            Descriptions by kind (``weights``, ``optimizer``, ``loss``); empty if everything is finite.
         """
         return self.finiteness.look(self, alone)
 
     def finish_saving(self) -> None:
-        """Wait for the checkpoint that is being written in the background, if there is one, and report its end.
+        """Wait for a checkpoint that is being written in the background.
 
         Raises:
-            Exception: what went wrong with it, unless its ``on_error`` takes that.
+            Exception: it could not be written, and its ``on_error`` does not handle that.
         """
         self.snapshots.saver.finish()
 
     def last_checkpoint(self) -> str | None:
-        """The newest intact checkpoint that this run, or the one that it goes on from, has saved; None if there is
-        none. Every rank calls it; one that is being written is waited for."""
+        """The newest intact checkpoint of this run or of the run that it resumes; None without one. Every rank calls
+        it; it waits for a checkpoint that is being written."""
         return self.snapshots.saver.last()
 
 
 def _with_parts(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:
-    """A subclass's own ``call_hook``, with the calls of the parts before and behind it."""
+    """A subclass's ``call_hook`` with the calls of the parts before and after it."""
 
     @wraps(call_hook)
     def called(self: BaseRunner, fn_name: str) -> None:
         hooks = self.hooks
-        if hooks.point == fn_name:  # another subclass's own one calls this one
+        if hooks.point == fn_name:  # a subclass of it overrides call_hook again and calls this one
             call_hook(self, fn_name)
             return
         first, last = ([*calls.get(fn_name, ())] for calls in (hooks.first, hooks.last))
         before, hooks.point = hooks.point, fn_name
         try:
-            if fn_name == 'after_run':  # every call is made, whatever the others raise
+            if fn_name == 'after_run':  # every call is made, even if others raise
                 call_each([*first, lambda runner: call_hook(runner, fn_name), *last], self)
                 return
             for call in first:

@@ -1,4 +1,4 @@
-"""What has changed, and what is not exact, when a run continues from a checkpoint: the one table, and messages."""
+"""Compares a run with the one that it resumes: the table of changes, and warnings about inexact resumes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runnerkit.checkpoint.conditions import (
     table,
 )
 from runnerkit.checkpoint.shards import optimizer_state_like
-from runnerkit.data.kinds import about
+from runnerkit.data.kinds import loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, listens, overrides
@@ -48,23 +48,23 @@ class Changes:
     """The part of the engine that compares this run with the one that it resumes.
 
     Args:
-        runner: whose run.
+        runner: the run's runner.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._config: Any = None  # the text in the checkpoint
-        # What optimizers and hooks were configured with, each with the object that it is of.
+        # The settings of optimizers and hooks, with the object that they belong to.
         self._groups: dict[str, tuple[Optimizer, list[Settings]]] = {}
         self._hooks: dict[int, tuple[Hook, Settings]] = {}
-        self._of_optimizers: list[Change] = []  # found by `resume`, for the table of changes
+        self._of_optimizers: list[Change] = []  # found by `resume`
 
     def before_run(self, runner: Any) -> None:
         """Note the settings."""
         self.note_settings(runner.hooks)
 
     def note_settings(self, hooks: Iterable[Hook] = ()) -> None:
-        """Write down what optimizers and ``hooks`` are configured with, before a run or a checkpoint changes it."""
+        """Note the settings of optimizers and ``hooks`` before a run or a checkpoint changes them."""
         model = unwrap(self._runner.model)
         for name, optimizer in named_optimizers(self._runner.optimizer).items():
             if self._groups.get(name, (None,))[0] is not optimizer:
@@ -73,17 +73,17 @@ class Changes:
             self._hooks.setdefault(id(hook), (hook, hook_settings(hook)))
 
     def note_config(self, text: Any) -> None:
-        """``text`` is the config in the checkpoint that is resumed; None if it has none."""
+        """Keep the config in the resumed checkpoint, or None."""
         self._config = text
 
     def of_hook(self, hook: Hook) -> Settings:
-        """What ``hook`` was configured with."""
+        """The settings of ``hook``."""
         return self._hooks.get(id(hook), (hook, {}))[1]
 
     # --- in checkpoints ----------------------------------------------------------------------------------------------
 
     def conditions(self) -> dict[str, Any]:
-        """What a resumed run compares, see `runnerkit.checkpoint.conditions`."""
+        """The conditions that a resumed run compares; see `runnerkit.checkpoint.conditions`."""
         runner, updates = self._runner, self._runner.updater.named()
         return {
             **general_conditions(),
@@ -98,7 +98,7 @@ class Changes:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What a run that resumes compares with its own settings."""
+        """The settings that a resumed run compares with its own."""
         runner = self._runner
         known = {name: self._hooks.get(id(hook)) for name, hook in runner.snapshots.named_hooks()}
         return {
@@ -113,7 +113,7 @@ class Changes:
         return {}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Warn of all that has changed since the checkpoint was saved, in one table."""
+        """Log a table of everything that has changed since the checkpoint was saved."""
         from runnerkit.checkpoint.config_changes import config_changes  # only resumed runs need it
 
         runner, resumed = self._runner, self._runner.snapshots.resumed
@@ -127,14 +127,14 @@ class Changes:
         found += setting_changes(saved, self.settings()['hooks'], runner.config_wins)
         for reader, state in runner.readers.saved_in(own):
             number = runner.readers.entries.index(reader)
-            found += loader_changes(number, state.about, about(reader.dataloader))
+            found += loader_changes(number, state.about, loader_facts(reader.dataloader))
         found += config_changes(self._config, runner.meta.get('config'))
         texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
         for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):
             runner.logger.warning('%s', text, extra=NOT_EXACT)
 
     def _doubts_of_ranks(self, resumed: Mapping[str, Any]) -> Iterator[str]:
-        """What another number of ranks does to the ranks' states."""
+        """The effect of a different number of ranks on the ranks' states."""
         now, known, before = self._runner.world_size, len(resumed['ranks']), resumed['world_size']
         if known < min(before, now):
             yield (
@@ -151,7 +151,7 @@ class Changes:
             yield f'the random states and hooks of the ranks from {now} on are dropped'
 
     def _doubts_of_order(self) -> Iterator[str]:
-        """Hooks that a ``call_hook`` of a subclass's own calls after the checkpoint of that moment was written."""
+        """Hooks that a subclass's ``call_hook`` calls after the checkpoint of that moment is written."""
         runner = self._runner
         if runner.hooks.calls_parts or runner.hooks.entered is not None:
             return
@@ -171,7 +171,7 @@ class Changes:
                     )
 
     def tell_doubts(self) -> None:
-        """At the first start: what would not be known to be exact after a resume."""
+        """At the first start, log what a resume may not restore exactly."""
         runner, orders = self._runner, self._runner.updater.orders
         texts = [text for reader in runner.readers.entries for text in reader.doubts()]
         texts += [] if orders is None else orders.doubts()
@@ -181,15 +181,15 @@ class Changes:
     # --- optimizers --------------------------------------------------------------------------------------------------
 
     def load_optimizers(self, states: Mapping[str, Any], checkpoint: str, saved: Mapping[str, Any]) -> None:
-        """Load the optimizers' states; where settings have changed, those hold that `config_wins` says.
+        """Load the optimizers' states; `config_wins` decides which of changed settings holds.
 
         Args:
-            states: of the optimizers, as in ``checkpoint``.
+            states: the optimizers' states in ``checkpoint``.
             checkpoint: the file.
-            saved: what it knows of its run.
+            saved: its ``'runnerkit'`` content.
 
         Raises:
-            ValueError: they are states of other optimizers, or cannot take the settings.
+            ValueError: they are states of other optimizers, or do not allow the new settings.
         """
         runner, self._of_optimizers = self._runner, []
         problem = self._why_other_optimizers(saved) if runner.config_wins else None
@@ -209,7 +209,7 @@ class Changes:
                 ) from error
 
     def _why_other_optimizers(self, saved: Mapping[str, Any]) -> str | None:
-        """Why the states in a checkpoint are not of this run's optimizers; None if they are, or if it does not say."""
+        """Why the states in a checkpoint are of other optimizers; None if they fit, or if it does not say."""
         if not saved.get('settings'):
             return None
         was, now = (
@@ -224,10 +224,10 @@ class Changes:
     def _settled(
         self, name: str, optimizer: Optimizer, state: Mapping[str, Any], saved: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The ``state`` of an optimizer, with this run's settings where those of the saved run are others."""
+        """The ``state`` of an optimizer with this run's settings where they differ from those of the saved run."""
         runner, settings = self._runner, saved.get('settings') or {}
         if name not in settings.get('groups', {}):
-            return state  # a file that does not say what its run was configured with
+            return state  # a file without settings
         was, now = settings['groups'][name], self._groups[name][1]
         scaled_for, ranks = runner.lr_scaled_for and runner.lr_scaled_for[0], saved['world_size']
         # A changed number of ranks alone leaves the rates as they are.
@@ -240,25 +240,25 @@ class Changes:
         replaced = sets_own_rates(name, scheduled)
         self._of_optimizers += optimizer_changes(name, was, now, runner.config_wins, replaced)
         if not runner.config_wins:
-            self._groups[name] = optimizer, was  # what is in effect, and what the next checkpoint says
+            self._groups[name] = optimizer, was  # in effect, and in the next checkpoint
             return state
         problems = [why_not_settled(optimizer, state, *each) for each in zip(was, now, strict=False)]
         if any(problems):
             raise ValueError(next(filter(None, problems)))
-        anew = rescheduled(name, settings['schedules'], scheduled)
+        replaced_schedules = rescheduled(name, settings['schedules'], scheduled)
         self._of_optimizers += [
             Change(
                 f'optimizer{name and " " + name}: schedule of {key}',
                 *kinds,
                 'it begins with the setting of the optimizer',
             )
-            for key, kinds in anew.items()
+            for key, kinds in replaced_schedules.items()
         ]
         pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)
-        groups = [settled_group(*each, anew) for each in pairs]
+        groups = [settled_group(*each, replaced_schedules) for each in pairs]
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
 
 
 def keeps_state(hook: Hook) -> bool:
-    """Whether checkpoints hold something of ``hook``, in its state or, as averaged weights, in the model's."""
+    """Whether checkpoints hold data of ``hook``, in its state or, like averaged weights, in the model's."""
     return overrides(hook, 'state_dict') or hasattr(hook, 'around_save')

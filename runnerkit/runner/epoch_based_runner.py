@@ -29,13 +29,7 @@ class EpochBasedRunner(BaseRunner):
             max_epochs: MMCV's old place to say it; better when the runner is built.
             **kwargs: handed to the model's training steps.
         """
-        if max_epochs is not None:
-            warnings.warn(
-                'max_epochs in run is deprecated, please give it to the runner: EpochBasedRunner(…, max_epochs=…)',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_epochs = max_epochs
+        self._set_old_limit('max_epochs', max_epochs)
         with self.running(data_loaders, workflow) as plan:
             for entry, unit in plan:  # from where the run is, until it is done or asked to stop
                 try:
@@ -95,7 +89,7 @@ class EpochBasedRunner(BaseRunner):
             filename_tmpl: ``{}`` is the epoch that is running or was completed last, from 1; ``{epoch}`` and
                 ``{iter}`` are the completed counts.
             save_optimizer: whether the optimizers' states are part of it.
-            meta: what to remember beside the runner's own meta.
+            meta: stored in addition to the runner's meta.
             create_symlink: whether ``latest.pth`` leads to it.
             file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
 

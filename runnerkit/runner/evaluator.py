@@ -1,4 +1,4 @@
-"""How the model is evaluated: the span that every evaluation has, and the passes over a loader."""
+"""Evaluations of the model: the span that all of them have, and the passes over a loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.generator_state import RandomStates
 from runnerkit.data.named import name_of_scores, with_name
-from runnerkit.data.together import check_pass, each_sample_once, may_differ, tell_unshared
+from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -30,7 +30,7 @@ from runnerkit.runner.readers import EvaluationReaders, loaders_to_evaluate
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.report import scope as report_scope
 
-#: What an evaluation gives back to the training as it was.
+#: Attributes of the runner that an evaluation restores.
 _KEPT = ('mode', 'data_loader', 'data_batch', 'outputs', 'outputs_of')
 
 _NOBODY = HookTable()
@@ -40,12 +40,12 @@ class Evaluator:
     """The part of the engine that evaluates.
 
     Args:
-        runner: whose model.
+        runner: the run's runner.
 
     Attributes:
-        scores: of the running evaluation, by name; None outside of one.
-        readers: one for each loader that was evaluated on.
-        is_repeating: whether the running step only keeps other ranks company: it does not count.
+        scores: those of the running evaluation by name, or None.
+        readers: one for each evaluation loader.
+        is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -53,16 +53,16 @@ class Evaluator:
         self.scores: dict[str, Any] | None = None
         self.readers = EvaluationReaders(runner)
         self.is_repeating = False
-        self._training_rng: RandomStates | None = None  # while an evaluation may draw: the training's
+        self._training_rng: RandomStates | None = None  # of the training, during an evaluation
         self._has_told_moves = False
-        self._guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None: there is no run
+        self._guests: list[Hook] | None = None  # hooks of evaluations that leave with the run; None outside a run
         self._log = LogBuffer()  # of an entry of the iteration runner
         self._scores: Scores | None = None  # of the same
 
-    # --- as a part ---------------------------------------------------------------------------------------------------
+    # --- points ------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """From now on, hooks of evaluations leave with the run."""
+        """Hooks of evaluations leave with the run."""
         self._guests = []
 
     def after_run(self, runner: Any) -> None:
@@ -71,7 +71,7 @@ class Evaluator:
         call_each([hook.after_run for hook in guests], runner)
 
     def prepare(self) -> None:
-        """Make readers for all loaders that the run is known to evaluate on."""
+        """Make readers for all known evaluation loaders."""
         entries = zip(self._runner.readers.entries, self._runner.plan.workflow, strict=False)
         loaders = [reader.dataloader for reader, (mode, _) in entries if mode == 'val']
         self.readers.prepare([*loaders, *loaders_to_evaluate(self._runner.hooks)])
@@ -80,15 +80,15 @@ class Evaluator:
 
     @contextmanager
     def around_val(self) -> Iterator[dict[str, Any]]:
-        """The span of an evaluation; one inside another is part of it.
+        """The span of an evaluation; a span inside another one is part of it.
 
-        The hooks' ``around_val`` rings are entered, the model is in evaluation mode, and afterwards the runner is as it
-        was before. So are the random generators, if `keeps_random_states`. All ranks enter and leave it together.
+        It enters the hooks' ``around_val`` rings and puts the model into evaluation mode. At the end it restores the
+        runner, and with `keeps_random_states` the random generators. All ranks enter and leave it together.
 
         Yields:
-            The evaluation's scores by name, to be filled in. What code in the span writes to ``log_buffer.output``
-            counts as well, as MMCV's evaluation hooks do. On leaving, rank 0's numbers among them become part of
-            `scores` on every rank, and the hooks' ``after_evaluate`` is called, unless there are none.
+            A dict to fill in with the scores by name. Values that code in the span writes to ``log_buffer.output``, as
+            MMCV's evaluation hooks do, also count. At the end, rank 0's numbers among them become part of `scores` on
+            every rank, and the hooks' ``after_evaluate`` is called, unless there are no numbers.
         """
         if self.scores is not None:
             yield self.scores
@@ -98,7 +98,7 @@ class Evaluator:
 
     @contextmanager
     def apart(self, keeps: bool = True) -> Iterator[None]:
-        """What draws random numbers here does not move the training's generators, if it ``keeps`` them."""
+        """With ``keeps``, random numbers that are drawn in it do not advance the training's generators."""
         if self._training_rng is not None:
             yield
             return
@@ -122,7 +122,7 @@ class Evaluator:
 
     @contextmanager
     def as_before(self) -> Iterator[None]:
-        """In it, random generators are where the training's were: a resumed run does not repeat the evaluation."""
+        """In it, the random generators are the training's: a resumed run does not repeat the evaluation."""
         if self._training_rng is None:
             yield
             return
@@ -138,7 +138,7 @@ class Evaluator:
         self.scores, log, before = found, runner.log_buffer, dict(runner.log_buffer.output)
         log.output.clear()
         meet_patiently()
-        broadcast_buffers(shared_buffers(runner.model))  # all ranks evaluate what rank 0 would save
+        broadcast_buffers(shared_buffers(runner.model))  # all ranks evaluate the model that rank 0 saves
         try:
             with runner.hooks.around['around_val'], evaluation_mode(runner.model):
                 yield found
@@ -164,26 +164,24 @@ class Evaluator:
     def evaluate(
         self, loader: Any, hooks: Iterable[Hook] = (), test_fn: Callable[..., Any] | None = None, scope: str = 'val'
     ) -> dict[str, Any]:
-        """Evaluate the model, or its averaged weights where there is an EMA, on ``loader``; on all ranks.
+        """Evaluate the model, or its averaged weights if it has an EMA, on ``loader``; all ranks call it.
 
-        The training goes on as if there had been no evaluation, whatever this draws from random generators.
+        The training continues as without the evaluation, even if this one draws random numbers.
 
         Args:
-            loader: a loader; if its data set has a method ``evaluate``, that is asked with the model's predictions
-                (``model(return_loss=False, **data)``), else ``model.val_step`` gives losses and what the model's
-                metrics need. With a name (`runnerkit.data.name_scores`), the scores are called ``<name>/<score>``.
-            hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Those that are not the runner's own are
+            loader: a loader. If its data set has a method ``evaluate``, it gets the model's predictions
+                (``model(return_loss=False, **data)``); else ``model.val_step`` returns losses and the input of the
+                model's metrics. With a name (`runnerkit.data.name_scores`), the scores are called ``<name>/<score>``.
+            hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Hooks that the runner does not have are
                 entered and left as in a run, inside the runner's: their ``around_run``, ``around_val``,
                 ``around_epoch`` and ``around_iter`` rings span this evaluation and its parts, and ``after_forward`` is
-                called. ``before_run`` is called at the first evaluation that is given the hook, and ``after_run`` at
-                the end of the runner's run, whatever happens: a logger writes one file. Outside of a run,
-                ``after_run`` is called at the end of this evaluation.
-            test_fn: ``test_fn(model, loader) -> predictions`` instead of the loop.
-            scope: the name of the log scope, which is `mode` meanwhile.
+                called. ``before_run`` is called at their first evaluation, and ``after_run`` always at the end of the
+                runner's run, so that a logger writes one file; outside a run, at the end of this evaluation.
+            test_fn: ``test_fn(model, loader) -> predictions``, which replaces the loop.
+            scope: the name of the log scope, and `mode` during the evaluation.
 
         Returns:
-            Scores by name. What a data set's ``evaluate`` gives, rank 0 has as it is, and the others have the numbers
-            among it.
+            Scores by name. Of the result of a data set's ``evaluate``, other ranks than the first have the numbers.
         """
         runner = self._runner
         table = hooks if isinstance(hooks, HookTable) else HookTable(hooks, runner)
@@ -218,8 +216,7 @@ class Evaluator:
 
     @contextmanager
     def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
-        """Call ``before_run`` of those ``guests`` that are new; they leave with the run, or where there is none,
-        here."""
+        """Call ``before_run`` of the new ``guests``; they leave with the run, or here if no run is active."""
         entered = [] if self._guests is None else self._guests
         with _leaving(entered if self._guests is None else [], self._runner):
             for hook in guests:
@@ -231,8 +228,8 @@ class Evaluator:
     def validate(
         self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0, guests: HookTable = _NOBODY
     ) -> dict[str, Any]:
-        """One pass of ``val_step`` over ``loader`` in a log scope of its own, in which the val points of ``hooks`` are
-        called; the ``guests`` among them are not the runner's own. Returns the scores."""
+        """One pass of ``val_step`` over ``loader`` in a separate log scope, with the val points of ``hooks``; the
+        ``guests`` among them are not hooks of the runner. Returns the scores."""
         runner, log = self._runner, LogBuffer()
         train_log, runner.log_buffer = runner.log_buffer, log
         runner.mode, runner.data_loader = mode, loader
@@ -248,7 +245,7 @@ class Evaluator:
                 around_guests['around_epoch'],
             ):
                 call('before_val_epoch')
-                # A pass that an error has cut short does not continue here.
+                # A pass that an error interrupted starts over.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
                 given, first = 0, {}
                 for i, (batch, counts) in enumerate(in_step(runner.model, loader, batches)):
@@ -256,7 +253,7 @@ class Evaluator:
                     if not counts:
                         self._repeat_batch(guests)
                         continue
-                    if not given and may_differ(loader):
+                    if not given and may_have_unequal_lengths(loader):
                         first = batch_checksums(batch)
                     given += 1
                     with around['around_iter'], around_guests['around_iter']:
@@ -268,9 +265,9 @@ class Evaluator:
                     batch = runner.data_batch = runner.outputs_of = None
                 check_pass(loader, reader.left_out + given)
                 reader.close()
-                if may_differ(loader):
-                    tell_unshared(loader, first)
-                # A rank without a batch has no losses, and is none to warn of.
+                if may_have_unequal_lengths(loader):
+                    warn_if_not_sharded(loader, first)
+                # A rank without a batch has no losses, which is no reason to warn.
                 results = _averages(log, scores, loader, tells=reduce_extremes(given)[0] > 0)
                 call('after_val_epoch')
         finally:
@@ -301,7 +298,7 @@ class Evaluator:
             runner.log_buffer = runner.train_log
 
     def _repeat_batch(self, guests: HookTable) -> None:
-        """Make a validation step that only keeps other ranks company: nothing is logged, and no points are called."""
+        """Make a validation step that only matches the collectives of other ranks: no logs, no points."""
         runner, own_log = self._runner, self._runner.log_buffer
         runner.log_buffer, self.is_repeating = LogBuffer(), True
         try:
@@ -316,7 +313,7 @@ class Evaluator:
 
 
 def _averages(log: LogBuffer, scores: Scores, loader: Any, tells: bool = True) -> dict[str, Any]:
-    """The results of an evaluation, which are in ``log`` then."""
+    """Compute the results of an evaluation and write them to ``log``."""
     log.update(scores.compute())
     if name := name_of_scores(loader):
         log.add_prefix(f'{name}/')

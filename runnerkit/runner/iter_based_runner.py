@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -38,13 +37,7 @@ class IterBasedRunner(BaseRunner):
             max_iters: MMCV's old place to say it; better when the runner is built.
             **kwargs: handed to the model's step.
         """
-        if max_iters is not None:
-            warnings.warn(
-                'max_iters in run is deprecated, please give it to the runner: IterBasedRunner(…, max_iters=…)',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            self._max_iters = max_iters
+        self._set_old_limit('max_iters', max_iters)
         progress, readers = self.progress, self.readers
         with self.running(data_loaders, workflow) as plan:
             for entry, unit in plan:  # from where the run is, until it is done or asked to stop
@@ -78,7 +71,7 @@ class IterBasedRunner(BaseRunner):
         """Train one iteration, with ``model.<mode>_step``."""
         if self.lifecycle.own_loop is not None and self.lifecycle.skips(trains=True):
             return
-        if not self.model.training:  # a walk over all modules: only where somebody has switched it off
+        if not self.model.training:  # train() walks over all modules: only after user code called eval()
             self.model.train()
         if data_loader not in self.readers.entries:
             self.readers.of(data_loader)

@@ -1,4 +1,4 @@
-"""How a run is entered and left, whatever happens in between."""
+"""The begin and the end of a run."""
 
 from __future__ import annotations
 
@@ -20,34 +20,33 @@ from runnerkit.utils.waiting import waiting_scope
 
 
 class LoopEnded(BaseException):
-    """Leaves a loop of the user's own when the run has been asked to stop; no ``except Exception`` there keeps it."""
+    """Leaves a user's loop when the run was asked to stop. No ``except Exception`` of the user catches it."""
 
 
 class Lifecycle:
     """The part of the engine that begins and ends a run.
 
     Args:
-        runner: whose run.
+        runner: the run's runner.
 
     Attributes:
-        own_loop: within a loop of the user's own: begins the run, and returns whether ``train`` (or ``val``) does
-            anything.
+        own_loop: within a user's loop: begins the run, and returns whether ``train`` (or ``val``) runs.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self.own_loop: Callable[[bool], bool] | None = None
 
-    # --- a loop of the user's own ------------------------------------------------------------------------------------
+    # --- a user's loop -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def around_own_loop(self, data_loaders: Sequence[Any], workflow: Workflow) -> Iterator[None]:
-        """The span of a loop of one's own: its first ``train`` or ``val`` begins a run, which ends with the span.
+        """The span of a user's loop: its first ``train`` or ``val`` begins a run, which ends with the span.
 
-        All that is around ``run`` is then around this loop: resumed states, ``before_run``, signals, ``after_run``,
-        `outcome`. When the run has been asked to stop, the next ``train`` or ``val`` leaves the span. When the run has
-        its length, ``train`` returns at once: a loop over ``range(max_epochs)`` is right in a resumed run. If the loop
-        calls ``run``, or the hooks' ``before_run`` itself, nothing of this happens.
+        The loop then gets everything that ``run`` does around its own: resumed states, ``before_run``, signals,
+        ``after_run``, `outcome`. After a request to stop, the next ``train`` or ``val`` leaves the span. Once the run
+        has reached its length, ``train`` returns at once, so a loop over ``range(max_epochs)`` is correct in a resumed
+        run. A loop that calls ``run``, or the hooks' ``before_run``, gets none of this.
         """
         runner = self._runner
         with ExitStack() as stack:
@@ -56,7 +55,7 @@ class Lifecycle:
             def goes_on(trains: bool) -> bool:
                 nonlocal has_begun, is_over
                 if not has_begun:
-                    has_begun, self.own_loop = True, None  # until all is ready
+                    has_begun, self.own_loop = True, None  # until the run has begun
                     stack.enter_context(runner.running(list(data_loaders), workflow))
                     self.own_loop = goes_on
                 if trains and runner.plan.is_done and not is_over:
@@ -75,10 +74,10 @@ class Lifecycle:
                 self.own_loop = None
 
     def skips(self, trains: bool) -> bool:
-        """Whether a call of ``train`` (or of ``val``) by a loop of the user's own does nothing.
+        """Whether a call of ``train`` (or of ``val``) by a user's loop does nothing.
 
         Raises:
-            LoopEnded: the run has been asked to stop.
+            LoopEnded: the run was asked to stop.
         """
         return self.own_loop is not None and not self.own_loop(trains)
 
@@ -86,7 +85,7 @@ class Lifecycle:
 
     @contextmanager
     def running(self, workflow: Workflow) -> Iterator[None]:
-        """Enter and leave the run: rings, ``before_run``; whatever happens, ``after_run`` with the outcome set."""
+        """Enter and leave the run: rings, ``before_run``, and always ``after_run`` with the outcome set."""
         runner = self._runner
         self.own_loop = runner.outputs_of = None
         runner.hooks.begin_run()
@@ -108,7 +107,7 @@ class Lifecycle:
                 outcome = self._outcome()
             except BaseException as caught:
                 error = caught
-                # A run around this one that goes back to a checkpoint leaves this one as an interrupt does.
+                # A roll-back of the run around this one ends this one like an interrupt.
                 kind: Any = 'interrupted' if isinstance(caught, (KeyboardInterrupt, RollBackRequest)) else 'failed'
                 outcome = Outcome(kind, error=caught)
                 runner.readers.give_back_batch()
@@ -123,7 +122,7 @@ class Lifecycle:
                         raise
                     runner.logger.exception('after_run of a hook failed')
                 finally:
-                    for stream in runner.readers.streams():  # only now: the end of the run is saved and acknowledged
+                    for stream in runner.readers.streams():  # after the save at the end of the run
                         stream.close()
                 runner.snapshots.forget()
                 was_cut = runner.stopping.ends_for_outer
@@ -134,17 +133,17 @@ class Lifecycle:
             runner.nest.check_ending()
 
     def _outcome(self) -> Outcome:
-        """How a run without an error ends; all ranks call it and get the same answer."""
+        """The outcome of a run without an error; all ranks call it and get the same result."""
         runner, reason = self._runner, self._runner.stopping.reason
         found = runner.finiteness.look(runner) if runner.plan.trains else {}
         if 'weights' in found:
-            runner.last_checkpoint()  # one that is being written is waited for
+            runner.last_checkpoint()  # waits for a background save
             runner.notices['finite'] = runner.finiteness.advice(runner, found)
             return Outcome('diverged', reason)
         return Outcome('completed' if reason is None else 'stopped', reason)
 
     def _tell_end(self, outcome: Outcome) -> None:
-        """The run's last lines: its outcome, and warnings of its log that should not be missed."""
+        """Log the outcome, and the notices once more."""
         runner, error = self._runner, outcome.error
         level = logging.INFO if outcome.ended_well or isinstance(error, RollBackRequest) else logging.ERROR
         runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
@@ -157,22 +156,22 @@ class Lifecycle:
                 runner.logger.error('%s', text)
 
     def _detail(self) -> dict[str, Any] | None:
-        """How what every run says is logged: runs inside others, which may be many, say it in the log file alone."""
+        """``extra`` of messages that every run logs: nested runs, which may be many, log them to the file only."""
         return None if self._runner.parent is None else DETAIL
 
-    # --- as a part ---------------------------------------------------------------------------------------------------
+    # --- points ------------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """A run is about to begin, also one of a subclass's own ``run``."""
+        """A run begins, also in a ``run`` of a subclass."""
         runner.check_parts()
         self.own_loop = None
 
     def begin(self, runner: Any) -> None:
-        """After ``before_run`` of all hooks: say what is going to happen, and be where a resumed run was."""
-        runner.hooks.forget_calls()  # a hook may have chosen in before_run which points it serves
+        """After ``before_run`` of all hooks: log the plan, and restore a resumed run."""
+        runner.hooks.forget_calls()  # a hook may have changed its points in before_run
         self._tell_begin()
         readers, snapshots = runner.readers, runner.snapshots
-        is_own_run = not runner.by_epoch and not readers.entries  # a subclass's own
+        is_own_run = not runner.by_epoch and not readers.entries  # a run of a subclass
         if is_own_run:
             readers.adopt_new_iter_loaders()
             if snapshots.resumed is not None and len(readers.entries) > 1:
@@ -186,7 +185,7 @@ class Lifecycle:
         if snapshots.resumed is None:
             runner.changes.tell_doubts()
         snapshots.restore()
-        if runner.parent is None:  # one inside another may share modules with it, whose buffers differ by then
+        if runner.parent is None:  # a nested run may share modules with it, whose buffers differ
             check_same_weights(runner.model, runner.logger, runner.repairs_weights)
         if is_own_run:
             readers.start()

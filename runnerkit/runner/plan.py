@@ -1,4 +1,4 @@
-"""What a run is going to do: the workflow over its loaders, and how long."""
+"""The workflow of a run, and its length."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from runnerkit.utils.exceptions import WrongValue
 
 
 class Plan:
-    """The workflow over its loaders, and how long it is repeated. Iterating over it gives one unit after another.
+    """The workflow over its loaders, and how long it is repeated. Iterating over it yields one unit after another.
 
     Args:
-        runner: whose plan.
+        runner: the run's runner.
         max_epochs: after how many epochs the run ends.
         max_iters: after how many iterations the run ends.
 
     Attributes:
-        max_epochs: as the argument; None where that is not known (yet).
-        max_iters: as the argument; None where that is not known (yet).
-        by_iters: whether ``max_iters`` ends the run, maybe inside an epoch.
+        max_epochs: as the argument; None if unknown (yet).
+        max_iters: as the argument; None if unknown (yet).
+        by_iters: whether ``max_iters`` ends the run, possibly inside an epoch.
         workflow: pairs of a mode and how many units of it.
     """
 
@@ -42,10 +42,10 @@ class Plan:
         self._units: dict[str, Callable[..., Any]] = {}
 
     def prepare(self, data_loaders: Sequence[Any], workflow: Workflow) -> None:
-        """Check the workflow, and find out the run's length before the first hook asks.
+        """Check the workflow and compute the run's length, which hooks read.
 
         Raises:
-            ValueError: it has no length.
+            ValueError: neither ``max_epochs`` nor ``max_iters`` is set.
         """
         runner = self._runner
         check_workflow(data_loaders, workflow, runner)
@@ -78,50 +78,50 @@ class Plan:
         self.by_iters = not is_endless  # a stream ends the run itself
 
     def begin(self, workflow: Workflow) -> None:
-        """A run of ``workflow`` begins; one that is another than before begins with its first entry."""
+        """A run of ``workflow`` begins; a changed workflow begins with its first entry."""
         former, self.workflow = self.workflow, [(mode, n) for mode, n in workflow]
         if former and self.workflow != former:
             self._runner.progress.begin_workflow()
 
     @property
     def is_done(self) -> bool:
-        """Whether the run has its length."""
+        """Whether the run has reached its length."""
         progress = self._runner.progress
         done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
         return limit is not None and done >= limit
 
     @property
     def epoch_is_over(self) -> bool:
-        """Whether the epoch that the loop has left is over: one that was stopped stays open for a resume, one that the
-        run's ``max_iters`` cuts short is closed."""
+        """Whether the epoch that the loop left is over. A stopped epoch stays open for a resume; one that ``max_iters``
+        cuts short is closed."""
         runner = self._runner
         return runner.stopping.reason is None or runner.progress.batches == length_of(runner.data_loader)
 
     @property
     def trains(self) -> bool:
-        """Whether the workflow trains at all."""
+        """Whether the workflow has an entry that trains."""
         return any(trains(mode, self._runner) for mode, _ in self.workflow)
 
     @property
     def has_modes(self) -> bool:
-        """Whether the workflow trains with steps of other modes than ``'train'``."""
+        """Whether an entry trains with the step of another mode than ``'train'``."""
         return any(mode != 'train' and trains(mode, self._runner) for mode, _ in self.workflow)
 
     @property
     def length(self) -> str:
-        """How long the run is, in words."""
+        """The run's length in words."""
         if self.by_iters:
             return f'{self.max_iters} iterations'
         return 'as much as the stream has' if self.max_epochs is None else f'{self.max_epochs} epochs'
 
     @property
     def kind(self) -> str:
-        """What the run counts, in words."""
+        """The run's unit in words."""
         return 'by epoch' if self._runner.by_epoch else 'by iteration'
 
     def follow(self, loader: Any) -> None:
-        """The run's length follows the ``loader`` that is trained on. Earlier epochs may have had other lengths, with
-        another number of ranks."""
+        """Recompute ``max_iters`` for the training ``loader``. Earlier epochs may have had other lengths, with another
+        number of ranks."""
         runner, progress = self._runner, self._runner.progress
         if self.by_iters:
             return
@@ -131,10 +131,10 @@ class Plan:
         self.max_iters = whole
 
     def __iter__(self) -> Iterator[tuple[int, Callable[..., Any]]]:
-        """One unit after another, from where the run is until it is done or stops: the index of its workflow entry, and
-        the runner's method."""
+        """Units from the current one until the run is done or stops: the index of the workflow entry, and the runner's
+        method."""
         runner, progress, stop = self._runner, self._runner.progress, self._runner.stopping
-        began: tuple[int, int] | None = None  # this round of the workflow; None: by going on or back into it
+        began: tuple[int, int] | None = None  # this round of the workflow; None: the run entered it in the middle
         units = [self._units[mode] for mode, _ in self.workflow]
         training = [trains(mode, runner) for mode, _ in self.workflow]
         has_passed = False  # the boundary between two training iterations
@@ -145,7 +145,7 @@ class Plan:
             is_done = limit is not None and done >= limit
             while True:
                 if entry >= len(units):
-                    # A workflow that has not moved on would never end: one without any training runs once.
+                    # A workflow without training would never end, so it runs once.
                     if is_done or began == (progress.epoch, progress.iter):
                         progress.begin_unit(entry, unit)
                         return
@@ -156,15 +156,15 @@ class Plan:
                     break
                 entry, unit = entry + 1, 0
             progress.begin_unit(entry, unit)
-            # The validation iterations of an entry are one evaluation, which is not cut.
+            # The validation iterations of an entry are one evaluation, which is not interrupted.
             if not (has_passed and training[entry]) and (runner.by_epoch or unit == 0 or training[entry]):
                 stop.boundary()
                 if stop.reason is not None:
                     return
             yield entry, units[entry]
-            # A training iteration ends with one.
+            # A training iteration ends with a boundary.
             has_passed = training[entry] and not runner.by_epoch and not runner.has_own_train
-            if progress.running is None:  # it was left
+            if progress.running is None:  # the loop left the unit
                 began, has_passed = None, False
             elif progress.unit != progress.running + 1 and (stop.reason is None or not progress.epoch_is_open):
                 progress.end_unit()

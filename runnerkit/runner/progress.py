@@ -1,4 +1,4 @@
-"""Where a run is: the only object that counts."""
+"""The counters of a run."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from runnerkit.data.kinds import length_of
 
 @dataclass
 class Progress:
-    """Where a run is. It is called first at every point, so what hooks and checkpoints read is up to date.
+    """The counters of a run. It is called first at every point, so hooks and checkpoints read current values.
 
-    ``epoch``, ``iter`` and ``inner_iter`` are MMCV's: the 0-based index of what is running. What is *done* follows: a
-    running iteration counts as done from ``after_train_iter`` on, a running epoch from ``after_train_epoch`` on.
+    ``epoch``, ``iter`` and ``inner_iter`` are MMCV's 0-based indices of what is running. The counts of what is *done*
+    follow from them: a running iteration is done from ``after_train_iter`` on, an epoch from ``after_train_epoch`` on.
 
     Attributes:
         by_epoch: whether the unit of the run is the epoch.
         epoch: the running epoch; in the iteration runner, the running pass over the loader trained on last.
         iter: the running training iteration, over all epochs.
         inner_iter: the running iteration within its epoch; in the iteration runner, within its workflow entry.
-        began: the iteration with which the open epoch began.
+        began: the first iteration of the open epoch.
         epoch_is_open: whether a training epoch has begun and not ended; always False in the iteration runner, whose
             readers know their own passes.
         iter_is_done: whether ``iter`` is done already.
         epoch_is_done: whether ``epoch`` is done already.
         samples: of the open epoch, how many samples of its order all ranks together had consumed when the state was
-            loaded; None where the ranks' shares are not ours to know (batch samplers, streams).
+            loaded; None if the ranks' shares are unknown (batch samplers, streams).
         entry: the index of the workflow's entry.
         unit: how many units (epochs or iterations) of that entry are done.
-        running: the index of the running unit; None if it was left.
+        running: the index of the running unit; None if the loop left it.
     """
 
     by_epoch: bool = field(default=True, compare=False)
@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def iters(self) -> int:
-        """Completed training iterations, which is the number of updates of a run without accumulation."""
+        """Completed training iterations; without accumulation, the number of updates."""
         return self.iter + self.iter_is_done
 
     @property
@@ -59,10 +59,10 @@ class Progress:
 
     @property
     def batches(self) -> int:
-        """Of the open epoch, how many batches this rank has trained on."""
+        """How many batches of the open epoch this rank has trained on."""
         return self.iters - self.began if self.epoch_is_open else 0
 
-    # --- as a part: what each point means for what is done -----------------------------------------------------------
+    # --- points ------------------------------------------------------------------------------------------------------
 
     def before_train_epoch(self, runner: Any) -> None:
         """An epoch begins, unless it was open when the run was saved."""
@@ -76,7 +76,7 @@ class Progress:
             self.unit = self.inner_iter + 1
 
     def after_train_epoch(self, runner: Any) -> None:
-        """The running epoch is done, unless the run's ``max_iters`` has cut it short."""
+        """The running epoch is done, unless ``max_iters`` cut it short."""
         plan = runner.plan
         if not plan.by_iters or self.iters < (plan.max_iters or 0) or self.batches == length_of(runner.data_loader):
             self.epoch_is_open, self.epoch_is_done = False, True
@@ -99,37 +99,37 @@ class Progress:
             self.unit = self.running + 1
 
     def leave_unit(self) -> None:
-        """The running unit is left, and may run again."""
+        """The loop leaves the running unit, which may run again."""
         self.running = None
 
     def next_epoch(self) -> None:
-        """The next epoch is the running one, if this one is done."""
+        """Advance to the next epoch if this one is done."""
         self.epoch, self.epoch_is_done = self.epochs, False
 
     def begin_run(self) -> None:
-        """A run begins. What an error of the former one has interrupted behind its end is done."""
+        """A run begins. An iteration of the former run that an error interrupted after its end is done."""
         self.iter, self.iter_is_done = self.iters, False
         self.next_epoch()
 
     def begin_workflow(self) -> None:
-        """Begin with the workflow's first entry."""
+        """Go to the workflow's first entry."""
         self.entry = self.unit = 0
 
     def begin_unit(self, entry: int, unit: int) -> None:
-        """A unit of a workflow's entry runs."""
+        """A unit of a workflow entry begins."""
         self.entry, self.unit, self.running = entry, unit, unit
 
     def count_batches(self, batches: int) -> None:
-        """Of the open epoch, this rank has trained on ``batches`` batches, of whatever size they are now."""
+        """Set how many batches of the open epoch this rank has trained on, in the current batch size."""
         self.began = self.iters - batches
 
     def close_epoch(self) -> None:
-        """No epoch is open: the next one begins anew."""
+        """No epoch is open: the next one starts from its beginning."""
         self.epoch_is_open = False
 
     @contextmanager
     def as_at(self, point: str | None) -> Iterator[None]:
-        """In it, the counters are what hooks see at ``point``: those of what is running, not of what is done."""
+        """Within it, the counters are what hooks read at ``point``."""
         iters = point == 'after_train_iter'
         epochs = point == 'after_train_epoch' and not self.epoch_is_open
         if iters:
@@ -145,7 +145,7 @@ class Progress:
     # --- in checkpoints ----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What is done."""
+        """The counts of what is done."""
         return {
             'epochs': self.epochs,
             'iters': self.iters,
@@ -157,7 +157,7 @@ class Progress:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Be where `state_dict` was given; what it lacks is 0."""
+        """Restore what `state_dict` returned; missing counts are 0."""
         self.epoch, self.iter = state.get('epochs', 0), state.get('iters', 0)
         self.iter_is_done = self.epoch_is_done = False
         self.epoch_is_open = state.get('epoch_is_open', False)

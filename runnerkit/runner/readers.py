@@ -1,4 +1,4 @@
-"""All readers of a run: one for each entry of its workflow, and one for each loader that is evaluated on."""
+"""The data positions of a run: a reader per workflow entry, and one per loader that is evaluated on."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from torch.utils.data import SequentialSampler
 
 from runnerkit.data.iter_loader import IterLoader, new_iter_loaders, numbers
 from runnerkit.data.kinds import (
-    WAY_OUT,
-    about,
+    BUILD_DATALOADER_HINT,
+    describe_loader,
     is_cheap_to_enter,
     is_unbounded,
     length_of,
-    named,
+    loader_facts,
     order_of,
     set_epoch,
 )
+from runnerkit.data.rank_sharing import check_pass, in_step
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.together import check_pass, in_step
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.runner.workflow import first_training_loader, trains
 from runnerkit.utils.logging import NOT_EXACT
 
-#: How many readers of loaders are kept that are first evaluated on within the run.
+#: How many readers are kept of evaluation loaders that were unknown when the run began.
 _MOST_LATE = 8
 
 
 class Readers:
-    """Where the run is in the data that it trains on. Readers live as long as the runner, so a second run continues.
+    """The readers of the training data. They live as long as the runner, so a second run continues.
 
     Args:
-        runner: whose they are.
+        runner: the run's runner.
 
     Attributes:
-        entries: the readers of the workflow's entries, in their order; those of loaders that a subclass's own loop
-            brings come behind them.
+        entries: the readers of the workflow's entries, in their order, then those of loaders that a subclass's loop
+            reads.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -50,22 +50,21 @@ class Readers:
         self._is_inside = False  # a resumed run has not entered the epoch yet that was open
 
     def open(self, loaders: Sequence[Any], kind: type[Reader]) -> None:
-        """Have a reader for each workflow entry; those of an earlier run are kept if all loaders are the same."""
+        """Make a reader per workflow entry; those of an earlier run are kept if all loaders are the same."""
         former = [reader.dataloader for reader in self.entries]
         if len(former) != len(loaders) or any(one is not other for one, other in zip(former, loaders, strict=True)):
             self.entries = [kind(loader) for loader in loaders]
 
     def adopt_new_iter_loaders(self) -> None:
-        """Take in the loaders that a subclass's own ``run`` has made."""
+        """Use the `IterLoader` objects that a subclass's ``run`` has created."""
         self.entries = list[IterLoader](new_iter_loaders(self._since))
 
     def find(self, loader: Any, entry: int | None = None) -> Any:
-        """The reader of a training loader, or the loader itself if it is one of the readers; that of the workflow entry
-        if it has it; None for an unknown loader.
+        """The reader of a training loader, preferably that of the workflow entry; None for an unknown loader.
 
         Args:
-            loader: the loader, or its reader.
-            entry: by default the running one.
+            loader: a loader or a reader.
+            entry: by default the running entry.
         """
         entry = self._runner.progress.entry if entry is None else entry
         for reader in (*self.entries[entry : entry + 1], *self.entries):
@@ -74,8 +73,7 @@ class Readers:
         return None
 
     def of(self, loader: Any) -> Any:
-        """The reader of a training loader. One that a loop of a subclass's own brings enters where it was when it was
-        saved."""
+        """The reader of a training loader. A new one, of a subclass's loop, enters where the checkpoint was saved."""
         found = self.find(loader)
         if found is None:
             is_endless = isinstance(loader, IterLoader) and not self._runner.by_epoch
@@ -92,14 +90,14 @@ class Readers:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
-        """The batches of the running epoch with their indices: all of them, or those that are left of an open one.
+        """The batches of the running epoch with their indices; of an open epoch, the remaining ones.
 
         Raises:
-            ValueError: at its end: the epoch has no batches.
+            ValueError: at the end: the epoch had no batches.
         """
         runner, reader = self._runner, self.of(loader)
         progress = runner.progress
-        # What hooks have drawn and cleared in before_train_epoch, they had before the save.
+        # Hooks drew random numbers and cleared values in before_train_epoch before the save already.
         is_resumed, self._is_inside = self._is_inside, False
         progress.inner_iter = progress.batches - 1  # the last one done, should none be left
         if is_resumed and not reader.is_to_enter:
@@ -113,19 +111,19 @@ class Readers:
         return chain(enumerate(batches, start), self._end_of_pass(reader, unseen))
 
     def _end_of_pass(self, reader: Reader, unseen: int) -> Iterator[tuple[int, Any]]:
-        """No more batches: check whether the pass has given as many as it should, ``unseen`` of which were not counted
-        as batches of the epoch."""
+        """Check that the pass had as many batches as it should; ``unseen`` of them do not count as batches of the
+        epoch."""
         progress = self._runner.progress
         check_pass(reader.dataloader, progress.batches + unseen)
-        if not progress.batches:  # it would go on for ever, or train nothing in silence
+        if not progress.batches:  # the run would never end, or silently train nothing
             raise ValueError(
-                f'{named(reader.dataloader)} gives no batches in epoch {progress.epoch + 1}: generators and iterators '
-                'can be read only once; give a loader whose __iter__ starts over'
+                f'{describe_loader(reader.dataloader)} gives no batches in epoch {progress.epoch + 1}: generators '
+                'and iterators can be read only once; give a loader whose __iter__ starts over'
             )
         yield from ()
 
     def leave(self, loader: Any) -> None:
-        """The run stops inside the epoch, behind the batch at hand."""
+        """The run stops inside the epoch, after the current batch."""
         runner, reader = self._runner, self.of(loader)
         reader.remember(runner.data_batch)
         runner.data_batch = None
@@ -133,7 +131,7 @@ class Readers:
             reader.exhaust()
 
     def start(self) -> None:
-        """Begin the first passes of endless loaders, or enter those that were open."""
+        """Begin the first passes of endless loaders, or enter the open ones of a resumed run."""
         runner = self._runner
         is_resumed = any(reader.is_to_enter for reader in self.entries)
         for i, reader in enumerate(self.entries):
@@ -145,7 +143,7 @@ class Readers:
             runner.snapshots.restore_moment()
 
     def give_back_batch(self) -> None:
-        """After an error: the batch that was not trained on comes first if this runner runs again."""
+        """After an error: the batch that was not trained on comes first when this runner runs again."""
         runner = self._runner
         loader = runner.data_loader
         reader = loader if isinstance(loader, Reader) else self.find(loader)
@@ -154,10 +152,10 @@ class Readers:
             reader.give_back(runner.data_batch)
             runner.data_batch = None
 
-    # --- as a part: for runners with loops of their own, too ---------------------------------------------------------
+    # --- points, which loops of subclasses also call -----------------------------------------------------------------
 
     def before_train_epoch(self, runner: Any) -> None:
-        """An epoch begins, or continues behind what is done of it."""
+        """An epoch begins, or continues after its completed batches."""
         progress, reader = runner.progress, self.of(runner.data_loader)
         if progress.batches and not (reader.is_open or reader.is_to_enter):
             self._is_inside = True
@@ -168,8 +166,8 @@ class Readers:
             runner.hooks.listen('after_train_iter', self._enter_own_loop)
 
     def _enter_own_loop(self, runner: Any) -> None:
-        """The first iteration of the open epoch is over. If it was one of a subclass's own loop, which has read past
-        the reader, the epoch may have started over."""
+        """The first iteration of the open epoch is over. If a subclass's loop does not read through the reader, the
+        epoch may have started over."""
         runner.hooks.unlisten('after_train_iter', self._enter_own_loop)
         if not self._is_inside:
             return
@@ -179,38 +177,38 @@ class Readers:
             runner.progress.count_batches(1)
             runner.logger.warning(
                 '%s: the open epoch starts over, because %s.train has its own loop; %s, also there',
-                named(reader.dataloader),
+                describe_loader(reader.dataloader),
                 type(runner).__name__,
-                WAY_OUT,
+                BUILD_DATALOADER_HINT,
                 extra=NOT_EXACT,
             )
         reader.close()
 
     @staticmethod
     def count_own_iteration(runner: Any) -> None:
-        """A subclass's own iteration has trained on all that it has read."""
+        """An iteration of a subclass has trained on all batches that it read."""
         if isinstance(runner.data_loader, Reader):
             runner.data_loader.trained = runner.data_loader.given
 
     def after_train_epoch(self, runner: Any) -> None:
-        """The pass over the data is over, if the epoch is."""
+        """Close the pass over the data if the epoch is over."""
         if not runner.progress.epoch_is_open:
             self.of(runner.data_loader).close()
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where all readers are."""
+        """The positions of all readers."""
         return {'readers': [self.state_of(reader).state_dict() for reader in self.entries]}
 
     def state_of(self, reader: Any) -> ReaderState:
-        """Where a reader is: behind what was trained on."""
+        """The position of a reader: after the last batch that was trained on."""
         return self._state_in_epoch(reader) if self._runner.by_epoch else self._state_in_passes(reader)
 
     def _state_in_epoch(self, reader: Reader) -> ReaderState:
         runner, progress, loader = self._runner, self._runner.progress, reader.dataloader
         is_inside = progress.epoch_is_open and progress.batches > 0 and reader is self.find(runner.data_loader)
-        if is_inside and not reader.is_open and not reader.is_to_enter:  # a loop of a subclass's own reads it
+        if is_inside and not reader.is_open and not reader.is_to_enter:  # a subclass's loop reads it
             found = ReaderState.at(loader, progress.epoch, progress.batches)
             return replace(reader.state(), epoch=found.epoch, begun=True, batches=found.batches, samples=found.samples)
         if reader.is_open and progress.epoch_is_open:
@@ -224,7 +222,7 @@ class Readers:
         runner, progress = self._runner, self._runner.progress
         if reader is not runner.data_loader or not reader.is_open:
             return reader.state()
-        # A batch that was fetched and is not trained on is fetched again.
+        # A batch that was fetched and not trained on is fetched again.
         if runner.has_own_train:
             waits = reader.given > reader.trained
         else:
@@ -232,7 +230,7 @@ class Readers:
         return reader.state(reader.given - waits, None if waits else runner.data_batch, waits)
 
     def samples(self) -> int | None:
-        """Of the open epoch, how many samples of its order all ranks together have consumed."""
+        """How many samples of the open epoch all ranks together have consumed; None if unknown."""
         progress = self._runner.progress
         if not progress.batches:
             return 0
@@ -247,7 +245,7 @@ class Readers:
         return [reader.dataloader for reader in self.entries if is_unbounded(reader.dataloader)]
 
     def acknowledge(self, state: Mapping[str, Any]) -> None:
-        """``state``, as `state_dict` gave it, is in a checkpoint on disk: tell the streams."""
+        """Acknowledge the events of streams up to ``state``, which a checkpoint on disk holds."""
         for reader, each in paired(self.entries, state['readers'], state):
             if is_unbounded(reader.dataloader) and each.loader is not None:
                 reader.dataloader.acknowledge(each.loader)
@@ -255,22 +253,21 @@ class Readers:
     # --- resuming ----------------------------------------------------------------------------------------------------
 
     def saved_in(self, own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
-        """The readers, each with its part of a rank's saved state; those of entries that have another mode now have
-        none."""
+        """The readers, each with its part of a rank's saved state, except those of entries whose mode has changed."""
         was, now = self._runner.snapshots.condition('workflow', []), self._runner.plan.workflow
         changed = [one[0] != other[0] for one, other in zip(was, now, strict=False)]
         states = own['readers']
         return paired(self.entries, [None if any(changed[i : i + 1]) else states[i] for i in range(len(states))], own)
 
     def restore_held(self, own: Mapping[str, Any]) -> None:
-        """Give all loaders back what they held at the save."""
+        """Restore the state of all loaders."""
         for reader, state in self.saved_in(own):
             reader.restore_held(state)
         for reader in self.entries:
             tell_found(reader, self._runner.logger)
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Let all readers enter where they were; what has changed too much begins anew."""
+        """Let all readers enter at their saved positions; passes that no longer fit start over."""
         progress, snapshots, plan = self._runner.progress, self._runner.snapshots, self._runner.plan
         if self._counts_otherwise():
             progress.close_epoch()
@@ -281,14 +278,14 @@ class Readers:
         self._is_inside = progress.epoch_is_open
 
     def _counts_otherwise(self) -> bool:
-        """Whether the resumed run counted by epochs and this one by iterations, or the other way round."""
+        """Whether the resumed run counted by epochs and this one by iterations, or vice versa."""
         kind = self._runner.plan.kind
         return bool(self._runner.snapshots.condition('runner', kind) != kind)
 
     def _load(self, reader: Reader, state: ReaderState) -> None:
-        """Let ``reader`` enter where the one was that ``state`` is of; a pass that cannot be entered begins anew."""
+        """Let ``reader`` enter at the position ``state``; a pass that cannot be entered starts over."""
         runner, progress = self._runner, self._runner.progress
-        was, now = state.about, about(reader.dataloader)
+        was, now = state.about, loader_facts(reader.dataloader)
         other_ranks = runner.snapshots.resumed['world_size'] != runner.world_size
         other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         if self._counts_otherwise():
@@ -301,7 +298,7 @@ class Readers:
                     '%s: the open epoch starts over: ranks or batch size changed, and the order of the loader is '
                     'unknown. Loaders of runnerkit.data.build_dataloader continue with the same sample, without a '
                     'sampler or with one of torch that the config names',
-                    named(reader.dataloader),
+                    describe_loader(reader.dataloader),
                     extra=NOT_EXACT,
                 )
             else:
@@ -311,8 +308,8 @@ class Readers:
         tell_found(reader, runner.logger)
 
     def _enter_by_count(self, reader: Reader) -> None:
-        """Let ``reader`` enter the open epoch, of which nothing but `Progress` is known: its loader is another one than
-        before, or another entry's."""
+        """Let ``reader`` enter the open epoch at the batch that `Progress` gives: its loader is new, or another
+        entry's."""
         progress, loader = self._runner.progress, reader.dataloader
         state = ReaderState.at(loader, progress.epoch, progress.batches)
         if order_of(loader) is not None:
@@ -323,27 +320,26 @@ class Readers:
             self._runner.logger.warning(
                 '%s: the open epoch continues after %d batches, but it began with another loader: the order '
                 'may differ; %s',
-                named(loader),
+                describe_loader(loader),
                 progress.batches,
-                WAY_OUT,
+                BUILD_DATALOADER_HINT,
                 extra=NOT_EXACT,
             )
         reader.load(state)
 
     def go_to_counts(self) -> None:
-        """Be where the loaders are in a run of MMCV's, whose files hold counters only."""
+        """Enter the position of a run of MMCV, whose files hold counters only."""
         runner, progress = self._runner, self._runner.progress
         if not runner.by_epoch:
             training = [i for i, (mode, _) in enumerate(runner.plan.workflow) if trains(mode, runner)]
-            # If one of them alone has seen all iterations.
+            # Only if one of them has seen all iterations.
             if len(training) == 1 and is_cheap_to_enter(self.entries[training[0]].dataloader):
                 reader = self.entries[training[0]]
                 reader.load(ReaderState.at(reader.dataloader, *divmod(progress.iter, len(reader))))
             return
         loader = first_training_loader([reader.dataloader for reader in self.entries], runner.plan.workflow, runner)
         length = length_of(loader)
-        # Where MMCV has saved by iteration, the file calls the open epoch done, and itself one iteration older than it
-        # is.
+        # A file that MMCV saved by iteration counts the open epoch as done, and one iteration too few.
         if length and not saves_by_epoch(runner.hooks) and progress.iter + 1 < progress.epoch * length:
             epoch, start = divmod(progress.iter + 1, length)
             state = {'epochs': epoch, 'iters': progress.iter + 1, 'batches': start, 'epoch_is_open': start > 0}
@@ -352,19 +348,19 @@ class Readers:
 
 
 class EvaluationReaders:
-    """Where the run is in the data that it evaluates on.
+    """The readers of the data that the run evaluates on.
 
     Args:
-        runner: whose they are.
+        runner: the run's runner.
 
     Attributes:
-        entries: the readers, in the order in which their loaders came up.
+        entries: the readers, in the order of their first use.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self.entries: list[Reader] = []
-        self._prepared = 0  # how many of these were known when the run began
+        self._prepared = 0  # how many of them were known when the run began
 
     def of(self, loader: Any) -> Reader:
         """The reader for evaluations on ``loader``."""
@@ -378,7 +374,7 @@ class EvaluationReaders:
         return self.entries[-1]
 
     def prepare(self, loaders: Iterable[Any]) -> None:
-        """Make readers for validations and for hooks that evaluate: they are restored before anything is read."""
+        """Make readers for validations and for hooks that evaluate, so that they are restored before the first read."""
         known = [reader.dataloader for reader in self.entries]
         for loader in loaders:
             if not any(loader is each for each in known):
@@ -387,16 +383,16 @@ class EvaluationReaders:
         self._prepared = len(self.entries)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where all readers are."""
+        """The positions of all readers."""
         return {'evaluations': [reader.state_dict() for reader in self.entries]}
 
     def restore_held(self, own: Mapping[str, Any]) -> None:
-        """Give all loaders back what they held at the save."""
+        """Restore the state of all loaders."""
         for reader, state in paired(self.entries, own.get('evaluations', ()), own):
             reader.restore_held(state)
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Let a validation begin again within which the checkpoint was saved, as it began then."""
+        """Repeat a validation that was running when the checkpoint was saved, from its beginning."""
         runner, progress = self._runner, self._runner.progress
         entry, workflow = progress.entry, runner.plan.workflow
         mode, n = workflow[entry] if entry < len(workflow) else ('', 0)
@@ -411,7 +407,7 @@ class EvaluationReaders:
                 )
             reader.load(state)
             tell_found(reader, runner.logger)
-        # A validation of the iteration runner continues behind the batches that are done, of which nothing is left.
+        # A validation of the iteration runner continues after the batches that are done, whose scores are lost.
         if mode == 'val' and not runner.by_epoch and 0 < progress.unit < n:
             runner.logger.warning(
                 'the checkpoint was saved inside a validation: its scores cover the remaining batches only. The '
@@ -419,14 +415,14 @@ class EvaluationReaders:
             )
 
     def _tell_late(self, number: int, loader: Any) -> None:
-        """A loader that nobody knew when the run was resumed: its generators are where they were built."""
+        """Warn about an evaluation loader that is new since the resume: its random state is not restored."""
         snapshots = self._runner.snapshots
         states = [] if snapshots.resumed is None else snapshots.own.get('evaluations', [])
         if number < len(states) and (states[number]['held'] or states[number]['workers_live']):
             self._runner.logger.warning(
                 'the random states of %s, used in an evaluation, cannot be restored this late: keep it as the '
                 'attribute "dataloader" of the hook that evaluates',
-                named(loader),
+                describe_loader(loader),
                 extra=NOT_EXACT,
             )
 
@@ -441,19 +437,19 @@ def loaders_to_evaluate(hooks: Iterable[Any]) -> list[Any]:
 
 
 def paired(readers: Iterable[Any], saved: Iterable[Any], own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
-    """The readers with their saved states, as far as there are any; a state knows the random states of its rank."""
+    """The readers with their saved states, which get the random states of the rank."""
     for reader, each in zip(readers, saved, strict=False):
         if each is not None:
             yield reader, ReaderState.of({**each, 'rng': own.get('rng')})
 
 
 def tell_found(reader: Reader, logger: Any) -> None:
-    """Warn of what a resumed reader has found not to be exact; of each once."""
+    """Log each reason why the resume of ``reader`` is not exact, once."""
     for text in dict.fromkeys(reader.found):
         logger.warning('%s', text, extra=NOT_EXACT)
     reader.found.clear()
 
 
 def _batches_done(reader: Reader, state: ReaderState) -> int:
-    """How many batches of its own size ``reader`` would have given up to the place of ``state``."""
+    """How many batches, in its batch size, ``reader`` yields before the position ``state``."""
     return max(0, (length_of(reader.dataloader) or 0) - (reader.batches_left(state) or 0))

@@ -1,4 +1,4 @@
-"""How a runner saves: all ranks together, at once or in the background.
+"""Writes checkpoints, with all ranks, at once or in the background.
 
 The first rank writes a file. If the model is sharded, every rank writes its part of a folder.
 """
@@ -17,7 +17,7 @@ from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
 from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
-from runnerkit.distributed import from_first_rank, gather_objects, together
+from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.parallel.dtensors import is_sharded, local_part
 from runnerkit.utils.logging import NOT_EXACT
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class _Request(NamedTuple):
-    """What the write that comes next is asked for, beyond what ``save_checkpoint`` can be told.
+    """Options of the next write that ``save_checkpoint`` has no parameters for.
 
     Attributes:
         ranks: the states of all ranks.
         async_save: whether to write in the background.
-        after_write: called when the file is there.
-        on_failure: called with what went wrong in the background.
-        found: what is not finite.
+        after_write: called when the file is written.
+        on_failure: called with an exception of the background write.
+        found: values that are not finite, by kind.
     """
 
     ranks: list[Any]
@@ -45,22 +45,22 @@ class _Request(NamedTuple):
 
 
 class Saver:
-    """Writes a runner's checkpoints, and knows the one that is being written in the background.
+    """Writes a runner's checkpoints, one at a time in the background.
 
     Args:
-        runner: whose state is saved.
+        runner: the run's runner.
 
     Attributes:
-        in_flight: the save in the background, until its end is reported.
+        in_flight: the background save until its end is reported.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._request: _Request | None = None
-        self._writer: AsyncWriter | None = None  # made by the first save in the background
+        self._writer: AsyncWriter | None = None  # created by the first background save
         self.in_flight: _Request | None = None
-        self._group: Any = None  # of the processes of a sharded run, made by the first save
-        self._to_acknowledge: Any = None  # the state of rank 0 in it, if a resumed run would go on from it
+        self._group: Any = None  # of the ranks of a sharded run, created by the first save
+        self._to_acknowledge: Any = None  # the state of rank 0 in it, if a resumed run would continue from it
 
     def save(
         self,
@@ -72,7 +72,7 @@ class Saver:
         on_error: Callable[[NotSavedError], None] | None,
         only_finite: bool,
     ) -> str | None:
-        """See `Snapshots.save`; ``given`` is what ``save_checkpoint`` is called with."""
+        """See `Snapshots.save`; ``given`` are the arguments of ``save_checkpoint``."""
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
         if folder is None:
@@ -90,7 +90,7 @@ class Saver:
                 raise error
             on_error(error)
 
-        # On every rank, so that all of them know.
+        # On every rank, so that all of them have the result.
         found = runner.finiteness.look(runner)
         if found and only_finite:
             failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
@@ -119,26 +119,26 @@ class Saver:
         return None
 
     def _save_on_first_rank(self, request: _Request, out_dir: str, given: dict[str, Any]) -> str | NotSavedError:
-        """The file's path, or why the storage could not take it."""
+        """Returns the file's path, or the error of the storage."""
         self._request = request
         try:
             path = self._runner.save_checkpoint(out_dir, **given)
-            if self._request is not None:  # a subclass has written the file without us
+            if self._request is not None:  # a subclass has written the file itself
                 request.after_write()
                 self._runner.call_hook('after_save')
         except NotSavedError as error:
             return error
         finally:
             self._request = None
-        return self._path(out_dir, given) if path is None else path  # MMCV's own returns nothing
+        return self._path(out_dir, given) if path is None else path  # MMCV's returns None
 
     def _path(self, out_dir: str, given: Mapping[str, Any]) -> str:
-        """Where ``save_checkpoint`` puts the file that it is asked for."""
+        """The path to which ``save_checkpoint`` writes."""
         template = given.get('filename_tmpl', BY_EPOCH if self._runner.by_epoch else BY_ITER)
         return Store(out_dir, given.get('file_client_args')).path(self._name(template))
 
     def _save_in_parts(self, out_dir: str, given: dict[str, Any], request: _Request) -> str | NotSavedError:
-        """Save a sharded model, on every rank: the folder's path, or why the storage could not take it."""
+        """Save a sharded model, on every rank; returns the folder's path, or the error of the storage."""
         runner = self._runner
         store = Store(out_dir, given.get('file_client_args'))
         store.check_takes_folders()
@@ -150,13 +150,13 @@ class Saver:
         name = self._name(given.get('filename_tmpl', BY_EPOCH if runner.by_epoch else BY_ITER))
         latest = self._moves_latest(given.get('create_symlink', True), request.found)
         if self._group is None and runner.world_size > 1:
-            self._group = dist.new_group(backend='gloo')  # beside the training, whose collectives must not be crossed
-        state = together(runner.snapshots.rank_state)
+            self._group = dist.new_group(backend='gloo')  # apart from the collectives of the training
+        state = run_on_all_ranks(runner.snapshots.rank_state)
         tensors, places, own = self._own_part(state, runner.updater.kept_gradients())
         ranks = gather_objects(own)
         with ExitStack() as stack:
-            together(partial(stack.enter_context, runner.hooks.around['around_save']))
-            large, rest = together(partial(self._large_and_rest, given, request.found, ranks))
+            run_on_all_ranks(partial(stack.enter_context, runner.hooks.around['around_save']))
+            large, rest = run_on_all_ranks(partial(self._large_and_rest, given, request.found, ranks))
             tensors.update(large)
             counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest, request.found)
             rest[PLACES].update(places)
@@ -180,7 +180,7 @@ class Saver:
     def _own_part(
         self, state: dict[str, Any], kept: Mapping[int, Any]
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The state of this rank: sharded gradients of unfinished cycles, their places, and the rest."""
+        """The state of this rank: sharded gradients of unfinished cycles, their keys, and the rest."""
         for name, update in self._runner.updater.named().items():
             if not update.accumulated:
                 continue
@@ -202,7 +202,7 @@ class Saver:
     def _large_and_rest(
         self, given: Mapping[str, Any], found: Mapping[str, str], ranks: list[Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The checkpoint taken apart; its rest is whole on the first rank only."""
+        """The checkpoint's large tensors and the rest, which is complete on the first rank only."""
         runner = self._runner
         checkpoint = raw_checkpoint(
             runner.model,
@@ -224,7 +224,7 @@ class Saver:
         return {**runner.meta, **counts, **runner.finiteness.facts(found)}
 
     def _moves_latest(self, wanted: bool, found: Mapping[str, str]) -> bool:
-        """Whether ``latest.pth`` is to lead to the checkpoint; it stays at a finite one."""
+        """Whether ``latest.pth`` moves to the checkpoint; it stays at a finite one."""
         return wanted and not (found and self._runner.finiteness.last)
 
     def _warn(self, path: str, found: Mapping[str, str]) -> None:
@@ -254,8 +254,8 @@ class Saver:
             self._warn(store.path(name), found)
         latest = self._moves_latest(create_symlink, found)
         ranks = request.ranks if request else [runner.snapshots.rank_state()]
-        # Asked for on one rank alone, the file lacks the other ranks' states, of which it says the number. Before the
-        # rings, in which averages may be in the place of weights that a nested run shares.
+        # A file of one rank alone lacks the other ranks' states, and says how many. The state is taken before the
+        # rings, in which averages may replace weights that a nested run shares.
         state = {**runner.snapshots.common_state(), 'ranks': ranks}
         with runner.hooks.around['around_save']:
             checkpoint = checkpoint_of(
@@ -280,7 +280,7 @@ class Saver:
         return store.path(name)
 
     def _is_resumed_from(self, store: Store, name: str, latest: bool, found: Mapping[str, str]) -> bool:
-        """Whether a resumed run looks for that file: the events of streams in it are done then."""
+        """Whether a resumed run would use that file, so that its events of streams count as done."""
         if found or not (latest or number_in(name) is not None):
             return False
         hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
@@ -303,15 +303,15 @@ class Saver:
         self._runner.hooks.listen('before_train_iter', self._runner.snapshots.poll)
 
     def poll(self) -> None:
-        """Report the save in the background if it has ended; no waiting. Other ranks than the first `finish`."""
+        """Report a background save that has ended, without waiting. Other ranks than the first call `finish`."""
         if self._runner.rank == 0 and self._writer is not None and self._writer.is_done:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the save in the background, if there is one, and report its end.
+        """Wait for a background save and report its end.
 
         Raises:
-            Exception: what went wrong with it, unless its ``on_error`` takes that.
+            Exception: it failed, and its ``on_error`` does not handle that.
         """
         if self.in_flight is None or self._writer is None:
             return
@@ -331,7 +331,7 @@ class Saver:
             self._runner.call_hook('after_save')
 
     def close(self) -> None:
-        """`finish`, and give the thread, the memory of its copies and the process group back."""
+        """`finish`, and release the thread, the memory of its copies and the process group."""
         try:
             self.finish()
         finally:
@@ -359,7 +359,7 @@ class Saver:
         return None if found is None else found.path
 
     def _set_messages(self, messages: Mapping[str, Any]) -> Callable[[], None]:
-        """Put ``messages`` among those of the hooks; gives what takes them back."""
+        """Add ``messages`` to those of the hooks; returns a function that removes them."""
         if not messages:
             return _nothing
         current = self._runner.meta.setdefault('hook_msgs', {})
@@ -374,7 +374,7 @@ class Saver:
         return take_back
 
     def _name(self, template: str) -> str:
-        """A file's name, after the epoch (iteration) that is running or was completed last, from 1."""
+        """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last."""
         runner, number = self._runner, self._runner.completed_iters
         if runner.by_epoch:
             progress = runner.progress

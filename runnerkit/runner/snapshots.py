@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, and how a run continues from it: a list of parts, restored in its order."""
+"""Saving and resuming a runner: a list of parts, restored in its order."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import checkpoint_meant, finite_beside, own_messages
-from runnerkit.distributed import together
+from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
+from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
@@ -32,7 +32,7 @@ from runnerkit.utils.seed import rng_state, same_rng_state, set_derived_rng_stat
 
 
 class RollBackRequest(Exception):
-    """The run of ``runner`` is to continue from ``checkpoint``; its loop catches it."""
+    """The run of ``runner`` continues from ``checkpoint``; its loop catches this."""
 
     def __init__(self, runner: Any, checkpoint: str) -> None:
         super().__init__(checkpoint)
@@ -42,16 +42,16 @@ class RollBackRequest(Exception):
 class Snapshots:
     """The part of the engine that saves and resumes a run.
 
-    What resuming needs beyond MMCV's ``meta``, ``state_dict`` and ``optimizer`` is under ``'runnerkit'``: where the run
-    is, once; and per rank what each of ``parts`` returns.
+    Beyond MMCV's ``meta``, ``state_dict`` and ``optimizer``, a checkpoint holds under ``'runnerkit'`` the run's
+    counters and conditions, and for each rank what each of ``parts`` returns.
 
     Args:
-        runner: whose run.
+        runner: the run's runner.
 
     Attributes:
-        parts: what is saved of each rank, in the order in which it is restored: objects with ``state_dict``, whose keys
-            become those of the rank's state, and ``load_state_dict``, which gets this rank's whole state.
-        resumed: what the checkpoint that the run continues from holds of its run, until the run ends; else None.
+        parts: objects that are saved on each rank, in the order in which they are restored. The keys of their
+            ``state_dict`` become keys of the rank's state; ``load_state_dict`` gets the whole state of the rank.
+        resumed: the ``'runnerkit'`` content of the resumed checkpoint until the run ends, or None.
         saver: writes the checkpoints.
         is_saving: whether a checkpoint is being saved.
     """
@@ -69,19 +69,19 @@ class Snapshots:
         self.resumed: dict[str, Any] | None = None
         self.saver = Saver(runner)
         self.is_saving = False
-        self._from_mmcv = False  # resumed from a file of MMCV's, which does not say where in the data its run was
+        self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
     def add(self, name: str, part: Any) -> None:
-        """Save and restore ``part``, too.
+        """Also save and restore ``part``.
 
         Raises:
-            ValueError: there is another part of that name.
+            ValueError: the name is taken.
         """
         if any(isinstance(each, _Added) and each.name == name for each in self.parts):
             raise ValueError(f'there is a part {name!r} already: give this one another name')
         self.parts.append(_Added(name, part))
 
-    # --- as a part ---------------------------------------------------------------------------------------------------
+    # --- points ------------------------------------------------------------------------------------------------------
 
     def poll(self, runner: Any) -> None:
         """Report the save in the background if it has ended."""
@@ -114,38 +114,36 @@ class Snapshots:
         only_finite: bool = False,
         **options: Any,
     ) -> str | None:
-        """Save everything that resuming needs, of all ranks; every rank calls it, in hooks too.
+        """Save everything that resuming needs, of all ranks; every rank calls it, also in hooks.
 
-        The first rank writes, by ``save_checkpoint``, which subclasses may replace. If the model is sharded (FSDP2),
-        every rank writes its part of a folder that has the name of the file. No rank goes on before the checkpoint is
-        there; with ``async_save``: before the state is copied. A save that is still being written in the background is
-        waited for and reported first.
+        The first rank writes, by ``save_checkpoint``, which subclasses may override. If the model is sharded (FSDP2),
+        every rank writes its part of a folder that has the name of the file. All ranks return when the checkpoint is
+        written, or with ``async_save`` when the state is copied. An earlier save in the background is finished first.
 
         Args:
             out_dir: a folder or a URL; by default the work dir.
-            filename_tmpl: as in ``save_checkpoint``, and so are the others that are not named here.
+            filename_tmpl: as in ``save_checkpoint``.
             save_optimizer: whether the optimizers' states are part of it.
-            meta: what to remember beside the runner's own meta.
+            meta: stored in addition to the runner's meta.
             create_symlink: whether ``latest.pth`` leads to it.
             file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
-            messages: what becomes true of ``meta['hook_msgs']`` with this file, and is part of it; taken back if it
-                cannot be written.
-            async_save: write in the background. ``after_save`` of the hooks is called, and errors come up, before the
-                next training iteration begins, another checkpoint is saved, or the run ends.
-            after_write: called on the first rank when the file and ``latest.pth`` are there; with ``async_save`` in the
-                writing thread.
-            on_error: called with the error if the storage cannot take the file, instead of raising it: on every rank,
-                with ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
-            only_finite: save nothing, as if the storage could not take it, if weights, optimizer states or training
-                losses are NaN or infinite. Otherwise the file says so in ``meta['non_finite']``, and ``latest.pth``
-                stays at the newest finite one.
-            **options: more keywords for a ``save_checkpoint`` of your own.
+            messages: added to ``meta['hook_msgs']`` and to the file; removed if the file cannot be written.
+            async_save: write in the background. The hooks' ``after_save`` is called, and errors are raised, before the
+                next training iteration, the next save or the end of the run.
+            after_write: called on the first rank when the file and ``latest.pth`` are written; with ``async_save`` in
+                the writing thread.
+            on_error: called with the error if the storage fails, instead of raising it: on every rank; with
+                ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
+            only_finite: treat NaN or infinite values in weights, optimizer states or training losses as a failure of
+                the storage. By default the file lists them in ``meta['non_finite']``, and ``latest.pth`` stays at the
+                newest finite checkpoint.
+            **options: more keywords for an overridden ``save_checkpoint``.
 
         Returns:
             The file's path; None if ``on_error`` was called.
 
         Raises:
-            NotSavedError: on every rank: the storage could not take it; or ``only_finite`` refuses it.
+            NotSavedError: on every rank: the storage failed, or ``only_finite`` refuses the values.
         """
         given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
         given = {name: value for name, value in given.items() if value is not None}
@@ -159,7 +157,7 @@ class Snapshots:
             self.is_saving = False
 
     def common_state(self) -> dict[str, Any]:
-        """What a checkpoint holds of the run once for all ranks."""
+        """The part of a checkpoint that all ranks share."""
         runner = self._runner
         return {
             'format': STATE_FORMAT,
@@ -173,7 +171,7 @@ class Snapshots:
         }
 
     def rank_state(self) -> dict[str, Any]:
-        """What a checkpoint holds of this rank: as it is for the training, also within an evaluation or nested run."""
+        """The part of a checkpoint of this rank: the state of the training, even within an evaluation or nested run."""
         runner = self._runner
         nested = runner.nest.state_dict()
         with runner.nest.as_before(), runner.evaluator.as_before():
@@ -185,20 +183,20 @@ class Snapshots:
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = 'default') -> None:
-        """Go on from a checkpoint: weights, optimizer, counters now; the rest when the run starts.
+        """Resume from a checkpoint: load weights, optimizer and counters now, the rest when the run starts.
 
-        Register the hooks before, so that theirs is restored too.
+        Register the hooks first, so that their states are restored.
 
         Args:
-            checkpoint: a path or URL; a folder stands for its latest checkpoint.
+            checkpoint: a path or URL; of a folder, its latest checkpoint.
             resume_optimizer: whether to load the optimizers' states.
-            map_location: as in `torch.load`; by default the CPU, from where everything is copied to where it belongs.
+            map_location: as in `torch.load`; by default the CPU, from where tensors are copied to their devices.
 
         Raises:
-            ValueError: the file holds no training state, or one of another model or optimizer.
+            ValueError: the file has no training state, or that of another model or optimizer.
         """
         self.saver.finish()
-        checkpoint = checkpoint_meant(checkpoint)
+        checkpoint = resolve_checkpoint(checkpoint)
         loaded = self._read(checkpoint, 'cpu' if map_location == 'default' else map_location)
         problem = training_state_problem(loaded)
         if problem is not None:
@@ -215,17 +213,17 @@ class Snapshots:
         self.continue_from(loaded, checkpoint, resume_optimizer)
 
     def _read(self, checkpoint: str, map_location: Any) -> Any:
-        """The content of a checkpoint; of a sharded one, only this rank's part where the model is sharded too."""
+        """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
         model = self._runner.model
         if not is_checkpoint_folder(checkpoint):
             return _load_checkpoint(checkpoint, map_location)
         if not is_sharded(model):
             return load_folder(Path(checkpoint), checkpoint, map_location)
         layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
-        return together(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
+        return run_on_all_ranks(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
 
     def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
-        """`resume` from what was read of ``checkpoint``."""
+        """`resume` from ``loaded``, the content of ``checkpoint``."""
         runner, loaded = self._runner, dict(loaded)
         runner.changes.note_settings()
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
@@ -264,7 +262,7 @@ class Snapshots:
         runner.logger.info('resumed from %s: %d epochs, %d iterations are done', checkpoint, runner.epoch, runner.iter)
 
     def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
-        """Without an EMAHook, go on from the raw weights of a run that had one."""
+        """Without an EMAHook, continue from the raw weights of a run that had one."""
         weights = loaded['state_dict']
         own = unwrap(self._runner.model).state_dict()
         twins = {name: ema_name(name) for name in own if ema_name(name) in weights and ema_name(name) not in own}
@@ -279,7 +277,7 @@ class Snapshots:
             )
 
     def _load_counters(self, loaded: Mapping[str, Any]) -> None:
-        """Epochs and iterations that are done; in files of ours, `Progress` as it was."""
+        """Restore the counters: `Progress`, or from MMCV's files the counts of epochs and iterations."""
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
         if state is not None and state.get('format', 1) < STATE_FORMAT:
@@ -289,7 +287,7 @@ class Snapshots:
         self.resumed = state
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:
-            iters = counts['iters'] + (not runner.by_epoch)  # there it is the index of the last one, not the count
+            iters = counts['iters'] + (not runner.by_epoch)  # MMCV stores the index of the last iteration
             before = gpus_of_run(meta)
             if before and before != runner.world_size:
                 iters = iters * before // runner.world_size
@@ -301,18 +299,18 @@ class Snapshots:
 
     @property
     def own(self) -> dict[str, Any]:
-        """What the resumed checkpoint remembers of this rank; of one that it does not know, that of rank 0."""
+        """The state of this rank in the resumed checkpoint; of a new rank, that of rank 0."""
         resumed: Mapping[str, Any] = self.resumed or {}
         ranks, rank = resumed['ranks'], self._runner.rank
         own: dict[str, Any] = ranks[rank] if rank < len(ranks) else ranks[0]
         return own
 
     def condition(self, name: str, default: Any = None) -> Any:
-        """One of the conditions of the resumed run, see `Changes.conditions`."""
+        """A condition of the resumed run by name; see `Changes.conditions`."""
         return (self.resumed or {}).get('conditions', {}).get(name, default)
 
     def restore(self) -> None:
-        """Be where the resumed run was: called when ``before_run`` is over."""
+        """Restore the parts; called after ``before_run``."""
         runner = self._runner
         if self._from_mmcv:
             self._from_mmcv = False
@@ -334,7 +332,7 @@ class Snapshots:
         runner.nest.load_state_dict(own)
 
     def restore_moment(self) -> None:
-        """Random states, log buffer and what loaders hold as they were when the checkpoint was written."""
+        """Restore random states, log buffer and the state of loaders."""
         if self.resumed is None:
             return
         runner, own = self._runner, self.own
@@ -353,25 +351,25 @@ class Snapshots:
         return not all(same_rng_state(first, other) for other in others)
 
     def forget(self) -> None:
-        """The run is over: another one of this runner continues where it is."""
+        """The run is over: the next run of this runner continues from its current state."""
         self.resumed = None
 
     # --- rolling back ------------------------------------------------------------------------------------------------
 
     def roll_back(self, checkpoint: str) -> NoReturn:
-        """Leave the running iteration or epoch at once and go on from ``checkpoint``, a file of this run; for hooks.
+        """Leave the running iteration or epoch at once and continue from ``checkpoint``, a file of this run; for hooks.
 
-        In a distributed run all ranks call it at the same place. It raises what `run` catches: nothing after it is
-        done, neither the rest of a hook nor the hooks behind it. Not for the points inside an update
-        (``after_backward``, ``after_step``), which would be left half done.
+        In a distributed run all ranks call it at the same point. It raises an exception that `run` catches, so the
+        rest of the hook and the later hooks are skipped. Do not call it inside an update (``after_backward``,
+        ``after_step``), which would stay incomplete.
         """
         raise RollBackRequest(self._runner, checkpoint)
 
     def return_to(self, asked: RollBackRequest) -> None:
-        """Be where a run would be that has just resumed the checkpoint.
+        """Restore the state of a run that has just resumed the checkpoint.
 
         Raises:
-            RollBackRequest: it is for a run around this one.
+            RollBackRequest: the request is for a run around this one.
         """
         runner = self._runner
         if asked.runner is not runner:
@@ -390,7 +388,7 @@ class Snapshots:
     # --- hooks -------------------------------------------------------------------------------------------------------
 
     def named_hooks(self) -> list[tuple[str, Hook]]:
-        """Every hook under a name that is the same in the resumed run: its class, and a number if there are several."""
+        """The hooks by names that a resumed run also has: the class name and a number."""
         named: dict[str, Hook] = {}
         for hook in self._runner.hooks:
             kind, n = type(hook).__name__, 0
@@ -400,14 +398,14 @@ class Snapshots:
         return list(named.items())
 
     def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
-        """Give the hooks their states in the content of a checkpoint file, as far as it has them."""
+        """Restore the states of the hooks that the content of a checkpoint file has."""
         ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
         own = ranks[min(self._runner.rank, len(ranks) - 1)]
         HookStates(self._runner).load_state_dict({'hooks': {}, **own})
 
 
 class HookStates:
-    """The states of the hooks, as a part of checkpoints."""
+    """The states of the hooks in checkpoints."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -417,10 +415,10 @@ class HookStates:
         return {'hooks': {name: hook.state_dict() for name, hook in self._runner.snapshots.named_hooks()}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Restore the hooks that have a state; settings that have changed stay as they are now.
+        """Restore the hooks that have a state; changed settings keep their new values.
 
         Raises:
-            ValueError: a state does not fit.
+            ValueError: a state does not fit its hook.
         """
         runner = self._runner
         saved = ((runner.snapshots.resumed or {}).get('settings') or {}).get('hooks', {})
@@ -436,12 +434,12 @@ class HookStates:
                     f'the state of the hook {name} in the checkpoint does not fit ({type(error).__name__}: {error}): '
                     'resume with the hook that saved it, or remove the hook'
                 ) from error
-            for key, value in kept.items():  # a state may hold what was a setting then
+            for key, value in kept.items():  # an old state may hold a setting
                 setattr(hook, key, value)
 
 
 class Buffers:
-    """The model's buffers of other ranks than the first, whose are in the state dict, as a part of checkpoints."""
+    """The model's buffers of all ranks but the first in checkpoints; the state dict has the first one's."""
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
@@ -451,7 +449,7 @@ class Buffers:
         return {'buffers': own_buffers(self._runner.model) if self._runner.rank else {}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Restore the buffers that this rank had."""
+        """Restore the buffers of this rank."""
         runner = self._runner
         if runner.rank < len(runner.snapshots.resumed['ranks']):
             buffers = dict(runner.model.named_buffers())
@@ -461,7 +459,7 @@ class Buffers:
 
 
 class _Added:
-    """A part of the user's own: its state is under its name."""
+    """A user's part: its state is under its name."""
 
     def __init__(self, name: str, part: Any) -> None:
         self.name, self._part = name, part

@@ -1,4 +1,4 @@
-"""Whether a run ends at the next boundary, why, and how it has ended."""
+"""How a run is asked to stop, and how it ended."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from runnerkit.hooks.nesting import OUTER
 
 
 class Stop:
-    """The part of the engine that ends a run. It is called last at ``after_train_iter``, behind whatever saves.
+    """The part of the engine that ends a run. It is called last at ``after_train_iter``, after all hooks that save.
 
     Args:
-        runner: whose run.
+        runner: the run's runner.
 
     Attributes:
-        reason: why the run has been asked to end; None if it has not.
-        signal: the signal that asked the last run to stop, also if that came too late to change its outcome.
+        reason: why the run was asked to end, or None.
+        signal: the signal that asked the last run to stop, even if it came too late to change the outcome.
         outcome: how the last run ended; None before that.
     """
 
@@ -37,8 +37,8 @@ class Stop:
     def stop(self, reason: str) -> None:
         """End the run after the running iteration; ``reason`` becomes part of `outcome` and of the log.
 
-        In a distributed run any rank may call it, and all ranks stop after the same iteration: after the running one
-        if all of them call it there, else as soon as all of them can.
+        In a distributed run any rank may call it, and all ranks stop after the same iteration: the running one if all
+        of them call it there, else the next one that all of them can agree on.
         """
         if self._signals is None or self._runner.world_size == 1:
             self.reason = reason
@@ -54,7 +54,7 @@ class Stop:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the run has been asked to end, by a call or a signal: it does at the next boundary."""
+        """Whether the run ends at the next boundary, because of a call or a signal."""
         return self.reason is not None or (self._signals is not None and self._signals.pending)
 
     @property
@@ -66,11 +66,10 @@ class Stop:
 
     @property
     def heartbeat(self) -> tuple[Any, ...] | None:
-        """What changes with each iteration of this run and of those inside it, and while it waits for a stream.
+        """A value that changes with each iteration of this run and of runs inside it, and while it waits for a stream.
 
-        Its first item is how many iterations this run has done.
-
-        None outside of a run, and where a pause may be long: in an evaluation, and while a checkpoint is saved.
+        Its first item is how many iterations this run has done. None outside a run and where a pause may be long: in an
+        evaluation, and while a checkpoint is saved.
         """
         runner = self._runner
         is_long = runner.evaluator.scores is not None or runner.snapshots.is_saving
@@ -89,7 +88,7 @@ class Stop:
         runner = self._runner
         self.outcome = self.reason = self.signal = None
         self._begun_at = runner.progress.iters
-        # Only a nested run pays for the former.
+        # Only a nested run needs the first one.
         calls = [self.boundary] if runner.parent is None else [self.let_outer_wait, self.boundary]
         with StopSignals(runner.rank, runner.world_size) as signals:
             self._signals = signals
@@ -108,21 +107,21 @@ class Stop:
             signals.leave(has_failed=outcome.error is not None)
 
     def note_signal(self, received: signal.Signals | None) -> None:
-        """A signal that has come while the run ended."""
+        """Remember a signal that arrived while the run ended."""
         self.signal = self.signal or received
 
     def end_with(self, inner: Stop) -> None:
-        """End at the next boundary, as a nested run did; on every rank, since all of them have ended it together."""
+        """End at the next boundary because a nested run was stopped, which all ranks ended together."""
         if self.reason is None and inner.reason is not None:
             self.reason, self.signal = inner.reason.removeprefix(OUTER), inner.signal
 
     def let_outer_wait(self, runner: Any) -> None:
-        """After an iteration of a nested run: the run around it has waited for that."""
+        """After an iteration of a nested run, let the run around it do what it does while it waits."""
         runner.parent.stopping.while_waiting()
 
     def boundary(self, runner: Any = None) -> None:
-        """The end of a training iteration, or the place between two units: the run ends here if a signal or some rank
-        has asked for it. Ranks that run the same workflow count their boundaries alike."""
+        """The end of a training iteration or unit: the run ends here if a signal or any rank requested it. Ranks that
+        run the same workflow count the same boundaries."""
         signals = self._signals
         if signals is None:
             return
@@ -141,7 +140,7 @@ class Stop:
             )
 
     def while_waiting(self) -> bool:
-        """What the run does while it waits for data; returns whether it has been asked to end."""
+        """Poll saves and hooks while the run waits for data; returns whether the run was asked to end."""
         runner = self._runner
         self._waits += 1
         runner.snapshots.poll(runner)

@@ -1,4 +1,4 @@
-"""How a runner changes weights: one `Update` for each optimizer, or for all of them together."""
+"""How a runner changes weights: one `Update` per optimizer, or one for all of them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Updater:
     """The part of the engine that changes weights.
 
     Args:
-        runner: whose weights.
+        runner: the run's runner.
 
     Attributes:
-        updates: the `Update` of each optimizer, by what names it: its name, itself, or None for all of them together.
-        calls: how often `update` was called, by whomever.
-        losses_by_optimizer: how many losses each of several optimizers was given, by its name.
-        orders: in which order gradients are summed over the ranks; made at the first start.
+        updates: the `Update` of each optimizer by its name or the optimizer itself; None: all of them together.
+        calls: how often `update` was called.
+        losses_by_optimizer: how many losses each of several optimizers got, by name.
+        orders: the order in which gradients are summed over the ranks; created at the first start.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -46,10 +46,10 @@ class Updater:
         self._averaged_before: bool | None = None  # the model's averages_each_backward before the run
 
     def configure(self, optimizer: Optimizer | str | None = None, **options: Any) -> Update:
-        """Say how `update` of ``optimizer`` works; ``options`` are those of `runnerkit.optim.update.Update`.
+        """Configure `update` of ``optimizer``; ``options`` are those of `runnerkit.optim.update.Update`.
 
-        With several optimizers, None means all of them together, and sets the default of each. Said again in the same
-        words, as when a runner runs again, it changes nothing: an unfinished cycle goes on.
+        With several optimizers, None means all of them together, and sets the default of each. Calling it again with
+        the same options, as when a runner runs again, changes nothing: an unfinished cycle continues.
         """
         former, optimizers = self.updates.get(optimizer), self._optimizers(optimizer)
         if former is not None and former.optimizers == optimizers and self._options_of.get(optimizer) == options:
@@ -69,7 +69,7 @@ class Updater:
     # --- as a part ---------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """With several optimizers or modes, let each backward pass average only those gradients that it computes."""
+        """With several optimizers or modes, let each backward pass average only the gradients that it computes."""
         model, has_several = runner.model, len(named_optimizers(runner.optimizer)) > 1
         if hasattr(model, 'averages_each_backward'):
             if self._averaged_before is None:
@@ -83,12 +83,12 @@ class Updater:
             )
 
     def after_run(self, runner: Any) -> None:
-        """Leave the model as it was: a nested run may train the same one."""
+        """Restore the model's setting: a nested run may train the same model."""
         if self._averaged_before is not None:
             runner.model.averages_each_backward, self._averaged_before = self._averaged_before, None
 
     def follow_orders(self) -> None:
-        """Sum gradients in the order in which the resumed run did; what is new is recorded."""
+        """Sum gradients in the order of the resumed run; record new orders."""
         model, resumed = self._runner.model, self._runner.snapshots.resumed or {}
         if self.orders is None or self.orders.model is not model:
             self.orders = GradientOrders(model)
@@ -97,7 +97,7 @@ class Updater:
         self.orders.start(resumed.get('gradient_orders', {}))
 
     def forget_cycles(self) -> None:
-        """What the unfinished cycles have gathered is void."""
+        """Discard the gradients of unfinished cycles."""
         for update in self.updates.values():
             update.accumulated = 0
 
@@ -108,7 +108,8 @@ class Updater:
         return {'updates': {name: update.state_dict() for name, update in self.named().items()}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Loss scales, and the gradients of an unfinished cycle: a rank's own, or the mean where ranks are others."""
+        """Restore loss scales and the gradients of an unfinished cycle: this rank's, or the mean of all if their number
+        has changed."""
         runner, ranks = self._runner, self._runner.snapshots.resumed['ranks']
         updates = dict(own['updates'])
         if len(ranks) != runner.world_size or is_sharded(runner.model):
@@ -128,9 +129,8 @@ class Updater:
         self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
 
     def kept_gradients(self) -> dict[int, Any]:
-        """What FSDP2 has not summed over the ranks yet, by its parameters' ids; each rank's is a part of a `DTensor`.
-
-        All ranks call it.
+        """Gradients that FSDP2 has not summed over the ranks yet, by parameter id; each is a `DTensor` with one part
+        per rank. All ranks call it.
         """
         model = self._runner.model
         if not (isinstance(model, FSDP2) and any(update.accumulated for update in self.updates.values())):
@@ -146,8 +146,8 @@ class Updater:
         return found
 
     def _restore_kept(self, kept: Mapping[str, Sequence[Any]]) -> None:
-        """The gradients of an unfinished cycle that FSDP2 had not summed over the ranks: a rank's own where it will sum
-        them, the mean where it cannot, or where the ranks are others."""
+        """Restore gradients that FSDP2 had not summed over the ranks: this rank's if FSDP2 will sum them; the mean if
+        it cannot, or if the number of ranks has changed."""
         model, world_size = self._runner.model, self._runner.world_size
         wrapper = model if isinstance(model, FSDP2) and model.keeps_gradients else None
         ranks = 0 if wrapper is None and is_sharded(model) else world_size
@@ -168,7 +168,7 @@ class Updater:
         return self.updates.get(name or None) or self.default(name or None)
 
     def default(self, optimizer: Optimizer | str | None) -> Update:
-        """The update of an optimizer that was not configured by this name: its name's, the only one's, or a new one."""
+        """The update of an optimizer without an entry in `updates`: that of its name, of the only one, or a new one."""
         key = optimizer
         if isinstance(optimizer, Optimizer):
             named = named_optimizers(self._runner.optimizer)
@@ -179,7 +179,7 @@ class Updater:
         return self.updates[key]
 
     def name_of(self, key: Any) -> str:
-        """The name of what one of `updates` is of; empty for all optimizers together."""
+        """The name of the optimizer with the key ``key`` in `updates`; empty for all optimizers together."""
         named = named_optimizers(self._runner.optimizer).items()
         return next((name for name, each in named if each is key), key if isinstance(key, str) else '')
 
@@ -206,18 +206,16 @@ class Updater:
 
 
 def update(runner: Any, loss: Tensor | Mapping[str, Tensor], optimizer: Optimizer | str | None = None) -> None:
-    """Take one step down the gradient of ``loss``: the only way by which runnerkit changes weights.
+    """Take one step down the gradient of ``loss``. runnerkit changes weights in no other way.
 
     Zero at the start of a cycle, scale, backward, unscale, clip, step: see `runnerkit.optim.update.Update`.
 
-    Several losses by optimizer are one update: first all backward passes, then all steps. One of several
-    optimizers, by name or itself, steps with the gradients of its own loss only: a backward pass for it computes
-    none of parameters of others.
+    Several losses by optimizer are one update: first all backward passes, then all steps. One of several optimizers
+    steps with the gradients of its loss only: its backward pass computes no gradients of other parameters.
 
     Args:
-        loss: a tensor of one element with a graph; or several, by the names of the optimizers that each of them is
-            for.
-        optimizer: one of several, by name or itself; None takes the only one, or all of them together.
+        loss: a tensor of one element with a graph; or several, by optimizer name.
+        optimizer: one of several, or its name; None: the only one, or all of them together.
     """
     is_single = isinstance(loss, Tensor) or not isinstance(loss, Mapping)
     losses: dict[Any, Any] = {optimizer: loss} if is_single else dict(loss)

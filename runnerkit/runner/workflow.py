@@ -1,4 +1,4 @@
-"""The workflow: what its entries may be, and how long it is."""
+"""Checks and lengths of a workflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
-from runnerkit.data.together import agree_on_length, warn_if_not_shared
+from runnerkit.data.rank_sharing import agree_on_length, warn_if_sampler_not_sharded
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -20,11 +20,11 @@ Workflow = Sequence[tuple[str, int]]
 
 
 def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
-    """Whether ``workflow`` is a list of (mode, n) with a non-empty loader for each.
+    """Check that ``workflow`` is a list of (mode, n) with a non-empty loader for each.
 
     Raises:
-        TypeError: something is of another type.
-        ValueError: numbers that do not fit, a mode that neither runner nor model knows, or an empty loader.
+        TypeError: something has the wrong type.
+        ValueError: an invalid number, a mode that neither runner nor model has, or an empty loader.
     """
     if not isinstance(data_loaders, (list, tuple)):
         raise WrongType(
@@ -49,21 +49,21 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
 
 
 def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: Any) -> None:
-    """Let all ranks know the same lengths of the loaders that they train on, by one collective a loader; and warn of
-    loaders that give all ranks the same samples.
+    """Give all ranks the same lengths of the training loaders, by one collective per loader. Warn about loaders that
+    yield the same samples on all ranks.
 
     Raises:
-        ValueError: on rank 0: they differ, and cannot be made equal.
+        ValueError: on rank 0: they differ and cannot be made equal.
         ToldByFirstRank: on the others.
     """
     for loader, entry in zip(data_loaders, workflow, strict=True):
         if trains(entry[0], runner):
             agree_on_length(loader, entry)
-            warn_if_not_shared(loader)
+            warn_if_sampler_not_sharded(loader)
 
 
 def check_shares(runner: Any, entry: Any, loader: Any) -> None:
-    """Whether every rank has something of ``loader`` to validate on, where each makes equally many steps.
+    """Check that every rank has samples to validate on, where all ranks make equally many steps.
 
     Raises:
         ValueError: an iteration runner validates, and there are fewer samples than ranks.
@@ -81,10 +81,10 @@ def check_shares(runner: Any, entry: Any, loader: Any) -> None:
 
 
 def check_train_step(runner: Any, entry: Any) -> None:
-    """Whether the model has the step that the workflow entry ``entry`` calls, where it is not the user's own that does.
+    """Check that the model has the step that ``entry`` calls, unless user code replaces that call.
 
     Raises:
-        ValueError: the entry is ``('train', n)``, and the model has steps of other modes only.
+        ValueError: the entry is ``('train', n)``, and the model only has steps of other modes.
     """
     model = unwrap(runner.model)
     is_own_step = runner.batch_processor is not None or not is_ours(type(runner).run_iter.__module__)
@@ -100,7 +100,7 @@ def check_train_step(runner: Any, entry: Any) -> None:
 
 
 def check_stream(runner: Any, entry: Any) -> None:
-    """Whether the workflow entry ``entry`` can read a stream.
+    """Check that the workflow entry ``entry`` can read a stream.
 
     Raises:
         ValueError: it counts epochs, or validates.
@@ -118,11 +118,11 @@ def check_stream(runner: Any, entry: Any) -> None:
 
 
 def check_entries(workflow: Any) -> None:
-    """Whether ``workflow`` is a list of (mode, n).
+    """Check that ``workflow`` is a list of (mode, n).
 
     Raises:
-        TypeError: something is of another type.
-        ValueError: an entry of another length, or a number below 1.
+        TypeError: something has the wrong type.
+        ValueError: an entry has another length, or its number is below 1.
     """
     if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
         raise WrongType(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
@@ -137,15 +137,15 @@ def check_entries(workflow: Any) -> None:
 
 
 def trains(mode: str, runner: Any) -> bool:
-    """Whether ``mode`` trains: ``'train'``, and every mode that is a step of the model and no method of the runner."""
+    """Whether ``mode`` trains: ``'train'``, and modes that are steps of the model and not methods of the runner."""
     return mode == 'train' or not callable(getattr(runner, mode, None))
 
 
 def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
-    """What runs one unit of ``mode``: the runner's method of that name, or its train loop with ``model.<mode>_step``.
+    """The runner's method ``mode``, or its train loop with ``model.<mode>_step``.
 
     Raises:
-        ValueError: there is neither.
+        ValueError: both are missing.
     """
     method = getattr(runner, mode, None)
     if callable(method) and not mode.startswith('_') and not _is_no_mode(method, mode):
@@ -162,24 +162,24 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
 
 
 def _is_no_mode(method: Any, mode: str) -> bool:
-    """Whether ``method`` is one of our runners' that runs no epoch: ``run``, ``save_checkpoint`` and the like."""
+    """Whether ``method`` is one of our runners' other methods: ``run``, ``save_checkpoint`` and the like."""
     module = getattr(method, '__module__', None) or ''
     return mode not in ('train', 'val') and module.startswith(('runnerkit.runner.', 'runnerkit.hooks.'))
 
 
 def iters_in(epochs: int | None, loader: Any) -> int | None:
-    """How many iterations ``epochs`` passes over ``loader`` are; None where that is not known."""
+    """How many iterations ``epochs`` passes over ``loader`` take; None if unknown."""
     length = length_of(loader)
     return None if length is None or epochs is None else epochs * length
 
 
 def epochs_in(iters: int | None, loader: Any) -> int | None:
-    """How many passes over ``loader`` are begun in ``iters`` iterations; None if that is not known."""
+    """How many passes over ``loader`` begin within ``iters`` iterations; None if unknown."""
     length = length_of(loader)
     return None if not length or iters is None else math.ceil(iters / length)
 
 
 def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any], runner: Any) -> Any:
-    """The loader of the first entry that trains; None in a workflow without any."""
+    """The loader of the first entry that trains, or None."""
     pairs = zip(data_loaders, workflow, strict=True)
     return next((loader for loader, (mode, _) in pairs if trains(mode, runner)), None)

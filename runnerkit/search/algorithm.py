@@ -8,22 +8,28 @@ from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.record import Record
+from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import plain_number
 
-SEARCH_ALGORITHMS = Registry('search algorithm')
-CODECS = Registry('codec')
+_ALGORITHMS = EntryPoints('runnerkit.search_algorithms', {'PruneEA': 'runnerkit.compat.vega.prune:PruneEA'})
+_CODECS = EntryPoints('runnerkit.codecs', {'PruneCodec': 'runnerkit.compat.vega.prune:PruneCodec'})
+
+#: Search algorithms, and codecs, by name; of one that is not registered, the table and the entry points of installed
+#: packages are asked.
+SEARCH_ALGORITHMS = Registry('search algorithm', fallback=_ALGORITHMS.load, fallback_names=_ALGORITHMS.names)
+CODECS = Registry('codec', fallback=_CODECS.load, fallback_names=_CODECS.names)
 
 
 @dataclass
 class Proposal:
-    """What is to be tried next.
+    """The next trial, as an algorithm proposes it.
 
     Attributes:
         hps: values by dotted key of the config.
         desc: a network, as the config of a model; None leaves the config's.
-        parent: a checkpoint to begin with; None begins anew.
-        source: the `uid` of the record of an earlier step that it goes on with.
+        parent: a checkpoint to start from; None starts from scratch.
+        source: the `uid` of the record of an earlier step that it continues.
     """
 
     hps: dict[str, Any] = field(default_factory=dict)
@@ -33,9 +39,8 @@ class Proposal:
 
 
 def as_proposal(drawn: Any) -> Proposal:
-    """What a space has drawn, or an algorithm has returned, as a proposal of plain values.
-
-    They are what they will be when they are read from the record of the trial: lists, and no numbers of numpy.
+    """What a space has drawn, or an algorithm has returned, as a proposal of plain values: those that the record of the
+    trial gives back after it was written and read.
 
     Raises:
         WrongType: it is neither a dict nor a proposal.
@@ -50,8 +55,15 @@ def as_proposal(drawn: Any) -> Proposal:
 
 
 def is_of(record: Record, proposal: Proposal) -> bool:
-    """Whether ``record`` is of a trial of ``proposal``. What it says becomes a part of a config, so it is compared."""
+    """Whether ``record`` is of a trial of ``proposal``. It is compared because a record's values become config."""
     return (record.hps, record.desc, record.parent) == (proposal.hps, proposal.desc, proposal.parent)
+
+
+def derived_seed(seed: int, number: int) -> int:
+    """The seed of trial ``number`` in a study with ``seed``, below ``2**31``: mixed by `numpy.random.SeedSequence`."""
+    import numpy as np
+
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0]) % 2**31
 
 
 def plain(value: Any) -> Any:
@@ -64,11 +76,10 @@ def plain(value: Any) -> Any:
 
 
 class SearchAlgorithm:
-    """Decides what is tried. Subclass it, implement `search` and `is_completed`, and register it in
-    `SEARCH_ALGORITHMS`.
+    """Proposes trials. Subclass it, implement `search` and `is_completed`, and register it in `SEARCH_ALGORITHMS`.
 
-    A study that is continued after it was killed makes the algorithm anew and repeats the calls of `search` and
-    `update` in their order. So an algorithm draws from ``self.rng`` alone, and keeps all it needs in its attributes.
+    A resumed study builds a new algorithm and repeats the calls of `search` and `update` in their order. So an
+    algorithm draws from ``self.rng`` alone, and keeps all it needs in its attributes.
 
     Args:
         space: the space to search.
@@ -94,7 +105,7 @@ class SearchAlgorithm:
         self.rng = np.random.default_rng(seed)
 
     def search(self) -> Proposal | dict[str, Any] | None:
-        """What to try next: a `Proposal`, or only its values. None: nothing before another trial has ended.
+        """The next trial: a `Proposal`, or only its values. None: none before another trial has ended.
 
         Raises:
             NotImplementedError: a subclass does not override it.
@@ -102,8 +113,8 @@ class SearchAlgorithm:
         raise NotImplementedError(f'{type(self).__name__} must override search')
 
     def update(self, record: Record) -> None:
-        """Learn from a trial that has ended, whatever its status. A proposal that a quota has refused comes as a failed
-        one with the number -1."""
+        """Learn from a trial that has ended, with any status. A proposal refused by a quota comes as a failed trial
+        with the number -1."""
 
     def report(self, number: int, step: int, value: float) -> bool:
         """Whether to prune the trial ``number``, whose first objective is ``value`` after ``step`` epochs."""
@@ -111,7 +122,7 @@ class SearchAlgorithm:
 
     @property
     def is_completed(self) -> bool:
-        """Whether the search is over: `search` is not called any more.
+        """Whether the search is over, so that `search` is not called again.
 
         Raises:
             NotImplementedError: a subclass does not override it.

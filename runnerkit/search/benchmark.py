@@ -12,14 +12,12 @@ import torch
 from torch import nn
 
 from runnerkit.config import Config
-from runnerkit.flow.made_here import NOT_MADE_HERE, config_of, is_made_here
-from runnerkit.flow.prediction import loader_of, on_device
-from runnerkit.flow.summary import forward_summary
-from runnerkit.flow.testing import test
-from runnerkit.flow.trained import load_model
-from runnerkit.nn import build_model
+from runnerkit.flow.use.load import load_model
+from runnerkit.flow.use.testing import test
+from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
 from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
+from runnerkit.search.quota import batch_of, counted
 from runnerkit.search.record import COMPLETED, FAILED, Record
 from runnerkit.search.sections import checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
@@ -48,8 +46,8 @@ class BenchmarkPipeStep(PipeStep):
     def check(self) -> None:
         """Also refuse a source that there is not, and settings of the latency that are not known."""
         super().check()
-        for name in self.sources():
-            self.check_split(name)
+        for step in self.sources():
+            self.check_split(step)
         latency = self.get('latency')
         if latency is False:
             return
@@ -97,30 +95,18 @@ class BenchmarkPipeStep(PipeStep):
         if not any(record.status == COMPLETED for record in made):
             raise NothingUsable(f'{self.name}: none of {len(made)} models could be measured. {made[0].message}')
 
-    def check_split(self, source: str) -> None:
+    def check_split(self, source: PipeStep) -> None:
         """Refuse a split that the config of the step ``source`` does not have."""
-        base_config = getattr(self.pipeline.steps[source], 'base_config', None)
-        if base_config is None:  # a step of a user's own: its models' configs are known when it is done
+        base_config = getattr(source, 'base_config', None)
+        if base_config is None:  # a user's step: the configs of its models are known when it is done
             return
         split, data = self.get('split'), base_config().data
         if split not in data:
             splits = [key for key, part in data.items() if isinstance(part, Mapping) and 'type' in part]
             raise WrongKey(
-                f'{self.name}: split is {split!r}, but the config of the step {source} has no data.{split}'
+                f'{self.name}: split is {split!r}, but the config of the step {source.name} has no data.{split}'
                 f'{suggestion(str(split), splits)} (it has {", ".join(splits)})'
             )
-
-    def sources(self) -> list[str]:
-        """The names of the steps whose models are measured."""
-        given = self.cfg.get('source')
-        if not isinstance(given, list | tuple):
-            return [self.source().name]
-        before = self.pipeline.names[: self.pipeline.names.index(self.name)]
-        for name in given:
-            if name not in before:
-                hint = suggestion(str(name), before)
-                raise WrongKey(f'{self.name}.source has {name!r}, which is no step before it{hint}')
-        return list(given)
 
     def targets(self) -> list[Record]:
         """The records of these models: all that have completed, or, with ``nums``, the front or the best so many.
@@ -129,11 +115,11 @@ class BenchmarkPipeStep(PipeStep):
             NothingUsable: there is none.
         """
         found: list[Record] = []
-        for name in self.sources():
+        for name in (step.name for step in self.sources()):
             records = self.report.choice(name, self.get('nums')) if self.get('nums') else self.report.of(name)
             found += [each for each in records if each.status == COMPLETED]
         if not found:
-            names = ', '.join(self.sources())
+            names = ', '.join(step.name for step in self.sources())
             raise NothingUsable(f'{self.name}: no trial of {names} has completed, so there is no model to measure')
         return found
 
@@ -180,21 +166,6 @@ class BenchmarkPipeStep(PipeStep):
             size = (self.get('latency') or {}).get('batch_size', LATENCY['batch_size'])
             batch = batch_of(cfg, self.get('split'), size, next(model.parameters()).device)
         return model, batch
-
-
-def counted(cfg: Config) -> dict[str, float]:
-    """``params`` of the model of a config, and ``flops`` of one sample, by the summary's counter."""
-    with preserved_rng():
-        whole = forward_summary(build_model(cfg['model']), batch_of(cfg, 'train', 1, torch.device('cpu'))).whole
-    return {'params': float(whole.parameters), 'flops': float(whole.flops)}
-
-
-def batch_of(cfg: Config, split: str, size: int, device: torch.device) -> Any:
-    """The first ``size`` samples of a split, collated."""
-    loader = loader_of(cfg, split, batch_size=size)
-    dataset = loader.dataset
-    samples = [dataset[index] for index in range(min(size, len(dataset)))]
-    return on_device(loader.collate_fn(samples), device)
 
 
 def best_device() -> str:

@@ -1,4 +1,4 @@
-"""One trial as an ordinary run: what it is told, what comes of it, and the command that repeats it."""
+"""One trial as an ordinary run: its job, its result, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is imported when a job runs
 #: ``report(step, scores) -> prune``, called after each evaluation.
 Report = Callable[[int, dict[str, float]], bool]
 
-#: The most characters of a message: it stands in every record, report and log. A trial's own log has all of it.
+#: The most characters of a message, which every record, report and log contains. A trial's own log has all of it.
 _MOST = 2000
 
 _RULES = {'max': 'greater', 'min': 'less'}
@@ -40,7 +40,7 @@ class Job:
         device: as ``--device``; None: a GPU if there is one.
         threads: torch's CPU threads.
         parent: a checkpoint whose weights it begins with.
-        again: whether it goes on with what is in its work dir.
+        again: whether it resumes what is in its work dir.
         rehearsal: whether it ends, failed, before its first training iteration: it shows whether it can begin.
     """
 
@@ -185,7 +185,7 @@ def _moment_of(result: TrainResult, hook: ReportHook, objectives: Mapping[str, s
 
 
 def _checkpoint_of(last: str | None, done: int, hook: ReportHook) -> str | None:
-    """The checkpoint of ``done`` completed iterations, looked for beside the last one of a run; None: there is none."""
+    """The checkpoint of ``done`` completed iterations, in the folder of the last one of a run; None: there is none."""
     from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store
 
     if last is None or done == 0:

@@ -10,10 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm, as_proposal, is_of
+from runnerkit.search.algorithm import (
+    SEARCH_ALGORITHMS,
+    Proposal,
+    SearchAlgorithm,
+    as_proposal,
+    derived_seed,
+    is_of,
+)
 from runnerkit.search.record import COMPLETED, PRUNED, Record
-from runnerkit.search.seeds import derived_seed
-from runnerkit.search.space import Forbidden
+from runnerkit.search.space import Forbidden, combinations_of
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
@@ -38,8 +44,8 @@ NAMES: dict[str, tuple[str, str | None, str]] = {
     'AshaHpo': ('RandomSampler', 'SuccessiveHalvingPruner', ''),
     'HyperBand': ('RandomSampler', 'HyperbandPruner', ''),
     'BohbHpo': ('TPESampler', 'HyperbandPruner', ''),
-    'BayesSearch': ('GPSampler', None, "Optuna's Gaussian process stands for Vega's BayesSearch"),
-    'EvolutionAlgorithm': ('NSGAIISampler', None, "Optuna's NSGA-II stands for Vega's EvolutionAlgorithm"),
+    'BayesSearch': ('GPSampler', None, "Optuna's Gaussian process replaces Vega's BayesSearch"),
+    'EvolutionAlgorithm': ('NSGAIISampler', None, "Optuna's NSGA-II replaces Vega's EvolutionAlgorithm"),
 }
 
 #: Pruners by name.
@@ -59,7 +65,7 @@ SEQUENCES = ('QMCSampler',)
 #: Names of Vega's that have no counterpart, and why.
 DECLINED = {
     'BossHpo': 'BOSS has no implementation in Optuna; BohbHpo or AshaHpo stop bad trials early as well',
-    'HeboAdaptor': 'HEBO is a package of its own; GP is the Gaussian process of Optuna',
+    'HeboAdaptor': 'HEBO is another package; GP is the Gaussian process of Optuna',
     'PBTHpo': 'population-based training changes values within a run, which then could not be repeated from its config',
 }
 
@@ -114,7 +120,9 @@ class OptunaAlgorithm(SearchAlgorithm):
             check_whole_number(argument, value, or_none=argument != 'attempts')
         self.attempts, self.why_not = attempts, why_not or (lambda proposal: None)
         self._sampler, self._sampler_args = sampler, sampler_args
-        self._grid = list(islice(space.grid(points), trials)) if sampler == GRID else None
+        self._grid = (
+            [answers for answers, _ in islice(combinations_of(space, points), trials)] if sampler == GRID else None
+        )
         self.trials = len(self._grid) if self._grid is not None else 10 if trials is None else trials
         if pruner is not None and len(self.objectives) > 1:
             raise WrongValue(
@@ -128,7 +136,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             pruner=make_pruner(pruner, optuna),
             study_name=name,
             load_if_exists=True,
-            directions=['maximize' if rule == 'max' else 'minimize' for rule in self.objectives.values()],
+            directions=[*map(direction_of, self.objectives.values())],
         )
         self._open: dict[int, Any] = {}  # Optuna's trials that run, by our number
         self._count = sum(_NUMBER in trial.user_attrs for trial in self.study.get_trials(deepcopy=False))
@@ -186,7 +194,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             return False
         trial, key = self._open[number], f'{_PRUNE} {step}'
         frozen = self._frozen(trial)
-        # A run that goes on after a kill asks once more. The pruners' own answer may be another one then.
+        # A run that resumes after a kill asks again. The pruner's answer may differ by then.
         if key not in frozen.user_attrs:
             with self._together():  # the pruner, too, notes that it was asked
                 if step not in frozen.intermediate_values:
@@ -205,10 +213,10 @@ class OptunaAlgorithm(SearchAlgorithm):
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def restore(self, records: list[Record]) -> Proposal | None:
-        """Be where a study was of which ``records`` are known: those that have ended are told, the others go on.
+        """Return to where a study was when it wrote ``records``.
 
         Returns:
-            What was being proposed when the study was killed, before its record was written; None if nothing was.
+            The proposal that had no record yet when the study was killed; None if there was none.
 
         Raises:
             ValueError: the trials in the storage are not those of the records.
@@ -232,8 +240,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             if frozen.state != running:
                 continue
             if number is None:
-                # Drawn again: what is stored already stays, and the rest follows from the same seed.
-                self._draws_again = frozen.number
+                self._draws_again = frozen.number  # stored values stay, and the rest follows from the same seed
                 continue
             self._open[number] = self._optuna.trial.Trial(self.study, frozen._trial_id)
             if number not in known:
@@ -243,7 +250,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         return waiting
 
     def _check_same(self, record: Record, frozen: Any) -> None:
-        """Refuse a record of something else than the storage has drawn: its values would become those of a config."""
+        """Refuse a record of something else than what the storage has drawn: its values would become config."""
         trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
         is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
         has_values = record.hps or record.desc is not None or record.parent  # one without any changes no config
@@ -259,7 +266,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         again, self._draws_again = self._draws_again, None
         number = self._asked() if again is None else again
         if again is None and self._grid is not None and len(self.study.get_trials(deepcopy=False)) == number:
-            self.study.enqueue_trial(self.space.params(self._grid[number]))
+            self.study.enqueue_trial(self._grid[number])
         self.study.sampler = self._make_sampler(number)
         if again is None:
             return self.study.ask()
@@ -297,8 +304,7 @@ class OptunaAlgorithm(SearchAlgorithm):
 
 
 class _Suggester:
-    """Optuna's trial for `Space.draw`. Values that are stored already stay, and the sampler goes on as if it had just
-    drawn them."""
+    """Optuna's trial for `Space.draw`. Stored values stay, and the sampler continues as if it had just drawn them."""
 
     def __init__(self, trial: Any, study: Any) -> None:
         self._trial, self._study = trial, study
@@ -314,6 +320,11 @@ class _Suggester:
             return method(key, *args, **kwargs)
 
         return suggest
+
+
+def direction_of(rule: str) -> str:
+    """The direction of an objective as Optuna calls it."""
+    return 'maximize' if rule == 'max' else 'minimize'
 
 
 def import_optuna() -> Any:

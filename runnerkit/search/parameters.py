@@ -5,21 +5,27 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import combinations, product
 from numbers import Real
 from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.suggesters import Suggest
+from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
+_OTHERS = EntryPoints(
+    'runnerkit.search_parameters',
+    {name: f'runnerkit.compat.vega.space:{name}' for name in ('AdjacencyList', 'BinaryCode')},
+)
+
 #: The kinds of parameters, for configs: ``dict(type='Float', low=1e-4, high=1e-1, log=True)``. A subclass of
 #: `Parameter` that is registered here is one more.
-PARAMETERS = Registry('search parameter')
+PARAMETERS = Registry('search parameter', fallback=_OTHERS.load, fallback_names=_OTHERS.names)
 
 #: What Optuna's storages can hold as a choice.
 _PLAIN = (bool, int, float, str, type(None))
@@ -35,24 +41,6 @@ class Parameter(ABC):
         Args:
             name: the parameter's; a parameter that asks for several values appends ``[0]``, ``[1]`` … to it.
             suggest: a trial of Optuna, a `RandomSuggest` …
-        """
-
-    @abstractmethod
-    def params(self, name: str, value: Any) -> dict[str, Any]:
-        """Return what a suggester would have to answer, by name, for `draw` to return ``value``.
-
-        It is what ``study.enqueue_trial`` of Optuna takes.
-        """
-
-    @abstractmethod
-    def grid(self, points: int | None = None) -> Iterable[Any]:
-        """Return the values that a grid tries.
-
-        Args:
-            points: how many, where there are too many to try all.
-
-        Raises:
-            ValueError: there are infinitely many values, and ``points`` is not given.
         """
 
     @abstractmethod
@@ -99,14 +87,6 @@ class Categorical(Parameter):
         """As for any parameter; a list or dict is a copy."""
         labels = self.labels
         return copy.deepcopy(self.choices[labels.index(suggest.suggest_categorical(name, labels))])
-
-    def params(self, name: str, value: Any) -> dict[str, Any]:
-        """As for any parameter."""
-        return {name: self.labels[self.choices.index(value)]}
-
-    def grid(self, points: int | None = None) -> Iterable[Any]:
-        """All choices."""
-        return copy.deepcopy(self.choices)
 
     def why_not(self, value: Any) -> str | None:
         """As for any parameter."""
@@ -158,18 +138,15 @@ class _Number(Parameter):
     def _check(self, name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             hint = ''
-            if _is_number_text(value):
-                hint = f'; without quotes, and in YAML with a point before the exponent, it is {float(value)!r}'
+            with suppress(ValueError):
+                if isinstance(value, str) and math.isfinite(float(value)):
+                    hint = f'; without quotes, and in YAML with a point before the exponent, it is {float(value)!r}'
             raise TypeError(f'{name} must be a number, but got {value!r}{hint}')
 
     @property
     def last(self) -> Any:
         """The highest value that occurs: ``high``, or the last step below it."""
         return self.high
-
-    def params(self, name: str, value: Any) -> dict[str, Any]:
-        """As for any parameter."""
-        return {name: value}
 
     def why_not(self, value: Any) -> str | None:
         """As for any parameter."""
@@ -179,14 +156,6 @@ class _Number(Parameter):
             fits = abs(steps - round(steps)) < 1e-6
         in_steps = '' if self.step in (None, 1) else f' in steps of {self.step}'
         return None if fits else f'must be a number from {self.low} to {self.high}{in_steps}'
-
-    def _spread(self, points: int) -> list[float]:
-        """``points`` numbers from ``low`` to `last`, both included, at equal distances on the scale."""
-        if points == 1:
-            return [math.sqrt(self.low * self.high) if self.log else (self.low + self.last) / 2]
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.last)
-        inner = [low + (high - low) * index / (points - 1) for index in range(1, points - 1)]
-        return [self.low, *(map(math.exp, inner) if self.log else inner), self.last]
 
 
 @PARAMETERS.register_module()
@@ -202,11 +171,7 @@ class Int(_Number):
         points: of a grid; by default what the grid says.
     """
 
-    low: int
-    high: int
-    log: bool = False
     step: int = 1
-    points: int | None = None
 
     def _check(self, name: str, value: Any) -> None:
         super()._check(name, value)
@@ -221,13 +186,6 @@ class Int(_Number):
     def draw(self, name: str, suggest: Suggest) -> int:
         """As for any parameter."""
         return int(suggest.suggest_int(name, self.low, self.last, step=self.step, log=self.log))
-
-    def grid(self, points: int | None = None) -> Iterable[int]:
-        """All whole numbers of the range, or as many as ``points``."""
-        points, every = self.points or points, range(self.low, self.high + 1, self.step)
-        if points is None or points >= len(every):
-            return every
-        return sorted({self.low + self.step * round((each - self.low) / self.step) for each in self._spread(points)})
 
     def why_not(self, value: Any) -> str | None:
         """As for any parameter."""
@@ -248,12 +206,6 @@ class Float(_Number):
         points: of a grid; by default what the grid says.
     """
 
-    low: float
-    high: float
-    log: bool = False
-    step: float | None = None
-    points: int | None = None
-
     @property
     def last(self) -> float:
         """As for any number."""
@@ -267,151 +219,9 @@ class Float(_Number):
         """As for any parameter."""
         return float(suggest.suggest_float(name, self.low, self.last, step=self.step, log=self.log))
 
-    def grid(self, points: int | None = None) -> Iterable[float]:
-        """All numbers ``step`` apart, or as many as ``points``."""
-        points = self.points or points
-        if self.step is not None:
-            count = round((self.last - self.low) / self.step) + 1
-            if points is None or points >= count:
-                return [self._at(index) for index in range(count)]
-        if points is None:
-            raise ValueError(
-                f'a grid over the numbers from {self.low} to {self.high} needs points=…: say how many are tried'
-            )
-        if self.low == self.high:
-            return [self.low]
-        spread = self._spread(points)
-        if self.step is None:
-            return spread
-        return sorted({self._at(round((each - self.low) / self.step)) for each in spread})
-
-    def _at(self, index: int) -> float:
-        """The value ``index`` steps above ``low``."""
-        return min(self.low + (self.step or 0) * index, self.last)
-
-
-@PARAMETERS.register_module()
-@dataclass(frozen=True)
-class BinaryCode(Parameter):
-    """A list of zeros and ones, such as the channels that a pruned network keeps.
-
-    For a sampler, every position is a parameter of its own (``key[0]``, ``key[1]`` …): the whole numbers 0 and 1, or,
-    where the number of ones is given, a weight in [0, 1], of which the highest ones win.
-
-    Args:
-        length: of the list.
-        ones: how many of its values are 1; by default any number.
-    """
-
-    length: int
-    ones: int | None = None
-
-    def __post_init__(self) -> None:
-        check_whole_number('length', self.length)
-        check_whole_number('ones', self.ones, at_least=0, or_none=True)
-        if self.ones is not None and self.ones > self.length:
-            raise ValueError(f'ones={self.ones} is more than length={self.length}')
-
-    def draw(self, name: str, suggest: Suggest) -> list[int]:
-        """As for any parameter."""
-        names = [f'{name}[{index}]' for index in range(self.length)]
-        if self.ones is None:
-            return [int(suggest.suggest_int(each, 0, 1)) for each in names]
-        weights = [suggest.suggest_float(each, 0.0, 1.0) for each in names]
-        best = sorted(range(self.length), key=lambda index: -weights[index])[: self.ones]
-        return [int(index in best) for index in range(self.length)]
-
-    def params(self, name: str, value: Any) -> dict[str, Any]:
-        """As for any parameter."""
-        kind = int if self.ones is None else float
-        return {f'{name}[{index}]': kind(bit) for index, bit in enumerate(value)}
-
-    def same(self, one: Any, other: Any) -> bool:
-        """As for any parameter; a list and a tuple can be the same."""
-        return list(one) == list(other)
-
-    def grid(self, points: int | None = None) -> Iterator[list[int]]:
-        """All codes, one after another: there are 2 to the power of ``length``."""
-        if self.ones is None:
-            return (list(code) for code in product((0, 1), repeat=self.length))
-        chosen = combinations(range(self.length), self.ones)
-        return ([int(index in places) for index in range(self.length)] for places in chosen)
-
-    def why_not(self, value: Any) -> str | None:
-        """As for any parameter."""
-        is_code = isinstance(value, list | tuple) and len(value) == self.length and all(bit in (0, 1) for bit in value)
-        if is_code and self.ones in (None, sum(value)):
-            return None
-        return f'must be a list of {self.length} zeros and ones' + (f', {self.ones} of them ones' if self.ones else '')
-
-
-@PARAMETERS.register_module()
-@dataclass(frozen=True)
-class AdjacencyList(Parameter):
-    """The edges of a directed graph without cycles, as a list of pairs ``[from, to]``.
-
-    An edge leads from a node to a later one. For a sampler, every possible edge is a parameter of its own, as in
-    `BinaryCode`.
-
-    Args:
-        nodes: names or numbers of the nodes, in order; at least two, all different.
-        edges: how many edges there are; by default any number.
-    """
-
-    nodes: Sequence[Any]
-    edges: int | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.nodes, str | Mapping) or not isinstance(self.nodes, Iterable):
-            raise TypeError(f'nodes must be a list, but got {self.nodes!r}')
-        object.__setattr__(self, 'nodes', tuple(self.nodes))
-        if len(self.nodes) < 2 or any(node in self.nodes[:index] for index, node in enumerate(self.nodes)):
-            raise ValueError(f'nodes must be at least two different ones, but got {list(self.nodes)!r}')
-        check_whole_number('edges', self.edges, at_least=0, or_none=True)
-        if self.edges is not None and self.edges > len(self.possible):
-            raise ValueError(f'edges={self.edges} is more than {len(self.nodes)} nodes have: {len(self.possible)}')
-
-    @property
-    def possible(self) -> list[list[Any]]:
-        """All edges, in the order of their nodes."""
-        return [[*pair] for pair in combinations(self.nodes, 2)]
-
-    @property
-    def _code(self) -> BinaryCode:
-        return BinaryCode(len(self.possible), self.edges)
-
-    def _edges(self, code: Iterable[int]) -> list[list[Any]]:
-        return [edge for edge, bit in zip(self.possible, code, strict=True) if bit]
-
-    def draw(self, name: str, suggest: Suggest) -> list[list[Any]]:
-        """As for any parameter."""
-        return self._edges(self._code.draw(name, suggest))
-
-    def params(self, name: str, value: Any) -> dict[str, Any]:
-        """As for any parameter."""
-        edges = [list(edge) for edge in value]
-        return self._code.params(name, [int(edge in edges) for edge in self.possible])
-
-    def same(self, one: Any, other: Any) -> bool:
-        """As for any parameter; the order of the edges does not matter."""
-        return self.params('', one) == self.params('', other)
-
-    def grid(self, points: int | None = None) -> Iterator[list[list[Any]]]:
-        """All sets of edges, one after another."""
-        return map(self._edges, self._code.grid())
-
-    def why_not(self, value: Any) -> str | None:
-        """As for any parameter."""
-        edges = [[*edge] if isinstance(edge, tuple) else edge for edge in value] if isinstance(value, list) else [None]
-        known = all(edge in self.possible and edge not in edges[:index] for index, edge in enumerate(edges))
-        if known and self.edges in (None, len(edges)):
-            return None
-        count = 'a list of different pairs' if self.edges is None else f'a list of {self.edges} different pairs'
-        return f'must be {count} [from, to] of the nodes {", ".join(map(repr, self.nodes))}, from an earlier to a later'
-
 
 def as_parameter(given: Any) -> Parameter:
-    """The parameter that ``given`` stands for: itself, a list of choices, or a dict with a ``type`` in `PARAMETERS`.
+    """The parameter that ``given`` means: itself, a list of choices, or a dict with a ``type`` in `PARAMETERS`.
 
     Raises:
         TypeError: it is none of these. In particular a pair: it would say neither whether it is of whole numbers, nor
@@ -435,10 +245,3 @@ def as_parameter(given: Any) -> Parameter:
         f"a search parameter must be a list of choices, a dict(type='Float', low=…, high=…) or an object such as "
         f'Float(…), but got {given!r}{hint}'
     )
-
-
-def _is_number_text(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and math.isfinite(float(value))
-    except ValueError:
-        return False

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.report import Report
+from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.suggest import suggestion
 
-if TYPE_CHECKING:
-    from runnerkit.search.pipeline import Pipeline
-    from runnerkit.search.vega_steps import VegaStep
+_STEPS = EntryPoints('runnerkit.pipe_steps')
 
-PIPE_STEPS = Registry('pipe step')
+#: Steps by name; of one that is not registered, the entry points of installed packages are asked.
+PIPE_STEPS = Registry('pipe step', fallback=_STEPS.load, fallback_names=_STEPS.names)
 
 
 class NothingUsable(RuntimeError):
-    """A step has given nothing that the next one could use."""
+    """A step has no result that the next one could use."""
 
 
 class PipeStep:
@@ -33,8 +33,7 @@ class PipeStep:
         cfg: its section of the config.
         work_dir: its own folder.
         report: the records of all steps; a step adds its own with ``self.report.update(Record(step=self.name, …))``.
-        pipeline: which it belongs to.
-        vega: the section in Vega's shape, if it is in that.
+        pipeline: the `runnerkit.search.pipeline.Pipeline` that it belongs to.
         total: how many trials there will be, if that is known; for the display.
         slots: how many of them run at once.
     """
@@ -48,15 +47,12 @@ class PipeStep:
     cfg: Any
     work_dir: Path
     report: Report
-    pipeline: Pipeline
-    vega: VegaStep | None = None
+    pipeline: Any
     total: int | None = None
     slots: int = 1
 
     def do(self) -> None:
-        """Do the work of the step.
-
-        A step that was interrupted is done again when the pipeline is: it then finds its folder as it has left it.
+        """Do the work of the step. It is called again after an interruption, with the folder as it was left.
 
         Raises:
             NotImplementedError: a subclass does not override it.
@@ -80,12 +76,12 @@ class PipeStep:
                 raise WrongKey(f'{self.name} needs the key {key!r}')
 
     def content(self) -> Any:
-        """What else than its section decides what it does, such as what a file says that the section names: if that
-        changes, the step is done again. None: nothing."""
+        """What decides the work of the step apart from its section, such as the content of a file that the section
+        names: if it changes, the step is done again. None: nothing."""
         return None
 
     def stop(self, number: int) -> None:
-        """Called when the signal ``number`` is to end the pipeline: make `do` return soon, and go on from there when it
+        """Called when the signal ``number`` ends the pipeline: make `do` return soon, and continue from there when it
         is called again. By default, the step is finished first."""
 
     def get(self, key: str) -> Any:
@@ -93,19 +89,23 @@ class PipeStep:
         found = self.cfg.get(key)
         return (self.KEYS or {}).get(key) if found is None else found
 
-    def source(self) -> PipeStep:
-        """The step whose records this one works with: the one that ``source`` names, or the one before.
+    def sources(self) -> list[PipeStep]:
+        """The steps whose records this one works with: those that ``source`` names, or the one before.
 
         Raises:
             KeyError: there is no such step before this one.
         """
-        names = self.pipeline.names
-        before = names[: names.index(self.name)]
+        before = self.pipeline.names[: self.pipeline.names.index(self.name)]
         named = self.cfg.get('source')
-        if named is None:
-            if not before:
-                raise WrongKey(f'{self.name} works with the records of the step before, but it is the first one')
-            return self.pipeline.steps[before[-1]]
-        if named not in before:
-            raise WrongKey(f'{self.name}.source is {named!r}, which is no step before it{suggestion(named, before)}')
-        return self.pipeline.steps[named]
+        if named is None and not before:
+            raise WrongKey(f'{self.name} works with the records of the step before, but it is the first one')
+        several = [before[-1]] if named is None else named if isinstance(named, list | tuple) else [named]
+        for name in several:
+            if name not in before:
+                hint = suggestion(str(name), before)
+                raise WrongKey(f'{self.name}.source is {name!r}, which is no step before it{hint}')
+        return [self.pipeline.steps[name] for name in several]
+
+    def source(self) -> PipeStep:
+        """The only step, or the first one, of `sources`."""
+        return self.sources()[0]

@@ -12,30 +12,32 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.config.origin import written_at
 from runnerkit.fileio.paths import lies_in, plain_file_name
 from runnerkit.flow.from_python import config_from
-from runnerkit.flow.instance import choose_device
+from runnerkit.flow.stages.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
-from runnerkit.search.model_statistics import UNITS
 from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record, read_json
-from runnerkit.search.report import Report
+from runnerkit.search.report import CURRENT, Report
 from runnerkit.search.sections import local_folder
 from runnerkit.search.study import described, settle_paths
 from runnerkit.search.study_step import StudyStep
-from runnerkit.search.vega_report import CURRENT
-from runnerkit.search.vega_steps import VegaStep, is_vega, with_references, work_dir_of
+from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.suggest import near_miss, suggestion
 
+#: What reads pipelines with sections in the shape of another system: ``reader(config, names of the steps)`` has
+#: ``work_dir``, which may be None, and ``translate(name, section)``, which returns a `Translation`, or None for a
+#: section in another shape.
+_READERS = EntryPoints('runnerkit.pipelines', {'vega': 'runnerkit.compat.vega.steps:VegaPipeline'})
+
 #: The file in a step's folder that says that it is done, and with what.
 STATE = 'step.json'
 
-#: Top-level keys of a pipeline's config beside the sections of its steps.
+#: Top-level keys of a pipeline's config apart from the sections of its steps.
 TOP = ('pipeline', 'general', 'work_dir', 'custom_imports')
 
 #: Keys of a section that do not change what comes of its step.
@@ -45,7 +47,7 @@ _HOW = ('executor',)
 class Pipeline:
     """Run the steps listed in ``pipeline``, one after another.
 
-    Killed at any moment, it goes on when it is run again in the same work dir: steps that are done are not repeated,
+    Killed at any moment, it resumes when it is run again in the same work dir: steps that are done are not repeated,
     unless their sections have changed.
 
     Args:
@@ -87,12 +89,13 @@ class Pipeline:
             choose_device(device, 0, 1)
         self.device, self.workers = device, workers
         self.names = names_of_steps(self.cfg)
-        task = work_dir_of(self.cfg.get('general') or {})
-        self.work_dir = local_folder(work_dir or self.cfg.get('work_dir') or task or default_work_dir(self.cfg))
+        self._readers = [_READERS.load(name)(self.cfg, self.names) for name in _READERS.names()]
+        theirs = [each.work_dir for each in self._readers if each.work_dir]
+        own = work_dir or self.cfg.get('work_dir')
+        self.work_dir = local_folder(own or (theirs[0] if theirs else default_work_dir(self.cfg)))
         self.on_change = on_change or (lambda pipeline: None)
         self.logger = get_logger('runnerkit')
         self.report = Report()
-        with_references(self.cfg, self.names)
         self.current: str | None = None
         self.stop_signal: int | None = None
         self.steps: dict[str, PipeStep] = {}
@@ -143,15 +146,17 @@ class Pipeline:
         return self.report
 
     def stop(self, number: int) -> None:
-        """End the pipeline as after a signal: running trials save, and it can go on later."""
+        """End the pipeline as after a signal: running trials save, and it can resume later."""
         self.stop_signal = number
         if self.current is not None:
             self.steps[self.current].stop(number)
 
     def in_its_units(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """``params`` and ``flops`` in the units of the whole report: those of Vega, if a step is in Vega's shape."""
-        in_vegas = any(step.vega is not None for step in self.steps.values())
-        return {name: count * (UNITS[name] if in_vegas else 1) for name, count in counts.items()}
+        """``params`` and ``flops`` in the units of the whole report: those of another system, if a section has its
+        shape."""
+        translations = (getattr(step, 'translation', None) for step in self.steps.values())
+        units: Mapping[str, float] = next((each.units for each in translations if each is not None), {})
+        return {name: count * units.get(name, 1) for name, count in counts.items()}
 
     def changed(self, report: Report | None = None) -> None:
         """Keep the report's files up to date, and tell the listener."""
@@ -167,12 +172,11 @@ class Pipeline:
             raise WrongType(f'{name}.pipe_step.type must be a subclass of PipeStep, but it gives a {type(step)}')
         step.name, step.cfg, step.work_dir = name, section, self.work_dir / name
         step.report, step.pipeline = self.report, self
-        if isinstance(step, StudyStep) and is_vega(section):
+        if isinstance(step, StudyStep):
             with placed_errors(self.cfg, name):
-                general = self.cfg.get('general') or {}
-                before = next((each.vega for each in reversed(self.steps.values()) if each.vega is not None), None)
-                step.vega = VegaStep(name, section, general, before)
-                step.cfg = step.vega.settings()
+                found = (reader.translate(name, section) for reader in self._readers)
+                step.translation = next((each for each in found if each is not None), None)
+                step.cfg = section if step.translation is None else step.translation.section
         return step
 
     def _mark(self, name: str, before: str) -> str:
@@ -236,38 +240,35 @@ def names_of_steps(cfg: Config) -> list[str]:
     Raises:
         KeyError: there is no ``pipeline``, no such section, or a top-level key is misspelt.
         TypeError: a part has another shape.
-        ValueError: a name stands twice, or is none for a folder.
+        ValueError: a name is repeated, or cannot name a folder.
     """
     names = cfg.get('pipeline')
     if names is None:
         raise WrongKey(f'the config has no pipeline{_instead_of_pipeline(cfg)}')
-    if isinstance(names, str):
-        names = [names]
-    at = f' ({place})' if (place := written_at(cfg, ('pipeline',))) else ''
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise WrongType(f"pipeline must be a list of names of steps, such as ['nas'], but got {names!r}{at}")
+    names = [names] if isinstance(names, str) else names
+    with placed_errors(cfg, 'pipeline'):
+        if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+            raise WrongType(f"pipeline must be a list of names of steps, such as ['nas'], but got {names!r}")
+        for name in names:
+            plain_file_name(name)
+            if names.count(name) > 1:
+                raise WrongValue(f'pipeline has the step {name!r} twice: give the second one another name')
+            if name in TOP:
+                raise WrongValue(f'pipeline has the step {name!r}, which is the name of another section')
+            if name not in cfg:
+                sections = [key for key in cfg if isinstance(cfg[key], Mapping)]
+                hint = suggestion(name, sections)
+                raise WrongKey(f'the config has no section {name!r}, which is a step of its pipeline{hint}')
     for name in names:
-        plain_file_name(name)
-        if names.count(name) > 1:
-            raise WrongValue(f'pipeline has the step {name!r} twice: give the second one a name of its own{at}')
-        if name in TOP:
-            raise WrongValue(f'pipeline has the step {name!r}, which is the name of another section{at}')
-        if name not in cfg:
-            sections = [key for key in cfg if isinstance(cfg[key], Mapping)]
-            raise WrongKey(f'the config has no section {name!r}, which is a step of its pipeline'
-                           f'{suggestion(name, sections)}{at}')  # fmt: skip
         section = cfg[name]
-        place = written_at(cfg, (name,))
         if not isinstance(section, Mapping) or not isinstance(section.get('pipe_step'), Mapping):
-            raise WrongType(
-                f"the step {name!r} needs pipe_step=dict(type='SearchPipeStep'), or another type"
-                f'{f" ({place})" if place else ""}'
-            )
+            with placed_errors(cfg, name):
+                raise WrongType(f"the step {name!r} needs pipe_step=dict(type='SearchPipeStep'), or another type")
     for key in cfg:
         meant = near_miss(str(key), (*TOP, *names))
         if meant and meant not in cfg:
-            place = written_at(cfg, (key,))
-            raise WrongKey(f'unknown key {key!r}; did you mean {meant!r}?{f" ({place})" if place else ""}')
+            with placed_errors(cfg, key):
+                raise WrongKey(f'unknown key {key!r}; did you mean {meant!r}?')
     return list(names)
 
 

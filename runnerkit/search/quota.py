@@ -10,12 +10,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
 
 if TYPE_CHECKING:  # torch is imported when a model is counted
+    import torch
     from torch import nn
 
     from runnerkit.config import Config
@@ -23,7 +25,7 @@ if TYPE_CHECKING:  # torch is imported when a model is counted
 #: What a quota can restrict: numbers of parameters, and of floating-point operations of one call of ``forward``.
 COUNTED = ('params', 'flops')
 
-#: A model whose ``forward`` takes a sample, as a term of its own.
+#: A model whose ``forward`` takes a sample, as a separate term.
 VALID = 'model_valid'
 
 #: What is not known before a model is trained or deployed, and where it is measured.
@@ -112,13 +114,13 @@ class Quota:
 
         Args:
             model: the model; it is not changed, but lazy parameters get their shapes.
-            sample: a batch of one sample, for `runnerkit.flow.summary.forward_summary`. Not needed where only
+            sample: a batch of one sample, for `runnerkit.flow.look.summary.forward_summary`. Not needed where only
                 ``params`` are restricted, and none are lazy.
 
         Raises:
             TypeError: there is no sample, but one is needed.
         """
-        from runnerkit.flow.summary import forward_summary, is_shaped, parameters_of
+        from runnerkit.flow.look.summary import forward_summary, is_shaped, parameters_of
 
         if self.needs_sample or not is_shaped(model):
             if sample is None:
@@ -145,7 +147,9 @@ class Quota:
             cfg: a config; its data are read if a sample is needed.
             split: where the sample is from.
         """
-        from runnerkit.flow.summary import is_shaped
+        from torch import device
+
+        from runnerkit.flow.look.summary import is_shaped
         from runnerkit.nn import build_model
         from runnerkit.utils.seed import preserved_rng
 
@@ -154,7 +158,8 @@ class Quota:
                 model = build_model(cfg['model'])
             except Exception as error:
                 return f'the model cannot be built: {type(error).__name__}: {one_line(error)}'
-            return self.why_not(model, _sample_of(cfg, split) if self.needs_sample or not is_shaped(model) else None)
+            sample = batch_of(cfg, split, 1, device('cpu')) if self.needs_sample or not is_shaped(model) else None
+            return self.why_not(model, sample)
 
     def _refuse_contradictions(self) -> None:
         for limit in self.limits:
@@ -194,18 +199,30 @@ def _known(name: str, text: str) -> str:
     if name in LATER:
         raise KeyError(f'the quota {text!r} cannot restrict {name}: {LATER[name]}')
     if name == VALID:
-        raise ValueError(f'{VALID} in the quota {text!r} is compared with a number, but is a term of its own')
+        raise ValueError(f'{VALID} in the quota {text!r} is compared with a number, but is a term by itself')
     raise KeyError(f'the quota {text!r} has an unknown term {name!r}{suggestion(name, terms)} (there are '
                    f'{", ".join(terms)})')  # fmt: skip
 
 
-def _sample_of(cfg: Config, split: str) -> Any:
-    """A batch of the first sample."""
+def counted(cfg: Config) -> dict[str, float]:
+    """``params`` of the model of a config, and ``flops`` of one sample, by the summary's counter."""
     import torch
 
-    from runnerkit.flow.prediction import loader_of, on_device
+    from runnerkit.flow.look.summary import forward_summary
+    from runnerkit.nn import build_model
+    from runnerkit.utils.seed import preserved_rng
 
-    loader = loader_of(cfg, split, batch_size=1)
-    dataset = loader.dataset
-    first = dataset[0] if hasattr(dataset, '__getitem__') else next(iter(dataset))
-    return on_device(loader.collate_fn([first]), torch.device('cpu'))
+    with preserved_rng():
+        whole = forward_summary(build_model(cfg['model']), batch_of(cfg, 'train', 1, torch.device('cpu'))).whole
+    return {'params': float(whole.parameters), 'flops': float(whole.flops)}
+
+
+def batch_of(cfg: Config, split: str, size: int, device: torch.device) -> Any:
+    """The first ``size`` samples of a split, collated."""
+    from runnerkit.flow.use.predict import loader_of, on_device
+
+    loader = loader_of(cfg, split, batch_size=size)
+    data = loader.dataset
+    is_indexed = hasattr(data, '__getitem__')
+    samples = [data[index] for index in range(min(size, len(data)))] if is_indexed else list(islice(data, size))
+    return on_device(loader.collate_fn(samples), device)

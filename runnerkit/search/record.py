@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.utils.exceptions import WrongValue, one_line
 
-#: How a trial can stand.
+#: The statuses of a trial.
 RUNNING, COMPLETED, PRUNED, FAILED = STATUSES = 'running', 'completed', 'pruned', 'failed'
 
 #: The file of a record, in the folder of its trial.
@@ -52,7 +52,7 @@ class Record:
             the first objective (``evaluation.save_best``), else ``'last evaluation'``.
         iter: the training iterations that were completed then.
         parent: the checkpoint that it began with, if any.
-        source: the `uid` of the record of an earlier step that it goes on with, if any.
+        source: the `uid` of the record of an earlier step that it continues, if any.
         start: seconds since the epoch.
         end: the same.
         asked: how many trials had ended when this one was proposed.

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterable
+from contextvars import ContextVar
 from operator import methodcaller
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from runnerkit.search.record import COMPLETED, Record, front
 
 #: All records, and those of completed trials as a table.
 REPORTS, TABLE = 'reports.json', 'output.csv'
+
+
+#: The report of the pipeline that runs in this context.
+CURRENT: ContextVar[Report | None] = ContextVar('report', default=None)
 
 
 class Report:

@@ -10,20 +10,16 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.flow.from_python import config_from
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm, plain
-from runnerkit.search.benchmark import counted
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
 from runnerkit.search.job import as_option, overrides_of
-from runnerkit.search.networks import SearchSpace
 from runnerkit.search.optuna_algorithm import NAMES
 from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS
-from runnerkit.search.prune_ea import PruneEA
-from runnerkit.search.quota import COUNTED, Quota
-from runnerkit.search.sections import as_space, as_type, checked_objectives, made_algorithm
-from runnerkit.search.space import Space, check_path
+from runnerkit.search.quota import COUNTED, Quota, counted
+from runnerkit.search.sections import as_type, checked_objectives, made_algorithm
+from runnerkit.search.space import Space, as_space, check_path
 from runnerkit.search.study import Study
 from runnerkit.search.study_step import StudyStep
-from runnerkit.search.vega_steps import VegaSpace
 from runnerkit.utils.exceptions import WrongValue, one_line
 from runnerkit.utils.seed import preserved_rng
 
@@ -53,18 +49,17 @@ class SearchPipeStep(StudyStep):
         objectives = checked_objectives(self.get('objectives'))
         cfg = self.base_config()._cfg_dict
         with placed_errors(self.cfg, 'search_space'):
-            space = self.space()
-            if isinstance(space, Space):
+            space = as_space(self.get('search_space'))
+            if hasattr(space, 'check_config'):
                 space.check_config(cfg)
+            if isinstance(space, Space):
                 for key, parameter in space.parameters.items():
                     for choice in getattr(parameter, 'choices', ()):
                         as_option(key, plain(choice))
-            elif isinstance(space, VegaSpace):
-                space.check_keys()
         with placed_errors(self.cfg, 'search_algorithm'):
             algorithm = made_algorithm(self.get('search_algorithm'), space, objectives, self.get('seed'))
             self.total = getattr(algorithm, 'trials', None)
-        if isinstance(space, SearchSpace):
+        if hasattr(space, 'describe'):
             with placed_errors(self.cfg, 'network'):
                 check_path(self.network, cfg)
             with placed_errors(self.cfg, 'search_space'):
@@ -81,14 +76,15 @@ class SearchPipeStep(StudyStep):
         self.check_loggers()
 
     def refuse_unbuildable(self, algorithm: SearchAlgorithm, cfg: Any) -> None:
-        """Refuse a network of which no pruned one can be built, as the first one cannot.
+        """Refuse networks that cannot be built, as the first one that the algorithm proposes.
 
         Raises:
             ValueError: it cannot be built.
         """
-        first = algorithm.search() if isinstance(algorithm, PruneEA) else None
-        if first is None:
+        drawn = algorithm.search()
+        if drawn is None:
             return
+        first = as_proposal(drawn)
         import_modules_of(cfg)
         found = Config(cfg)
         found.merge_from_dict(overrides_of(first.hps, first.desc, self.network))
@@ -105,27 +101,25 @@ class SearchPipeStep(StudyStep):
         """Search, or go on."""
         algorithm = self.get('search_algorithm')
         quotas = self.quotas()
-        for note in [] if self.vega is None else self.vega.notes:
+        for note in [] if self.translation is None else self.translation.notes:
             self.pipeline.logger.info('%s: %s', self.name, note)
         stands_for = NAMES.get(as_type(algorithm)['type'], ('', None, ''))[2]
         if stands_for:
             self.pipeline.logger.info('%s: %s', self.name, stands_for)
         why_not = partial(self.why_not, quotas) if quotas else None
-        self.search(self.space(), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not)
+        self.search(
+            self.get('search_space'), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not
+        )
 
     def finish(self, study: Study) -> None:
         """Draw the pictures of the search."""
         draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
 
-    def space(self) -> Any:
-        """What is searched: values, or networks."""
-        return as_space(self.get('search_space')) if self.vega is None else self.vega.space()
-
     def quotas(self) -> list[Quota]:
         """What networks may be tried."""
-        text = self.get('quota')
-        own = [] if text is None else [Quota(text)]
-        return own if self.vega is None else own + self.vega.quotas()
+        given = self.get('quota')
+        several = given if isinstance(given, list) else [] if given is None else [given]
+        return [each if isinstance(each, Quota) else Quota(each) for each in several]
 
     def why_not(self, quotas: list[Quota], proposal: Proposal) -> str | None:
         """Why a proposal is not tried."""
@@ -140,9 +134,8 @@ class SearchPipeStep(StudyStep):
     def known(self, proposal: Proposal) -> dict[str, float]:
         """``params`` and ``flops`` of the model, if they are objectives."""
         names = [name for name in COUNTED if name in self.get('objectives')]
-        if not names or self.vega is not None:  # Vega's callback ModelStatistics counts
+        if not names or self.translation is not None:  # whose system counts them in the training
             return {}
-
         try:
             found = self.pipeline.in_its_units(counted(self.config_of(proposal)))
         except Exception as error:  # the trial is going to fail for the same reason, and says so

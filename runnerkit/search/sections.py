@@ -1,4 +1,4 @@
-"""What the sections of a search stand for: its space, its algorithm, its objectives."""
+"""Reading the sections of a search: its algorithm, its objectives, its work dir."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runnerkit.search import prune_codec, prune_ea  # noqa: F401  # they register themselves
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, SearchAlgorithm
 from runnerkit.search.optuna_algorithm import DECLINED, OptunaAlgorithm
-from runnerkit.search.space import Space
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 
@@ -27,27 +25,6 @@ def local_folder(path: str | os.PathLike[str]) -> Path:
             "keeps a journal there. Checkpoints of the trials may go to a URL: checkpoint_config's out_dir"
         )
     return Path(path).absolute()
-
-
-def as_space(space: Any) -> Any:
-    """A section of a config as the space that it stands for: of values, or, with ``modules``, of networks.
-
-    Raises:
-        WrongKey: it is both.
-    """
-    if not isinstance(space, Mapping):
-        return space
-    if 'modules' in space:
-        values = next((key for key in ('hyperparameters', 'parameters') if key in space), None)
-        if values is not None:
-            raise WrongKey(
-                f'search_space describes a network, in modules, and names values, in {values}: leave one of them out. '
-                "Values of the config's own network have keys such as model.model.depth"
-            )
-        from runnerkit.search.networks import SearchSpace
-
-        return SearchSpace(space)
-    return Space.of(space)
 
 
 def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -19,15 +19,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from runnerkit.registry import placed_errors
-from runnerkit.search import vega_space
 from runnerkit.search.conditions import Condition, check_key, order_of
 from runnerkit.search.parameters import Parameter, as_parameter
-from runnerkit.search.suggesters import RandomSuggest, Suggest
+from runnerkit.search.suggesters import GridSuggest, RandomSuggest, Suggest
+from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import near_miss, suggestion
+
+#: What reads sections in the shape of another system, by the key that tells the shape: the arguments of `Space` for
+#: values, or a space of networks.
+_READERS = EntryPoints(
+    'runnerkit.search_spaces',
+    {
+        'hyperparameters': 'runnerkit.compat.vega.space:space_of',
+        'modules': 'runnerkit.compat.vega.networks:SearchSpace',
+    },
+)
 
 #: Keys of a section with a space that are no parameters.
 SECTION = ('parameters', 'conditions', 'forbidden', 'hyperparameters')
@@ -94,10 +105,10 @@ class Space:
 
     @classmethod
     def of(cls, section: Any) -> Space:
-        """Return the space that a section of a config stands for.
+        """Return the space that a section of a config describes.
 
         It is a dict with the arguments of this class; or of the parameters alone; or in Vega's format, with
-        ``hyperparameters`` (see `runnerkit.search.vega_space`). A space is returned as it is.
+        ``hyperparameters`` (see `runnerkit.compat.vega.space`). A space is returned as it is.
 
         Raises:
             KeyError: a name is unknown.
@@ -110,7 +121,7 @@ class Space:
             raise TypeError(f'a search space must be a dict of parameters by key, but got {section!r}')
         with placed_errors(section):
             if 'hyperparameters' in section:
-                return cls(**vega_space.space_of(section))
+                return cls(**_READERS.load('hyperparameters')(section))
             if 'parameters' in section:
                 for key in section:
                     if key not in SECTION and key != 'type':
@@ -154,61 +165,7 @@ class Space:
         Raises:
             ValueError: a `Float` has neither a step nor a number of points.
         """
-
-        def expand(keys: list[str], values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-            if not keys:
-                if self._forbidden_in(values) is None:
-                    yield {key: values[key] for key in self.parameters if key in values}
-                return
-            key, *rest = keys
-            if not self._exists(key, values):
-                yield from expand(rest, values)
-                return
-            try:
-                options = self.parameters[key].grid(points)
-            except ValueError as error:
-                raise_with_context(error, f'{key}: ')
-            for value in options:
-                yield from expand(rest, {**values, key: value})
-
-        return expand(self._order, {})
-
-    def check(self, values: Mapping[str, Any]) -> None:
-        """Refuse values that are not a configuration of this space.
-
-        Args:
-            values: by key, as `draw` returns them.
-
-        Raises:
-            KeyError: there is a value of a parameter that does not exist (under these conditions), or one is lacking.
-            ValueError: a value is out of its range.
-            Forbidden: the combination is forbidden.
-        """
-        for key in values:
-            check_key('a key', key, self.parameters)
-        for key in self._order:
-            exists = self._exists(key, values)
-            if exists != (key in values):
-                why = ' under its conditions' if self._conditions[key] else ''
-                raise KeyError(f'a value of {key!r} is lacking' if exists else f'{key!r} does not exist{why}')
-            why_not = self.parameters[key].why_not(values[key]) if exists else None
-            if why_not:
-                raise ValueError(f'{key} {why_not}, but got {values[key]!r}')
-        self._refuse_forbidden(values)
-
-    def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a suggester would have to answer, by name, for `draw` to return ``values``.
-
-        For most parameters that is their value under their key. Optuna's ``study.enqueue_trial`` takes it.
-
-        Raises:
-            Exception: what `check` raises.
-        """
-        self.check(values)
-        found: dict[str, Any] = {}
-        for key, value in values.items():
-            found.update(self.parameters[key].params(key, value))
-        return found
+        return (values for _, values in combinations_of(self, points))
 
     def check_config(self, cfg: Mapping[str, Any]) -> None:
         """Refuse keys that lead nowhere in a config. The last part of a key may be new, unless it looks misspelt.
@@ -266,10 +223,56 @@ class Space:
         return dict(given)
 
 
+def as_space(section: Any) -> Any:
+    """The space that a section of a config describes: of values, or, with ``modules``, of networks. A space is returned
+    unchanged.
+
+    Raises:
+        KeyError: it describes both.
+        Exception: what `Space.of` raises.
+    """
+    if not isinstance(section, Mapping):
+        return section
+    if 'modules' not in section:
+        return Space.of(section)
+    values = next((key for key in ('hyperparameters', 'parameters') if key in section), None)
+    if values is not None:
+        raise KeyError(
+            f'search_space describes a network, in modules, and names values, in {values}: leave one of them out. '
+            "Values of the config's own network have keys such as model.model.depth"
+        )
+    return _READERS.load('modules')(section)
+
+
+def combinations_of(space: Any, points: int | None = None) -> Iterator[tuple[dict[str, Any], Any]]:
+    """All that a space can draw, one after another: the answers to its questions, by name, and what it makes of them.
+
+    Args:
+        space: with a method ``draw``.
+        points: how many values of each number are tried, if its parameter does not say it; None: all whole numbers.
+
+    Raises:
+        ValueError: a number has neither a step nor a number of points.
+    """
+    parameters = getattr(space, 'parameters', {})
+
+    def points_of(name: str) -> int | None:
+        # A parameter of several values, such as bits, asks for each by another name; all of these are tried.
+        return getattr(parameters[name], 'points', None) or points if name in parameters else None
+
+    grid, more = GridSuggest(points_of), True
+    while more:
+        grid.begin()
+        with suppress(Forbidden):
+            values = space.draw(grid)
+            yield dict(grid.answers), values
+        more = grid.advance()
+
+
 def draw_allowed(space: Space, suggest: Suggest, attempts: int = ATTEMPTS) -> dict[str, Any]:
     """Draw configurations until one is not forbidden, and return it.
 
-    A trial of Optuna gives the same values each time; ask for a new one in a loop of your own.
+    A trial of Optuna gives the same values each time; ask for a new one for each draw.
 
     Args:
         space: what is drawn from.
@@ -331,30 +334,21 @@ def check_path(key: str, root: Any) -> None:
         KeyError: it leads nowhere; the nearest names are suggested.
         TypeError: it leads into a value that is neither a dict nor a list.
     """
-    *path, last = key.split('.')
-    node, sofar = root, ''
-    for part in path:
-        node = _entered(key, node, part, sofar)
-        sofar = f'{sofar}.{part}'.lstrip('.')
-    if isinstance(node, Mapping):
-        siblings = [str(each) for each in node]
-        meant = near_miss(last, siblings)
-        if last not in siblings and (meant or not path):
-            hint = f'; did you mean {meant!r}?' if meant else suggestion(last, siblings)
-            raise KeyError(f'{key}: {sofar or "the config"} has no {last!r}{hint}')
-    else:
-        _entered(key, node, last, sofar)
-
-
-def _entered(key: str, node: Any, part: str, sofar: str) -> Any:
-    """The value at ``part`` of ``node``, whose own key is ``sofar``."""
-    name = sofar or 'the config'
-    if isinstance(node, Mapping):
-        if part in node:
-            return node[part]
-        raise KeyError(f'{key}: {name} has no {part!r}{suggestion(part, [str(each) for each in node])}')
-    if isinstance(node, list):
-        if part.isdecimal() and int(part) < len(node):
-            return node[int(part)]
-        raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
-    raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')
+    node, parts = root, key.split('.')
+    for index, part in enumerate(parts):
+        name = '.'.join(parts[:index]) or 'the config'
+        if isinstance(node, list):
+            if not part.isdecimal() or int(part) >= len(node):
+                raise KeyError(f'{key}: {name} is a list of {len(node)}, in which {part!r} is no index')
+            node = node[int(part)]
+        elif isinstance(node, Mapping):
+            if part not in node:
+                siblings = [str(each) for each in node]
+                meant = near_miss(part, siblings)
+                if 0 < index == len(parts) - 1 and not meant:
+                    return
+                hint = f'; did you mean {meant!r}?' if meant else suggestion(part, siblings)
+                raise KeyError(f'{key}: {name} has no {part!r}{hint}')
+            node = node[part]
+        else:
+            raise TypeError(f'{key}: {name} is {node!r}, neither a dict nor a list, so it has no {part!r}')

@@ -19,9 +19,9 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.fileio.paths import shown as path_shown
-from runnerkit.flow.earlier import finish_move, free_name, move_aside
-from runnerkit.flow.places import out_dirs
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, is_of, plain
+from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
+from runnerkit.flow.work_dir.resume import out_dirs
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
 from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
@@ -29,15 +29,13 @@ from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record, read_json, records_in
 from runnerkit.search.report import REPORTS, TABLE, Report
 from runnerkit.search.sections import (
-    as_space,
     as_type,
     checked_algorithm,
     checked_objectives,
     local_folder,
     made_algorithm,
 )
-from runnerkit.search.seeds import derived_seed
-from runnerkit.search.space import Space
+from runnerkit.search.space import Space, as_space
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -51,27 +49,27 @@ TRIALS = 'trials'
 STUDY = 'study.json'
 
 _REHEARSAL = 'rehearsal'  # the work dir, in a trial's folder, of a run that shows whether the config can begin
-_ALIKE = 3  # trials that must fail alike, before any other has ended, for the search to end
+_ALIKE = 3  # trials that must fail with one error, before any other has ended, for the search to end
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
 
 
 class NotATrialsFault(RuntimeError):
-    """A study has ended because of what is no trial's fault: the machine, or what all trials have in common."""
+    """The machine, or what all trials have in common, has ended a study."""
 
 
 class Study:
     """Searches a space: each trial is an ordinary run of a config with some of its values changed.
 
-    Killed at any moment, a study goes on when it is run again in the same work dir: trials that were running continue
+    Killed at any moment, a study resumes when it is run again in the same work dir: trials that were running continue
     from their checkpoints. It may then have more trials, another executor, or other settings of its algorithm. If what
     is searched has changed (the config, the space, the objectives, the seed, the name of the algorithm,
-    ``network`` or ``overrides``), the former trials are moved to ``earlier/<timestamp>``, and the study begins anew.
+    ``network`` or ``overrides``), the former trials are moved to ``earlier/<timestamp>``, and the study starts over.
 
     Args:
         config: the config file of the trials.
-        space: a `runnerkit.search.Space`, or a section of a config that stands for one, see `Space.of`; or a
-            `runnerkit.search.SearchSpace`, or a section like its, for algorithms that choose networks.
+        space: a `runnerkit.search.Space`, or a section of a config that describes one, see `Space.of`; or, for
+            algorithms that choose networks, a section with ``modules``.
         objectives: the scores that count, each with ``'max'`` or ``'min'``. The first one is what pruners look at.
         work_dir: where all of it goes.
         algorithm: a name of `SEARCH_ALGORITHMS`, or a dict of its arguments with ``type``; or an object.
@@ -81,14 +79,14 @@ class Study:
         device: where the trials train; None: a GPU if there is one.
         threads: torch's CPU threads in each trial.
         overrides: changes of the config for all trials.
-        network: the dotted key of the network in the config, in whose place descriptions of networks come:
-            ``'model.model'`` for that of a `Supervised`.
+        network: the dotted key in the config that descriptions of networks replace: ``'model.model'`` for that of a
+            `Supervised`.
         storage: Optuna's: the URL of a database; None: a journal in the work dir.
         why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
         report: where the records go; None: a new one.
         on_change: called with the report after each change.
         known: ``known(proposal)`` gives the scores that are known before the training, such as ``params``.
-        changes: ``changes(values)`` gives what chosen values change in the config, by dotted key; None: they are that.
+        changes: ``changes(values)`` gives what chosen values change in the config, by dotted key; None: themselves.
     """
 
     def __init__(
@@ -140,7 +138,7 @@ class Study:
             BlockingIOError: another process works in the work dir.
             ValueError: the work dir lacks the records of some trials, or one is damaged.
             NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the first trials
-                fail alike. Trials that the machine has refused are repeated when the study goes on.
+                fail with one error. Trials that the machine has refused are repeated when the study resumes.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
@@ -152,8 +150,8 @@ class Study:
             if [record.number for record in records] != [*range(len(records))]:
                 numbers = ', '.join(str(record.number) for record in records)
                 raise WrongValue(
-                    f'{self.work_dir / TRIALS} has the trials {numbers}, and others are missing, from which the search '
-                    'has learnt: put them back, or take a new work dir'
+                    f'{self.work_dir / TRIALS} has the trials {numbers}, but the search has learnt from others, which '
+                    'are missing: put them back, or take a new work dir'
                 )
             self.algorithm = self._make_algorithm()
             settle_paths(records, self.work_dir, self.name, self.config, self.overrides)
@@ -175,7 +173,7 @@ class Study:
         return self.report
 
     def stop(self, number: int) -> None:
-        """End the search as after the signal ``number``: running trials save and end, and it can go on later."""
+        """End the search as after the signal ``number``: running trials save and end, and it can resume later."""
         self.stop_signal = number
 
     # --- the search --------------------------------------------------------------------------------------------------
@@ -234,7 +232,7 @@ class Study:
             parent=proposal.parent,
             seed=derived_seed(self.seed, number),
             threads=self.threads,
-            work_dir=self._work_dir_of(number),
+            work_dir=work_dir_of(self.work_dir, self.name, number),
             start=time.time(),
             asked=self._told,
         )
@@ -258,7 +256,7 @@ class Study:
     def _finish(self, record: Record, result: Result) -> None:
         """A trial's run has ended."""
         if result.status == 'stopped':
-            if self._is_ending or self.executor.shares_signals:  # it goes on when the study does
+            if self._is_ending or self.executor.shares_signals:  # it resumes when the study does
                 if self._why_not_on is None:
                     self.stop_signal = self.stop_signal or result.signal or signal.SIGINT
                 return
@@ -303,11 +301,11 @@ class Study:
             self._why_not_on = (
                 f'{self.name}: all of the first {len(ended)} trials have failed with the same error before their first '
                 f'iteration, whatever their values: {ended[0].message}. Mend it and remove '
-                f'{path_shown(self.work_dir)}; or the same command goes on with other values'
+                f'{path_shown(self.work_dir)}; or run the same command again to continue with other values'
             )
 
     def _is_tried_again(self, record: Record, result: Result) -> bool:
-        """Whether the failure of a run is not its trial's: it is tried again, at once or when the study goes on."""
+        """Whether the failure of a run is not its trial's: it is repeated, at once or when the study resumes."""
         record.message = result.message
         if result.blame == MEMORY and not record.repeated:
             record.repeated, record.performance = True, dict(self._known[record.number])
@@ -330,15 +328,13 @@ class Study:
             return is_first and not result.has_begun and self._is_held(record, result)
         self._why_not_on = self._why_not_on or (
             f'{self.name}: trial {record.number} could not run on this machine: {record.message}. It does not count as '
-            f'failed. {way_out}; the same command repeats it and goes on'
+            f'failed. {way_out}; then run the same command again to repeat it and continue'
         )
         return True
 
     def _is_held(self, record: Record, result: Result) -> bool:
-        """Whether the failure of a run is kept back until it is known whether the config fails without its values.
-
-        The first such failure starts the config as it is, up to the first iteration.
-        """
+        """Whether the failure of a run waits for the rehearsal: a run of the config without the trial's values, up to
+        its first iteration, which the first such failure starts."""
         if self._is_rehearsed or self._is_ending:
             return False
         if not self._held:
@@ -351,17 +347,17 @@ class Study:
         return True
 
     def _end_rehearsal(self, result: Result) -> None:
-        """End the study if the config has failed as the first trial has; else the trials have failed for themselves."""
+        """End the study if the config has failed as the first trial has; else the failures are the trials' own."""
         self._is_rehearsed, held, self._held = True, self._held, []
         first, failure = held[0]
         folder = str(self.folder(first.number) / _REHEARSAL)
         rmtree(folder, ignore_errors=True)
-        if result.status == 'stopped':  # the study is: the trials are repeated when it goes on
+        if result.status == 'stopped':  # with the study: the trials are repeated when it resumes
             return
         if not result.has_begun and result.message.replace(folder, first.work_dir) == failure.message:
             self._why_not_on = self._why_not_on or (
                 f'{self.name}: the config of the trials fails before its first iteration, whatever their values: '
-                f'{failure.message}. Mend it: the same command then goes on; no trial counts as failed'
+                f'{failure.message}. Mend it and run the same command again; no trial counts as failed'
             )
             return
         for record, each in held:
@@ -373,8 +369,7 @@ class Study:
         self.on_change(self.report)
 
     def _set_others_aside(self) -> None:
-        """Move what a study of something else has left here to ``earlier/<timestamp>``; say what this one is of."""
-        finish_move(self.work_dir)
+        """Move what a study of something else has left here to ``earlier/<timestamp>``; write what this one is of."""
         path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=described))
         before = now
         if path.exists():
@@ -382,9 +377,10 @@ class Study:
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
-            folder = move_aside(self.work_dir, names, free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S')))
+            to = free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S'), last=STUDY)
+            folder = move_aside(self.work_dir, names, to)
             self.logger.info(
-                '%s begins anew, since %s has changed; its former trials are in %s',
+                '%s starts over, since %s has changed; former trials: %s',
                 self.name,
                 ' and '.join(changed),
                 folder,
@@ -413,9 +409,6 @@ class Study:
     def folder(self, number: int) -> Path:
         """The folder of a trial."""
         return folder_of(self.work_dir, number)
-
-    def _work_dir_of(self, number: int) -> str:
-        return work_dir_of(self.work_dir, self.name, number)
 
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(
@@ -469,13 +462,13 @@ def places_of(config: str | os.PathLike[str], overrides: Mapping[str, Any]) -> d
 def settle_paths(
     records: Iterable[Record], study: Path, name: str, config: str | os.PathLike[str], overrides: Mapping[str, Any]
 ) -> None:
-    """Let ``records`` name nothing but their trials' own files: they may name any, or where the study was before.
+    """Let ``records`` name only files of their own trials: a file may name any, or the former place of the study.
 
     Args:
         records: as they were read from files.
         study: the work dir of their study.
         name: of its step.
-        config: of the trials; below its ``out_dir`` they may save, too.
+        config: of the trials, which may also save below its ``out_dir``.
         overrides: its changes for all trials.
     """
     places = [place for place in places_of(config, overrides).values() if place is not None]
@@ -483,15 +476,15 @@ def settle_paths(
         record.work_dir, named = work_dir_of(study, name, record.number), record.weights_file or ''
         below = [join(local_path(each), Path(record.work_dir).name) for each in places]
         if not any(lies_in(named, each) for each in (record.work_dir, *below)):
-            beside = os.path.join(record.work_dir, os.path.basename(named))
-            record.weights_file = beside if lies_in(beside, record.work_dir) and os.path.exists(beside) else None
+            here = os.path.join(record.work_dir, os.path.basename(named))
+            record.weights_file = here if lies_in(here, record.work_dir) and os.path.exists(here) else None
 
 
 def allowed(
     algorithm: SearchAlgorithm, why_not: Callable[[Proposal], str | None], objectives: Mapping[str, str]
 ) -> Proposal | None:
-    """The next proposal that is not refused; the algorithm is told of refused ones as of failed trials. None: there is
-    nothing, or nothing yet.
+    """The next proposal that is not refused; the algorithm gets refused ones as failed trials. None: there is none, or
+    none yet.
 
     Raises:
         ValueError: so many proposals in a row were refused that there seem to be no others.

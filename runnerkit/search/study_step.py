@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
@@ -32,22 +33,44 @@ from runnerkit.utils.suggest import suggestion
 _NAMED = 5
 
 
+@dataclass
+class Translation:
+    """What a section in the shape of another system means here.
+
+    Attributes:
+        section: as the steps of this package read it; its ``config`` is the config of the trials itself.
+        changes: ``changes(values)`` gives what chosen values change in that config, by dotted key.
+        notes: what has no counterpart, for the log.
+        units: what one parameter, and one operation, counts in the scores of that system, by name.
+    """
+
+    section: dict[str, Any]
+    changes: Callable[[Mapping[str, Any]], dict[str, Any]]
+    notes: list[str]
+    units: Mapping[str, float]
+
+
 class StudyStep(PipeStep):
-    """A step whose work is a `Study`."""
+    """A step whose work is a `Study`.
+
+    Attributes:
+        translation: of its section, if that has the shape of another system.
+    """
 
     study: Study | None = None
+    translation: Translation | None = None
 
     @property
     def config_file(self) -> str:
-        """The config file of its trials; of a section in Vega's shape, it is written into the step's folder."""
-        if self.vega is not None:
+        """The config file of its trials; a config that the section contains is written into the step's folder."""
+        given = self.get('config')
+        if isinstance(given, Mapping):
             written = self.work_dir / 'config.py'
-            text = Config(self.vega.config).pretty_text.encode()
-            # Trials that run read it, so that it is written only if it differs, and at once.
+            text = Config(given).pretty_text.encode()
+            # Running trials read it: write it only if it differs, in one piece.
             if not written.exists() or written.read_bytes() != text:
                 write_atomically(written, methodcaller('write', text))
             return str(written)
-        given = self.get('config')
         if given is None:
             raise WrongKey(f"{self.name} needs the key 'config'")
         if not isinstance(given, (str, os.PathLike)):
@@ -63,16 +86,14 @@ class StudyStep(PipeStep):
         return path
 
     def content(self) -> Any:
-        """The config of its trials; a section in Vega's shape has all of it."""
-        if self.vega is not None:
+        """The config of its trials, unless the section contains it."""
+        if isinstance(self.get('config'), Mapping) or self.translation is not None:
             return None
         return Config.fromfile(self.config_file, import_custom_modules=False)._cfg_dict
 
     @property
     def network(self) -> str:
         """The dotted key of the network in the config."""
-        if self.vega is not None:
-            return 'model.model'
         return str(self.get('network'))
 
     @property
@@ -101,13 +122,14 @@ class StudyStep(PipeStep):
 
     def base_config(self) -> Config:
         """The config of the trials, before anything of them is drawn."""
-        cfg = config_from(self.config_file if self.vega is None else dict(self.vega.config), self.overrides)
+        given = self.get('config')
+        cfg = config_from(dict(given) if isinstance(given, Mapping) else self.config_file, self.overrides)
         if 'pipeline' in cfg and 'model' not in cfg:
             raise WrongKey(f'config: {self.get("config")} is a search itself; give the config of one training')
         try:
             refuse_unread_keys(cfg)
         except PreflightError as error:
-            # What a section overrides is given to the run as after --cfg-options; nobody has typed that here.
+            # What a section overrides is given to the run as after --cfg-options, which was not typed here.
             raise WrongKey(f'{self.name}: {str(error).replace("(--cfg-options)", "(overrides)")}') from None
         return cfg
 
@@ -143,7 +165,7 @@ class StudyStep(PipeStep):
 
     def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """What the chosen values of a trial change in its config, by dotted key."""
-        return dict(values) if self.vega is None else self.vega.overrides_of_values(values)
+        return dict(values) if self.translation is None else self.translation.changes(values)
 
     def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
         """Run a study.
@@ -203,7 +225,7 @@ class StudyStep(PipeStep):
         failed, pruned = ([each for each in records if each.status == status] for status in (FAILED, PRUNED))
         counts = [f'{len(group)} {word}' for group, word in ((failed, 'have failed'), (pruned, 'were pruned')) if group]
         said = f'. Trial {failed[0].number}: {failed[0].message}' if failed else ''
-        way_out = f'. Ended trials are not repeated: to begin anew, remove {shown(self.work_dir)}' if records else ''
+        way_out = f'. Ended trials are not repeated: to start over, remove {shown(self.work_dir)}' if records else ''
         return (
             f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"})'
             f'{said}{way_out}'

@@ -91,7 +91,7 @@ class TrainPipeStep(StudyStep):
     @property
     def config_file(self) -> str:
         """That of the section, else that of the step whose models are trained."""
-        if self.cfg.get('config') is not None or self.vega is not None:
+        if self.cfg.get('config') is not None:
             return super().config_file
         source = self.source()
         if not isinstance(source, StudyStep):
@@ -101,21 +101,20 @@ class TrainPipeStep(StudyStep):
     @property
     def overrides(self) -> dict[str, Any]:
         """Those of the step whose models are trained, and the section's own."""
-        own = self.cfg.get('config') is not None or self.vega is not None
-        source = None if own else self.source()
+        source = None if self.cfg.get('config') is not None else self.source()
         return {**(source.overrides if isinstance(source, StudyStep) else {}), **super().overrides}
 
     @property
     def network(self) -> str:
         """That of the section, else that of the step whose models are trained."""
-        if self.vega is not None or self.cfg.get('network') is not None:
+        if self.cfg.get('network') is not None:
             return super().network
         source = None if self.get('hps') is not None else self.source()
         return source.network if isinstance(source, StudyStep) else 'model'
 
     def changes(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """As this step's section means them, else as that of the step whose models are trained does."""
-        source = None if self.vega is not None or self.get('hps') is not None else self.source()
+        source = None if self.translation is not None or self.get('hps') is not None else self.source()
         return source.changes(values) if isinstance(source, StudyStep) else super().changes(values)
 
     def objectives(self) -> dict[str, str]:
@@ -157,7 +156,7 @@ class TrainPipeStep(StudyStep):
         ]
 
     def record_of(self, proposal: Proposal) -> Record | None:
-        """The record of an earlier step that a proposal goes on with."""
+        """The record of an earlier step that a proposal continues."""
         return next((each for each in self.report.all_records if each.uid == proposal.source), None)
 
     def known(self, proposal: Proposal) -> dict[str, float]:

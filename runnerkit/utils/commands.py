@@ -1,4 +1,4 @@
-"""What a run can be told from outside; known without importing torch."""
+"""The commands that control a run from another process; torch is not imported."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from runnerkit.utils.small_files import read_json
 
-#: The file that says where to connect, and the socket beside it.
+#: The file that says where to connect, and the socket in the same folder.
 ADDRESS, SOCKET = 'control.json', 'control.sock'
 
 #: How the folder of a socket begins that has no place in the work dir.
@@ -35,7 +35,7 @@ _PREFIX = 'runnerkit-control-'
 _LONGEST = 4096  # bytes of a request
 _PATIENCE = 10.0  # seconds for a request to come in whole
 
-#: Answers a command and its value (None if it has none); its errors are told to who has asked.
+#: Answers a command and its value (None if it has none); its errors are sent to the client.
 Answer = Callable[[str, Any], dict[str, Any]]
 
 
@@ -44,7 +44,7 @@ class ControlError(RuntimeError):
 
 
 class ControlServer:
-    """Answers commands in threads of its own, until `close`.
+    """Answers commands in background threads, until `close`.
 
     The socket is ``control.sock`` in the folder. Where that path is too long (about 107 bytes), or the file system has
     no sockets, it is in a new folder of the system's temporary one. It can be opened by its owner alone; besides, a
@@ -160,7 +160,7 @@ class ControlServer:
 
 
 def _is_of_a_run(path: str, folder: Path) -> bool:
-    """Whether ``path`` is a socket where a run in ``folder`` has it: there, or in a temporary folder of its own."""
+    """Whether ``path`` is a socket where a run in ``folder`` puts it: there, or in its temporary folder."""
     place, name = os.path.split(path)
     is_there = os.path.isabs(place) and os.path.realpath(place) == os.path.realpath(folder)
     if name != SOCKET or not (is_there or os.path.basename(place).startswith(_PREFIX)):
@@ -207,7 +207,7 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
         timeout: how many seconds to wait for the answer; None: until it comes.
 
     Raises:
-        ControlError: nobody answers, the command is refused, or it could not be obeyed.
+        ControlError: no process answers, or the command is refused or failed.
     """
     address = read_address_of(folder)
     if not hasattr(socket, 'AF_UNIX'):
@@ -323,7 +323,7 @@ if hasattr(socketserver, 'UnixStreamServer'):
             super().__init__(path, _LineHandler, bind_and_activate=False)
             try:
                 self.server_bind()
-                os.chmod(path, 0o600)  # before it listens: until then nobody can connect
+                os.chmod(path, 0o600)  # before it listens: until then no client can connect
                 self.server_activate()
             except BaseException:
                 self.server_close()

@@ -168,7 +168,7 @@ class Grace:
         seconds: how long it gets.
 
     Attributes:
-        is_over: whether the process goes on in any case.
+        is_over: whether to let the process continue.
     """
 
     def __init__(self, seconds: float = END_WITHIN) -> None:

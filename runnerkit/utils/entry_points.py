@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,21 +19,25 @@ class EntryPoints:
 
     Args:
         group: the group's name.
+        table: what this package itself offers, by name, as ``module:object``; it comes before the entry points.
     """
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group: str, table: Mapping[str, str] | None = None) -> None:
+        self.group, self.table = group, table or {}
 
     def names(self) -> list[str]:
         """All names, sorted. Nothing is imported."""
-        return sorted({point.name for point in self._points()})
+        return sorted({*self.table, *(point.name for point in self._points())})
 
-    def load(self, name: str) -> Any | None:
+    def load(self, name: str) -> Any:
         """What is offered under ``name``, imported; None if nothing is.
 
         Raises:
             ImportError: the package offers it, but cannot give it; or several packages offer different things.
         """
+        if name in self.table:
+            module, _, attribute = self.table[name].partition(':')
+            return getattr(import_module(module), attribute)
         if not name.isidentifier():  # a path, which reads no metadata
             return None
         points = {point.value: point for point in self._points() if point.name == name}
@@ -55,6 +60,12 @@ class EntryPoints:
         from importlib.metadata import entry_points
 
         yield from (point for point in entry_points(group=self.group) if point.name.isidentifier())
+
+
+def load_dotted(place: str) -> Any:
+    """Import the object at ``place``, such as ``package.module:Class``."""
+    module, _, name = place.partition(':')
+    return getattr(import_module(module), name)
 
 
 def _package(point: EntryPoint) -> str:

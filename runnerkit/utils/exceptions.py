@@ -52,7 +52,7 @@ def raise_with_context(error: Exception, before: str, after: str = '', note: str
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """``error.add_note(text)``, in Python 3.10 too."""
+    """``error.add_note(text)``, also in Python 3.10."""
     if hasattr(error, 'add_note'):
         error.add_note(text)
     else:  # stored where later versions store it
@@ -122,7 +122,7 @@ def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: st
         given: the keywords.
         function: the function; with ``**kwargs`` it accepts all of them.
         owner: the name of what the user called.
-        *others: functions whose parameters are suggested, too.
+        *others: further functions whose parameters are suggested.
 
     Raises:
         TypeError: a keyword is not accepted; the nearest name is suggested.

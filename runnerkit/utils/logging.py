@@ -187,7 +187,7 @@ class WarnsOnce:
         if not self.warned:
             self.warned = True
             warnings.warn(
-                f'{self.what} cannot be written ({error}); the run goes on without it', RuntimeWarning, stacklevel=3
+                f'{self.what} cannot be written ({error}); the run continues without it', RuntimeWarning, stacklevel=3
             )
 
 

@@ -74,7 +74,7 @@ def nameable(made: _Made) -> _Made:
     """Mark a class or function, as a decorator: a file from elsewhere may name it, with any arguments.
 
     This means that it computes, or reads files that the user has named; it opens no connection and no other file, and
-    writes nothing. A subclass needs a mark of its own.
+    writes nothing. A subclass needs its mark.
     """
     _listed.add(made)
     return made

@@ -6,7 +6,7 @@ objects defined in such a file can be unpickled in a new process, such as a spaw
 
 A file is executed once, or its classes would be registered twice: if it was imported in another way before (``import
 nets`` in a script, or as the script itself), that module is used; so is the module of an identical file elsewhere, such
-as the original of a copy in a work dir. A later ``import nets`` finds the module, too.
+as the original of a copy in a work dir. A later ``import nets`` also finds the module.
 
 A script that calls `runnerkit.train` may be such a file, too, since its classes are what it has trained. It is executed
 up to that call: it must not train again because somebody needs a class of it (`end_import`).
@@ -59,7 +59,7 @@ def module_of_file(file: str) -> ModuleType:
         raise ValueError(f'{file!r} must be a .py file with no other dot in its name, to be imported')
     if not path.is_file():
         near = suggestion(path.name, [each.name for each in path.parent.glob('*.py')])
-        places = f', neither in the working directory {Path.cwd()} nor beside a config file that names it'
+        places = f', neither in the working directory {Path.cwd()} nor in the folder of a config file that names it'
         raise FileNotFoundError(f'there is no file {file!r}{"" if os.path.isabs(file) else places}{near}')
     name = name_of_file(path)
     if name in sys.modules and path in _imported and _texts(path) != _imported[path][1]:
@@ -72,7 +72,7 @@ def module_of_file(file: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and path.with_name(f'{error.name.partition(".")[0]}.py').is_file():
-            advice = f'{path} imports {error.name!r}, a file beside it: write `from .{error.name} import …`'
+            advice = f'{path} imports {error.name!r}, a file in the same folder: write `from .{error.name} import …`'
             raise ModuleNotFoundError(advice, name=error.name) from error
         raise
 
@@ -91,7 +91,7 @@ class _ImportEnds(BaseException):
 
 
 class _FileLoader(SourceFileLoader):
-    """Executes a file up to where it calls `end_import`. It neither reads nor writes a ``__pycache__`` beside it: the
+    """Executes a file up to where it calls `end_import`. It neither reads nor writes a ``__pycache__``: the
     folder may be the work dir of a run, and a seal is about the text."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
@@ -120,16 +120,16 @@ def _is_script(frame: FrameType) -> bool:
 
 
 def with_neighbours(path: Path) -> list[Path]:
-    """The file at the absolute ``path``, and the files beside it that it imports, directly or through others."""
+    """The file at the absolute ``path``, and the files of its folder that it imports, directly or through others."""
     found = [path]
     for file in found:  # which grows meanwhile
-        beside = [file.with_name(f'{name}.py') for name in _names_beside(file.read_bytes())]
-        found += [each for each in beside if each not in found and each.is_file()]
+        neighbours = [file.with_name(f'{name}.py') for name in _names_of_neighbours(file.read_bytes())]
+        found += [each for each in neighbours if each not in found and each.is_file()]
     return found
 
 
 @lru_cache(maxsize=256)  # a start asks several times
-def _names_beside(text: bytes) -> list[str]:
+def _names_of_neighbours(text: bytes) -> list[str]:
     """The modules that a file of that text imports from its own folder; none if that is no Python."""
     try:
         nodes = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ImportFrom) and each.level == 1]
@@ -183,7 +183,7 @@ def _texts(path: Path) -> list[bytes]:
 
 
 def _twin(path: Path, texts: list[bytes]) -> ModuleType | None:
-    """The module of another file with the same name and text, whose neighbours are the same, too."""
+    """The module of another file with the same name and text, whose neighbours are also the same."""
     twins = (name for other, (name, its) in _imported.items() if other.name == path.name and its == texts)
     return next((sys.modules[name] for name in twins if name in sys.modules), None)
 

@@ -4,7 +4,7 @@ import torch
 from runnerkit.checkpoint import conditions
 from runnerkit.checkpoint.conditions import Change, changes, general_conditions, hook_changes, loader_changes, table
 from runnerkit.data import build_dataloader
-from runnerkit.data.kinds import about
+from runnerkit.data.kinds import loader_facts
 
 WAS = {
     'runner': 'by epoch',
@@ -89,7 +89,7 @@ def test_hooks_that_only_look_on_may_come_and_go(name):
 
 def loader(length=12, batch=2, kind=list, **options):
     options = {'seed': 3, 'ranks': (0, 1), **options}
-    return about(build_dataloader(kind(range(length)), batch, 0, **options))
+    return loader_facts(build_dataloader(kind(range(length)), batch, 0, **options))
 
 
 class Numbers(list):
@@ -124,8 +124,8 @@ def test_loaders_that_are_equal_but_for_workers_and_ranks():
 
 
 def test_another_batch_size_where_the_order_is_not_known_begins_the_epoch_anew():
-    was = about(torch.utils.data.DataLoader(range(12), 2))
-    now = about(torch.utils.data.DataLoader(range(12), 3))
+    was = loader_facts(torch.utils.data.DataLoader(range(12), 2))
+    now = loader_facts(torch.utils.data.DataLoader(range(12), 3))
     (change,) = loader_changes(0, was, now)
     assert (change.was, change.now) == (2, 3)
     assert 'starts over' in change.follows

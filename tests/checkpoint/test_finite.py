@@ -4,7 +4,7 @@ import torch
 
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.checkpoint.finite import described, why_file_not_finite, why_not_finite
-from runnerkit.checkpoint.store import Store, checkpoint_meant, finite_beside
+from runnerkit.checkpoint.store import Store, finite_beside, resolve_checkpoint
 
 BAD = {'non_finite': {'weights': 'a (1 of 2 values)', 'loss': 'a training loss'}}
 
@@ -37,8 +37,8 @@ def test_the_newest_finite_one_of_a_folder(tmp_path):
     assert finite_beside(str(tmp_path / 'epoch_4.pth')) == str(tmp_path / 'epoch_2.pth')
     assert finite_beside(str(tmp_path / 'epoch_2.pth')) == str(tmp_path / 'epoch_1.pth')
     (tmp_path / 'latest.pth').symlink_to('epoch_1.pth')  # killed before it moved
-    assert Store(tmp_path).meant() == str(tmp_path / 'epoch_2.pth')
-    assert checkpoint_meant(tmp_path) == str(tmp_path / 'epoch_2.pth')
+    assert Store(tmp_path).resolve_checkpoint() == str(tmp_path / 'epoch_2.pth')
+    assert resolve_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')
 
 
 def test_many_tensors_are_one_line():

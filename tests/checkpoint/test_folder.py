@@ -17,7 +17,7 @@ from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.convert import convert_checkpoint
 from runnerkit.checkpoint.folder_reader import read_folder
 from runnerkit.checkpoint.shards import taken_apart
-from runnerkit.checkpoint.store import checkpoint_meant
+from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel.dtensors import local_part
 
 
@@ -99,12 +99,13 @@ def test_killed_at_any_operation_of_a_save_the_old_or_the_new_one_is_there(tmp_p
     for at in [*range(0, end, 5), *range(end, len(count.names), 1 + 2 * (second == 2))]:
         folder = tmp_path / str(at)
         shutil.copytree(tmp_path / 'first', folder, symlinks=True)
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             try:
                 save(folder, second, around=Operations(at, die))
             finally:
                 os._exit(1)
-        assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
         found.append(newest(folder))
         Store(folder).sweep()
         assert newest(folder) == found[-1]
@@ -151,14 +152,14 @@ def test_a_store_lists_deletes_and_replaces_folders_as_files(tmp_path):
     assert not store.is_whole('epoch_4.pth')
     assert store.delete('epoch_1.pth')
     assert not store.delete('epoch_1.pth')
-    assert store.meant() == str(tmp_path / 'latest.pth')
+    assert store.resolve_checkpoint() == str(tmp_path / 'latest.pth')
     store.write('epoch_2.pth', checkpoint(2))  # a file in the place of a folder
     save(tmp_path, 3)  # and a folder in that of a file
     assert (tmp_path / 'epoch_2.pth').is_file()
     assert (tmp_path / 'epoch_3.pth').is_dir()
     assert why_damaged(tmp_path / 'latest.pth') is None
-    assert checkpoint_meant(tmp_path / 'epoch_3.pth') == str(tmp_path / 'epoch_3.pth')
-    assert checkpoint_meant(tmp_path) == str(tmp_path / 'latest.pth')
+    assert resolve_checkpoint(tmp_path / 'epoch_3.pth') == str(tmp_path / 'epoch_3.pth')
+    assert resolve_checkpoint(tmp_path) == str(tmp_path / 'latest.pth')
 
 
 def test_killed_while_it_deletes_a_folder_a_store_can_delete_the_rest(tmp_path):
@@ -167,11 +168,12 @@ def test_killed_while_it_deletes_a_folder_a_store_can_delete_the_rest(tmp_path):
     for at in range(5):
         folder = tmp_path / str(at)
         shutil.copytree(tmp_path / 'first', folder, symlinks=True)
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             with watched(folder, Operations(at, die)):
                 Store(folder).delete('epoch_2.pth')
             os._exit(0)
-        assert os.waitstatus_to_exitcode(os.wait()[1]) == (9 if at < 4 else 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (9 if at < 4 else 0)
         assert newest(folder) == (2 if at == 0 else 1)
         assert Store(folder).delete('epoch_2.pth') == (at < 4)
         assert not (folder / 'epoch_2.pth').exists()
@@ -204,7 +206,7 @@ def test_latest_may_name_a_folder_where_there_are_no_links(tmp_path, monkeypatch
     save(tmp_path, 1)
     assert (tmp_path / 'latest.pth').is_file()
     for path in (tmp_path, tmp_path / 'latest.pth'):
-        assert checkpoint_meant(path) == str(tmp_path / 'epoch_1.pth')
+        assert resolve_checkpoint(path) == str(tmp_path / 'epoch_1.pth')
     convert_checkpoint(tmp_path, tmp_path / 'out.pth')
     assert torch.load(tmp_path / 'out.pth')['optimizer']['state']
 

@@ -131,13 +131,6 @@ def test_files_that_need_large_numbers(limit, tmp_path, monkeypatch):
     assert damage_in(data) is not None
 
 
-def test_large_files_have_their_sizes_in_extra_fields():
-    """As torch writes a record of more than 4 GiB."""
-    extra = struct.pack('<HHQQ', 1, 16, 2**33, 2**33) + b'FB\0\0'
-    assert integrity._with_extra([2**32 - 1, 2**32 - 1, 7], extra) == [2**33, 2**33, 7]
-    assert integrity._with_extra([2**32 - 1, 5], b'FB\0\0') == [2**32 - 1, 5]
-
-
 def test_archives_of_zipfile_are_whole_too(tmp_path):
     path = rezipped(tmp_path / 'a.pth')
     assert why_damaged(path) is None

@@ -16,12 +16,10 @@ from runnerkit.checkpoint.manifest import (
     MANIFEST,
     REST,
     is_checkpoint_folder,
-    listed_as,
     put_in_place,
     read_manifest,
     remove_checkpoint,
     why_folder_damaged,
-    write_manifest,
 )
 from runnerkit.checkpoint.metadata import METADATA
 
@@ -69,20 +67,6 @@ def test_what_is_missing_or_cut_off_is_named(folder):
         (folder / name).write_bytes(data[: len(data) // 2])
         assert why_folder_damaged(folder) is not None
         (folder / name).write_bytes(data)
-
-
-def test_files_of_two_saves_are_not_one_checkpoint(folder):
-    other = folder.with_name('epoch_2.pth')
-    write(other, checkpoint())
-    names, save = list(read_manifest(folder)), read_manifest(folder).save
-    for name in names:
-        own = (folder / name).read_bytes()
-        shutil.copy(other / name, folder / name)
-        write_manifest(folder, {each: listed_as(folder / each) for each in names}, save)
-        assert 'is of another save' in why_folder_damaged(folder), name
-        (folder / name).write_bytes(own)
-    write_manifest(folder, {each: listed_as(folder / each) for each in names}, save)
-    assert why_folder_damaged(folder) is None
 
 
 def test_a_folder_that_torch_alone_has_written_is_told_from_one_of_ours(tmp_path):

@@ -88,8 +88,8 @@ def table(size=(2,), offsets=(0,), sizes=(2,), dtype=torch.float32, file='f', le
 
 
 WRONG = {
-    'another file': (dict(file='../f'), 'not beside it'),
-    'an absolute file': (dict(file='/etc/passwd'), 'not beside it'),
+    'another file': (dict(file='../f'), 'not in its folder'),
+    'an absolute file': (dict(file='/etc/passwd'), 'not in its folder'),
     'a file that is not there': (dict(file='g'), 'not there'),
     'beyond the end': (dict(offset=10), 'not there'),
     'before the start': (dict(offset=-1), 'number of bytes'),

@@ -11,7 +11,7 @@ from torch import nn
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint
 from runnerkit.checkpoint.atomic import replace_link
-from runnerkit.checkpoint.store import behind_link, best_name, checkpoint_meant
+from runnerkit.checkpoint.store import behind_link, best_name, resolve_checkpoint
 from runnerkit.fileio import FileClient
 from runnerkit.fileio.backends import HardDiskBackend
 
@@ -110,33 +110,33 @@ def test_latest_is_moved_when_the_file_is_there(tmp_path, monkeypatch):
 
 def test_what_is_meant_by_a_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'no checkpoint in .* \(no latest.pth\)'):
-        checkpoint_meant(str(tmp_path))
+        resolve_checkpoint(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r'\(neither best_\*.pth nor latest.pth\)'):
-        checkpoint_meant(str(tmp_path), best=True)
-    assert checkpoint_meant('anything.pth') == 'anything.pth'
+        resolve_checkpoint(str(tmp_path), best=True)
+    assert resolve_checkpoint('anything.pth') == 'anything.pth'
     older, younger = save(tmp_path / 'iter_1.pth', age=5), save(tmp_path / 'iter_2.pth')
-    assert checkpoint_meant(str(tmp_path)) == checkpoint_meant(f'file://{tmp_path}') == str(younger)
+    assert resolve_checkpoint(str(tmp_path)) == resolve_checkpoint(f'file://{tmp_path}') == str(younger)
     replace_link(tmp_path / 'latest.pth', younger.name)
-    assert checkpoint_meant(str(tmp_path), best=True) == str(tmp_path / 'latest.pth')
+    assert resolve_checkpoint(str(tmp_path), best=True) == str(tmp_path / 'latest.pth')
     replace_link(tmp_path / 'latest.pth', older.name)  # the run was killed before it moved the link on
-    assert checkpoint_meant(str(tmp_path), best=True) == str(younger)
+    assert resolve_checkpoint(str(tmp_path), best=True) == str(younger)
     os.utime(younger, (1e9, 1e9))  # the run began again from the older one
-    assert checkpoint_meant(str(tmp_path)) == str(tmp_path / 'latest.pth')
+    assert resolve_checkpoint(str(tmp_path)) == str(tmp_path / 'latest.pth')
     save(tmp_path / 'best_acc_iter_1.pth', age=9)
     best = save(tmp_path / 'best_acc_iter_2.pth', age=8)
-    assert checkpoint_meant(str(tmp_path)) == str(tmp_path / 'latest.pth')
-    assert checkpoint_meant(str(tmp_path), best=True) == str(best)
+    assert resolve_checkpoint(str(tmp_path)) == str(tmp_path / 'latest.pth')
+    assert resolve_checkpoint(str(tmp_path), best=True) == str(best)
 
 
 def test_a_url_without_a_dot_in_its_last_part_is_a_folder_if_it_can_be_listed():
     store = Store('memory://bucket/exp/run1')
     store.write('epoch_1.pth', {'n': 1})
     store.write('best_acc_epoch_1.pth', {'n': 2})
-    assert checkpoint_meant('memory://bucket/exp/run1') == 'memory://bucket/exp/run1/epoch_1.pth'
-    assert checkpoint_meant('memory://bucket/exp/run1/', best=True) == 'memory://bucket/exp/run1/best_acc_epoch_1.pth'
+    assert resolve_checkpoint('memory://bucket/exp/run1') == 'memory://bucket/exp/run1/epoch_1.pth'
+    assert resolve_checkpoint('memory://bucket/exp/run1/', best=True) == 'memory://bucket/exp/run1/best_acc_epoch_1.pth'
     for other in ('memory://bucket/exp/run2', 'memory://bucket/exp/run1/epoch_2.pth', 'torchvision://resnet50'):
-        assert checkpoint_meant(other) == other
-    assert checkpoint_meant('http://nowhere/model') == 'http://nowhere/model'
+        assert resolve_checkpoint(other) == other
+    assert resolve_checkpoint('http://nowhere/model') == 'http://nowhere/model'
 
 
 def test_a_problem_of_the_callers_is_a_reason_to_skip(tmp_path, caplog):

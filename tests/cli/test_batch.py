@@ -88,7 +88,7 @@ def test_a_stream_that_has_ended_has_no_known_length(project, capsys):
 def test_counts_start_at_one(project, capsys):
     with pytest.raises(SystemExit):
         main([str(project / 'cfg.py'), '--epoch', '0', '--batch', '1'])
-    assert "a whole number of at least 1 is needed, but got '0'" in capsys.readouterr().err
+    assert "must be a whole number of at least 1, but got '0'" in capsys.readouterr().err
 
 
 def test_what_is_told_of_a_tensor():

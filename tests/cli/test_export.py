@@ -10,7 +10,7 @@ import torch
 
 import runnerkit
 from runnerkit.cli.export import FORMATS, main
-from runnerkit.flow import export_formats
+from runnerkit.flow.use import export_formats
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def samples_of(project):
     found = []
     runnerkit.predict(project / 'run', 'test', apply=lambda batch: batch, batch_size=1)
     from runnerkit.config import Config
-    from runnerkit.flow.prediction import loader_of
+    from runnerkit.flow.use.predict import loader_of
 
     for batch in loader_of(Config.fromfile(project / 'cfg.py'), 'test', 1):
         found.append((batch[0][0],))
@@ -104,7 +104,7 @@ def test_wrong_usage(trained, said):
         ([run, '--out', 'nowhere/x.pt2'], 2, 'no such folder: nowhere'),
         ([run], 2, '--out'),
         ([run, '--out', 'x.pt2', '--shape', '1,x'], 2, "such as 1,28,28 (without the batch), but got '1,x'"),
-        ([run, '--out', 'x.pt2', '--tolerance', 'big'], 2, "a tolerance is a number of at least 0, but got 'big'"),
+        ([run, '--out', 'x.pt2', '--tolerance', 'big'], 2, "must be a number of at least 0, but got 'big'"),
         ([run, '--out', 'x.pt2', '--shape', '4', '--inputs', 'test'], 2, 'give one of them'),
         ([run, '--out', 'x.pt2', '--method', 'forwrad'], 1, "no method 'forwrad'; did you mean 'forward'"),
         ([run, '--out', 'x.pt2', '--inputs', 'tset'], 1, "did you mean 'test'"),

@@ -14,7 +14,7 @@ from runnerkit.config.known_keys import TOP
 from runnerkit.hooks import HOOKS
 
 OWN = {flag for action in parser().arguments for flag in action.option_strings}
-HINTS = [(name, hint) for name, hints in FLAGS.items() for hint in ([hints] if isinstance(hints, str) else hints)]
+HINTS = [(name, hint) for name, hints in FLAGS.items() for hint in hints]
 
 #: Flags that a hint names and only this tool has; all other hints are shown by train.
 TOOLS = {'--out': 'test', '--checkpoint': 'predict', '--shape': 'export'}

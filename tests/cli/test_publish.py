@@ -8,7 +8,7 @@ import torch
 import runnerkit
 from runnerkit.cli import publish
 from runnerkit.cli.publish import main
-from runnerkit.flow import publish as flow_publish
+from runnerkit.flow.use import publish as flow_publish
 
 
 def test_a_work_dir_is_published(project, train, capsys):

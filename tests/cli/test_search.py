@@ -69,7 +69,7 @@ fullytrain = dict(pipe_step=dict(type='TrainPipeStep'))
     assert code == 1
     assert 'error: nas: none of 2 trials has completed (2 have failed). Trial 0: ' in said
     assert 'Invalid momentum value: -1.0' in said
-    assert f'to begin anew, remove {project / "work" / "nas"}' in said
+    assert f'to start over, remove {project / "work" / "nas"}' in said
     assert 'Step fullytrain' not in said
     assert 'Traceback' not in said
 
@@ -206,7 +206,7 @@ def test_wrong_places_are_told(search):
 def test_wrong_flags(search, project, capsys):
     for options, told in (
         (['--worker', '2'], 'unknown flag --worker'),
-        (['--workers', '0'], 'a number of workers is a whole number of at least 1'),
+        (['--workers', '0'], '--workers: must be a whole number of at least 1'),
     ):
         with pytest.raises(SystemExit) as error:
             search('', *options)

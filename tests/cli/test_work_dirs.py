@@ -250,7 +250,7 @@ def test_with_two_ranks_the_first_one_moves_and_the_others_wait(launch, project,
 
 def test_a_work_dir_in_use_is_told_once(launch, project):
     """By rank 0; the other says that it did."""
-    from runnerkit.flow.instance import claim
+    from runnerkit.flow.stages.instance import claim
 
     (project / 'run').mkdir()
     lock = claim(project / 'run')

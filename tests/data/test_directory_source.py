@@ -123,7 +123,7 @@ def test_what_was_not_read_is_not_put_away(tmp_path, caplog):
     put(tmp_path, 'a.jsonl', 2)
     records = source.read(['b.jsonl', 1])
     assert len(events(islice(records, 4))) == 4
-    assert 'before b.jsonl, where the stream goes on, stay where they are' in caplog.text
+    assert 'before b.jsonl, where the stream continues, stay where they are' in caplog.text
     put(tmp_path, 'b.jsonl', 3)
     put(tmp_path, 'END')
     assert [type(each) for each in records] == [type(None), Malformed]

@@ -6,13 +6,13 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import (
-    about,
     draws_in_workers,
     has_state,
     is_cheap_to_enter,
     is_empty,
     is_reread_by_itself,
     length_of,
+    loader_facts,
     loader_seed,
     lost_at_resume,
     order_of,
@@ -156,7 +156,7 @@ def test_orders_that_are_known(loader, expected):
 
 
 def test_about_a_loader():
-    ours = about(build_dataloader(noisy.Noisy(6), 4, 0, seed=3, ranks=(1, 2)))
+    ours = loader_facts(build_dataloader(noisy.Noisy(6), 4, 0, seed=3, ranks=(1, 2)))
     assert ours == {
         'kind': 'SeededLoader',
         'dataset': 'Noisy',
@@ -170,10 +170,10 @@ def test_about_a_loader():
         'order': 'randperm',
     }
     by_batches = BatchSampler(EpochSampler(range(6), order='feistel'), 4, False)
-    assert about(SeededLoader(noisy.Noisy(6), batch_sampler=by_batches))['order'] == 'feistel'
-    stream = about(DataLoader(noisy.NoisyStream(6), 2))
+    assert loader_facts(SeededLoader(noisy.Noisy(6), batch_sampler=by_batches))['order'] == 'feistel'
+    stream = loader_facts(DataLoader(noisy.NoisyStream(6), 2))
     assert (stream['length'], stream['batches'], stream['batch_size']) == (None, None, 2)
-    assert about([1])['dataset'] is None
+    assert loader_facts([1])['dataset'] is None
 
 
 @pytest.mark.parametrize(

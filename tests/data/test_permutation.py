@@ -9,25 +9,20 @@ from runnerkit.data.permutation import BLOCK, Permutation
 LARGE = (2**24 + 1, 10**9, 3 * 10**12, 2**63 - 1)
 
 
-def test_each_number_comes_once_for_all_small_lengths():
-    for length in range(5001):
+def test_each_number_comes_once_for_small_lengths():
+    for length in (*range(600), *range(600, 5001, 53)):
         permutation = Permutation(length, key=length * 7)
         indices = permutation.indices(range(length))
         assert np.array_equal(np.sort(indices), np.arange(length)), length
-        assert np.array_equal(permutation.positions(indices), np.arange(length)), length
 
 
 @pytest.mark.parametrize('length', LARGE)
-def test_a_large_one_has_an_inverse(length):
-    permutation = Permutation(length, 5)
-    numbers = np.random.default_rng(0).integers(length, size=100_000)
-    indices, positions = permutation.indices(numbers), permutation.positions(numbers)
-    for found in (indices, positions):
-        assert found.dtype == np.int64
-        assert 0 <= found.min() <= found.max() < length
-    # Two positions of one index, and an index without a position, would both be found here.
-    assert np.array_equal(permutation.positions(indices), numbers)
-    assert np.array_equal(permutation.indices(positions), numbers)
+def test_different_positions_of_a_large_one_have_different_numbers(length):
+    positions = np.unique(np.random.default_rng(0).integers(length, size=100_000))
+    indices = Permutation(length, 5).indices(positions)
+    assert indices.dtype == np.int64
+    assert 0 <= indices.min() <= indices.max() < length
+    assert len(np.unique(indices)) == len(positions)
 
 
 def test_a_part_is_what_the_whole_has_there():
@@ -98,8 +93,6 @@ def test_every_place_gets_every_number_equally_often():
 def test_positions_out_of_range(positions):
     with pytest.raises(IndexError, match='of the numbers from 0 up to 10'):
         Permutation(10, 0).indices(positions)
-    with pytest.raises(IndexError, match='of the numbers from 0 up to 10'):
-        Permutation(10, 0).positions(positions)
 
 
 @pytest.mark.parametrize('length, text', [(-1, 'at least 0'), (2**63, 'less than 2')])

@@ -7,7 +7,7 @@ import torch
 from support import loader, tiny_runner, weights
 
 from runnerkit.data import prefetch
-from runnerkit.data.prefetch import SideStream, copied_ahead, one_ahead, prefetched
+from runnerkit.data.prefetch import SideStream, one_ahead, prefetched
 from runnerkit.hooks import CheckpointHook
 from runnerkit.parallel import DataContainer
 
@@ -38,9 +38,8 @@ def copies(monkeypatch):
     return made
 
 
-def test_a_copy_begins_before_the_batch_before_is_handed_out():
-    copies = Copies()
-    for batch in copied_ahead(iter('abc'), copies):
+def test_a_copy_begins_before_the_batch_before_is_handed_out(copies):
+    for batch in prefetched(iter('abc'), torch.device('cuda')):
         copies.log.append(f'step {batch}')
     assert copies.log == [
         'start 1',
@@ -194,7 +193,8 @@ class FakeStream:
 
 def test_copies_wait_for_what_was_there_before_and_steps_for_their_own_copy(monkeypatch):
     cuda = FakeCuda(monkeypatch)
-    batches = copied_ahead(iter('ab'), SideStream(torch.device('cuda')))
+    monkeypatch.setattr(prefetch, 'side_stream', SideStream)
+    batches = prefetched(iter('ab'), torch.device('cuda'))
     copy = ['side waits for current', 'on side', 'copy', 'back']
     assert next(batches) == 'a'
     assert cuda.log == [*copy, *copy, 'current waits for event 1']

@@ -20,9 +20,9 @@ from torch.utils.data import (
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import set_epoch
+from runnerkit.data.rank_sharing import each_sample_once
 from runnerkit.data.reader import Reader
 from runnerkit.data.shares import first_items
-from runnerkit.data.together import each_sample_once
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks import Hook
 from runnerkit.parallel import MMDistributedDataParallel

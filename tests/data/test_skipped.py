@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
-from runnerkit.data.held import Held
+from runnerkit.data.loader_state import LoaderState
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.skipped import SkippedSampler, Watch
+from runnerkit.data.skipped import DrawCheck, SkippedSampler
 from runnerkit.utils.seed import rng_state
 
 
@@ -28,10 +28,10 @@ def test_a_sampler_without_its_first_items():
 )
 def test_what_moves_on_while_batches_are_left_out_is_seen(draw, moved):
     loader = DataLoader(range(6), 2, sampler=RandomSampler(range(6), generator=torch.Generator()))
-    held = Held(loader)
+    held = LoaderState(loader)
     state = ReaderState.at(loader, 0, 2)
     state.rng, state.held = rng_state(), held.states()
-    watch = Watch(held)
+    watch = DrawCheck(held)
     assert watch.moved_elsewhere(state) == []  # nothing was drawn yet
     watch.start()
     draw()
@@ -40,8 +40,8 @@ def test_what_moves_on_while_batches_are_left_out_is_seen(draw, moved):
 
 def test_what_moves_to_where_it_was_saved_is_right():
     loader = DataLoader(range(6), 2, sampler=RandomSampler(range(6), generator=torch.Generator()))
-    held = Held(loader)
-    watch = Watch(held)
+    held = LoaderState(loader)
+    watch = DrawCheck(held)
     watch.start()
     torch.rand((), generator=loader.sampler.generator)
     elsewhere = ReaderState.at(loader, 0, 2)

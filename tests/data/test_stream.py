@@ -406,7 +406,7 @@ def test_an_acknowledgement_that_fails_is_told_and_comes_again(tmp_path, monkeyp
     runner, loader = runner_of(tmp_path, interval=2), loader_of(source)
     runner.run([loader], [('train', 1)])
     assert source.acknowledged == [11]
-    assert 'the events up to 7 are done: ConnectionError: the server is gone' in caplog.text
+    assert 'the events up to 7 cannot be acknowledged to the source: ConnectionError: the server is gone' in caplog.text
     monkeypatch.setattr(Listed, 'acknowledge', lambda self, offset: 1 / 0)
     loader.acknowledge({'offset': 13})
     assert loader.counts()['acknowledged'] == 11

@@ -7,7 +7,7 @@ from holders import Data, OneSlot, Order
 from torch.utils.data import DataLoader, RandomSampler
 
 from runnerkit.data.generator_state import generator_state
-from runnerkit.data.walk import Opaque, is_generator, is_stateful, kind_of, look
+from runnerkit.data.walk import Opaque, collect_attributes, collect_parts, is_generator, is_stateful, kind_of
 
 
 class Hidden(Opaque):
@@ -20,18 +20,19 @@ def loader(dataset, **options):
 
 
 def generators(of):
-    return [place for place, each in look(of).objects.items() if is_generator(each)]
+    return [place for place, each in collect_parts(of).objects.items() if is_generator(each)]
 
 
 def test_objects_and_their_values_have_places():
     rng, order = random.Random(1), Order(rng=random.Random(2), passes=3)
     data = Data(rng=rng, calls=2, rate=0.5, names=['a'], transforms=[1, Data(rng=rng, size=8)])
-    found = look(loader(data, sampler=order))
+    found = collect_parts(loader(data, sampler=order))
     assert found.objects['loader.dataset'] is data
     assert found.objects['loader.dataset.rng'] is rng
     assert found.objects['loader.sampler'] is order
     assert 'loader.dataset.transforms[1].rng' not in found.objects  # it has a nearer place
-    assert {place: value for place, value in found.values.items() if '.dataset' in place or '.sampler' in place} == {
+    values = collect_attributes(loader(data, sampler=order))
+    assert {place: value for place, value in values.items() if '.dataset' in place or '.sampler' in place} == {
         'loader.sampler.passes': 3,
         'loader.dataset.calls': 2,
         'loader.dataset.rate': 0.5,

@@ -21,7 +21,7 @@ def test_alone_nothing_changes():
     assert d.reduce_named_sums({'a': (1.0, 2.0)}) == ({'a': (1.0, 2.0)}, set())
     assert d.reduce_named_sums_and_row({'a': (1.0, 2.0)}, (3.0,)) == ({'a': (1.0, 2.0)}, set(), [3.0])
     assert d.from_first_rank(lambda: thing) is thing
-    assert d.together(lambda: thing) is thing
+    assert d.run_on_all_ranks(lambda: thing) is thing
     assert d.same_seed_everywhere(5) == 5
     d.barrier()
 

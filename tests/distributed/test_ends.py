@@ -16,12 +16,12 @@ FAULTS = {
     'start of 1': ([1, -9], STOPPED.format(1)),
     'training of 1': ([1, -9], TIMED_OUT),
     'evaluation of 1, far': ([1, None], TIMED_OUT),  # on another machine, where nobody here can end it
-    'evaluation of 0': ([-9, 1], 'rank 1 is ended where it stands'),  # as rank 0 keeps the store
+    'evaluation of 0': ([-9, 1], 'rank 1 is ended where it is'),  # as rank 0 keeps the store
     'lock of 1': ([1, -9], TIMED_OUT),
     'saving of 1': ([1, -9], TIMED_OUT),
     'patience of 0': ([-9, 1], 'torchrun keeps, has not answered for 2 s'),
     'exit of 1': ([1, -9], STOPPED.format(1)),
-    'error and stuck save': ([1, 1], 'rank 0 is ended where it stands'),
+    'error and stuck save': ([1, 1], 'rank 0 is ended where it is'),
     'error and stuck exit': ([1, 1], 'Timeout (0:00:0'),
 }
 

@@ -82,13 +82,22 @@ def joined(monkeypatch):
     logging.getLogger('runnerkit').setLevel(level)
 
 
-def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, tmp_path):
-    scontrol = tmp_path / 'scontrol'
-    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostname node[1-2]" ] && printf "node1\\nnode2\\n"\n')
-    scontrol.chmod(scontrol.stat().st_mode | stat.S_IEXEC)
-    env = {'SLURM_PROCID': '3', 'SLURM_NTASKS': '4', 'SLURM_NODELIST': 'node[1-2]', 'SLURM_LOCALID': '1'}
-    for name, value in {**env, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}.items():
+def set_all(monkeypatch, **variables):
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
+
+
+def scontrol(folder, script):
+    """Slurm's tool, which runs this."""
+    path = folder / 'scontrol'
+    path.write_text(f'#!/bin/sh\n{script}\n')
+    path.chmod(path.stat().st_mode | stat.S_IEXEC)
+
+
+def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, tmp_path):
+    scontrol(tmp_path, '[ "$*" = "show hostname node[1-2]" ] && printf "node1\\nnode2\\n"')
+    env = {'SLURM_PROCID': '3', 'SLURM_NTASKS': '4', 'SLURM_NODELIST': 'node[1-2]', 'SLURM_LOCALID': '1'}
+    set_all(monkeypatch, **env, PATH=f'{tmp_path}:{os.environ["PATH"]}')
     init_dist('slurm', port=1234, timeout=2)
     names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
     assert [os.environ[name] for name in names] == ['3', '1', '4', 'node1', '1234']
@@ -99,12 +108,9 @@ def test_slurm_with_its_list_of_machines_and_a_given_port(joined, monkeypatch, t
 
 
 def test_slurm_without_its_tools_says_what_to_set(joined, monkeypatch, tmp_path):
-    scontrol = tmp_path / 'scontrol'
-    scontrol.write_text('#!/bin/sh\necho "slurm_load_nodes error: no controller"\n')
-    scontrol.chmod(scontrol.stat().st_mode | stat.S_IEXEC)
+    scontrol(tmp_path, 'echo "slurm_load_nodes error: no controller"')
     env = {'SLURM_PROCID': '0', 'SLURM_NTASKS': '1', 'SLURM_NODELIST': 'node1'}
-    for name, value in {**env, 'PATH': f'{tmp_path}:{os.environ["PATH"]}'}.items():
-        monkeypatch.setenv(name, value)
+    set_all(monkeypatch, **env, PATH=f'{tmp_path}:{os.environ["PATH"]}')
     with pytest.raises(RuntimeError, match='first of node1, its scontrol answers .*no controller.*: set MASTER_ADDR'):
         init_dist('slurm')
     assert joined == []
@@ -116,8 +122,7 @@ def test_the_backend_and_the_device_are_those_of_the_accelerator(joined, monkeyp
     monkeypatch.setattr('runnerkit.distributed.launch.accelerator', lambda: kind)
     monkeypatch.setattr('runnerkit.distributed.launch.device_count', lambda kind: 2)
     monkeypatch.setattr('runnerkit.distributed.launch.use_device', lambda *device: current.append(device))
-    for name, value in {'RANK': '5', 'WORLD_SIZE': '8', 'MASTER_ADDR': 'here', 'MASTER_PORT': '7'}.items():
-        monkeypatch.setenv(name, value)
+    set_all(monkeypatch, RANK='5', WORLD_SIZE='8', MASTER_ADDR='here', MASTER_PORT='7')
     init_dist('pytorch', join_within=9, end_within=20, hang_after=None)
     assert joined[0] == (5, 8, 'here', 7, 9, False)
     assert joined[2] == {'backend': backend, 'rank': 5, 'world_size': 8}
@@ -125,16 +130,14 @@ def test_the_backend_and_the_device_are_those_of_the_accelerator(joined, monkeyp
 
 
 def test_under_torchrun_the_store_is_there(joined, monkeypatch):
-    env = {'RANK': '0', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '7'}
-    for name, value in {**env, 'TORCHELASTIC_USE_AGENT_STORE': 'True'}.items():
-        monkeypatch.setenv(name, value)
+    where = {'MASTER_ADDR': 'here', 'MASTER_PORT': '7', 'TORCHELASTIC_USE_AGENT_STORE': 'True'}
+    set_all(monkeypatch, RANK='0', WORLD_SIZE='2', **where)
     init_dist('pytorch', backend='gloo')
     assert joined[0] == (0, 2, 'here', 7, 300.0, True)
 
 
 def test_a_file_to_meet_at_needs_the_numbers(joined, monkeypatch):
-    monkeypatch.setenv('RANK', '1')
-    monkeypatch.setenv('WORLD_SIZE', '2')
+    set_all(monkeypatch, RANK='1', WORLD_SIZE='2')
     init_dist('pytorch', backend='gloo', init_method='file:///somewhere')
     init_dist('pytorch', backend='gloo', init_method='file:///somewhere', rank=0, world_size=3)
     numbers = [(each['rank'], each['world_size']) for each in joined]
@@ -144,8 +147,7 @@ def test_a_file_to_meet_at_needs_the_numbers(joined, monkeypatch):
 @pytest.mark.parametrize('job, meets_at', [({'SLURM_JOB_ID': '123456'}, '23456'), ({}, '29500')])
 def test_slurm_jobs_meet_at_a_port_that_all_ranks_know(joined, monkeypatch, job, meets_at):
     env = {'SLURM_PROCID': '5', 'SLURM_NTASKS': '8', 'MASTER_ADDR': 'here', **job}
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
+    set_all(monkeypatch, **env)
     init_dist('slurm', backend='gloo')
     assert [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'MASTER_PORT')] == ['5', '8', meets_at]
     assert joined[0] == (5, 8, 'here', int(meets_at), 300.0, False)
@@ -223,7 +225,7 @@ def test_a_wrong_environment(joined, monkeypatch, change, told):
 @pytest.mark.parametrize(
     'backend, told',
     [
-        ('glo', "there is no backend 'glo'; did you mean 'gloo'?.* torch has gloo.* here, and 'nccl' always stands"),
+        ('glo', "there is no backend 'glo'; did you mean 'gloo'?.* torch has gloo.* here, and 'nccl' always means"),
         ('cpu:gloo,cuda:nclc', "there is no backend 'nclc'; did you mean 'nccl'"),
         ('zzzz', "there is no backend 'zzzz'; torch has gloo"),
         (3, "backend must be a name such as 'gloo' or 'nccl', but got 3"),
@@ -235,8 +237,7 @@ def test_a_wrong_environment(joined, monkeypatch, change, told):
     ],
 )
 def test_a_backend_that_torch_does_not_have(joined, monkeypatch, backend, told):
-    for name, value in GOOD.items():
-        monkeypatch.setenv(name, value)
+    set_all(monkeypatch, **GOOD)
     with pytest.raises((TypeError, ValueError), match=told):
         init_dist('pytorch', backend=backend)
     assert joined == []
@@ -249,8 +250,7 @@ def test_backends_that_torch_has_or_has_a_stand_in_for(backend):
 
 @pytest.mark.parametrize('timeout', ['abc', True, 0, -1.5])
 def test_a_timeout_that_is_none(joined, monkeypatch, timeout):
-    for name, value in GOOD.items():
-        monkeypatch.setenv(name, value)
+    set_all(monkeypatch, **GOOD)
     with pytest.raises((TypeError, ValueError), match=f'timeout must be .* but got {timeout!r}'):
         init_dist('pytorch', timeout=timeout)
     assert joined == []

@@ -105,7 +105,7 @@ def test_a_rank_that_rank_0_does_not_wait_for(port):
 
 def test_two_processes_with_one_rank(port):
     errors = met(port, (0, 3), (1, 3), (1, 3), within=5)
-    assert str(errors[0]) == 'two processes have RANK=1: each needs a number of its own'
+    assert str(errors[0]) == 'two processes have RANK=1: each needs another number'
     assert isinstance(errors[0], ValueError)
     assert all(isinstance(each, ToldByFirstRank) for each in errors[1:])
 

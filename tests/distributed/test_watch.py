@@ -137,7 +137,7 @@ def test_a_rank_that_raises(tmp_path, where):
     assert 'rank 1 (on ' in ended.said[0]
     assert "raise ZeroDivisionError('a bug of the user')" in ended.log
     if where == ' elsewhere':
-        assert 'rank 0 is ended where it stands' in ended.said[0]
+        assert 'rank 0 is ended where it is' in ended.said[0]
         assert 'faults.py' in ended.said[0].partition('most recent call first')[2]
 
 
@@ -166,7 +166,7 @@ def test_a_rank_that_goes_while_the_others_are_told_to_stop(tmp_path):
     ended = Ended(tmp_path, 'killed, told to stop')
     assert ended.codes == [1, -9]
     assert 'error: rank 1 (process' in ended.said[0]
-    assert 'is ended where it stands' not in ended.said[0]
+    assert 'is ended where it is' not in ended.said[0]
 
 
 @pytest.mark.distributed
@@ -182,16 +182,16 @@ def test_a_rank_that_hangs(tmp_path):
     """It is named with its stack, first in a warning; all ranks show their stacks."""
     ended = Ended(tmp_path, 'hangs', end_within=1, hang_after=5)
     assert ended.codes == [1, 1]
-    warning, _, error = ended.log.partition('The run is ended if this goes on for 5 s')
+    warning, _, error = ended.log.partition('The run is ended if this lasts 5 s')
     for text in (warning, error):
         _, _, found = text.partition('No iteration has been finished for ')
         culprit, _, other = found.partition('rank 0: waits for the others at')
-        assert 'rank 1: waits for no other rank; it stands at' in culprit
+        assert 'rank 1: waits for no other rank; it is at' in culprit
         assert 'threading.Event().wait(60)' in culprit
         assert 'all_reduce' in other or 'backward' in other
     assert 'The run is ended (dist_params.hang_after=5)' in error
     for said in ended.said:
-        assert 'is ended where it stands' in said
+        assert 'is ended where it is' in said
     assert 'in after_train_iter' in ended.said[1].partition('most recent call first')[2]
 
 
@@ -214,9 +214,9 @@ def test_a_collective_that_nobody_has_failed_in_tells_where_all_ranks_stood(tmp_
     forks = [Fork(lose, rank, tmp_path, folder=folders[rank]) for rank in range(2)]
     assert [fork.code() for fork in forks] == [1, 1]
     _, _, found = forks[0].said().partition('Where the ranks stood then.')
-    assert 'rank 1: waits for no other rank; it stands at' in found
+    assert 'rank 1: waits for no other rank; it is at' in found
     assert 'threading.Event().wait(300)' in found
-    assert 'rank 1 is ended where it stands, since rank 0 (on ' in forks[1].said()
+    assert 'rank 1 is ended where it is, since rank 0 (on ' in forks[1].said()
 
 
 def catches_and_goes_on(folder):
@@ -254,7 +254,7 @@ def test_the_verdict_names_those_who_keep_the_others_waiting_first():
     assert culprit == 2
     assert text == (
         'It hangs.\n'
-        'rank 2: waits for no other rank; it stands at\nin my_hook\n'
+        'rank 2: waits for no other rank; it is at\nin my_hook\n'
         'ranks 0, 1, 3: waits for the others at\nin all_reduce'
     )
     culprit, text = verdict([waits, None], 'It hangs.')
@@ -324,7 +324,7 @@ def test_ranks_that_all_work_are_not_ended():
     works, waits = {'waits': False, 'stack': 'in my_hook'}, {'waits': True, 'stack': 'in all_reduce'}
     watch._stage = 1
     watch._judge([works, waits], 31, 60)
-    assert 'The run is ended if this goes on for 60 s' in said[0]
+    assert 'The run is ended if this lasts 60 s' in said[0]
     watch._stage, watch._looks = 2, 122
     watch._judge([works, None], 61, 60)
     assert told == []

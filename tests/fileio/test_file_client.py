@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from installed import install
 
 from runnerkit.fileio import BaseStorageBackend, FileClient, file_client
 
@@ -143,3 +144,16 @@ def test_everything_is_handed_on(tmp_path):
     assert list(client.list_dir_or_file(tmp_path, False, True, 'le', True)) == ['sub/file']
     client.remove(path)
     assert not client.exists(path)
+
+
+def test_an_installed_package_offers_a_backend(tmp_path, monkeypatch):
+    code = (
+        'from runnerkit.fileio import BaseStorageBackend\n'
+        'class Shelf(BaseStorageBackend):\n'
+        '    def get(self, filepath):\n        return filepath.encode()\n'
+        '    def get_text(self, filepath, encoding="utf-8"):\n        return filepath\n'
+    )
+    install(tmp_path, monkeypatch, 'shelf_pack', code, 'runnerkit.storage_backends', shelf='shelf_pack:Shelf')
+    assert FileClient('shelf').get('book') == b'book'
+    with pytest.raises(ValueError, match="Backend shelff is not supported.*'fsspec', 'shelf'.*did you mean 'shelf'"):
+        FileClient('shelff')

@@ -11,7 +11,7 @@ import torch
 from support import Measured, loader, tiny_runner, weights
 
 from runnerkit.checkpoint import NotSavedError, atomic
-from runnerkit.hooks import CheckpointHook, ClosureHook, EMAHook, EvalHook, Hook
+from runnerkit.hooks import CheckpointHook, ClosureHook, EvalHook, Hook
 from runnerkit.runner import EpochBasedRunner
 
 
@@ -101,10 +101,6 @@ def test_nowhere_to_save_is_said_at_the_start():
     assert runner.iter == 0
 
 
-def test_sync_buffer_leaves_a_single_process_as_it_is(tmp_path):
-    assert saved(tmp_path, interval=5, sync_buffer=True)[0] == ['epoch_5.pth', 'latest.pth']
-
-
 def test_a_run_that_is_stopped_saves_its_end(tmp_path):
     class Stop(Hook):
         def after_train_iter(self, runner):
@@ -118,18 +114,6 @@ def test_a_run_that_is_stopped_saves_its_end(tmp_path):
         runner.run([loader(12)], [('train', 1)])
         assert os.readlink(tmp_path / kind / 'latest.pth') == 'iter_5.pth'
         assert torch.load(tmp_path / kind / 'iter_5.pth')['meta']['iter'] == 5
-
-
-def test_an_end_that_is_saved_already_is_not_saved_twice(tmp_path):
-    class Stop(Hook):
-        def after_train_epoch(self, runner):
-            runner.stop('enough')
-
-    runner = tiny_runner(work_dir=tmp_path, max_epochs=5)
-    runner.register_checkpoint_hook({'interval': 1})
-    runner.register_hook(Stop())
-    runner.run([loader(12)], [('train', 1)])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['epoch_1.pth', 'latest.pth']
 
 
 def test_after_save_is_called_when_the_file_is_there(tmp_path):
@@ -269,18 +253,6 @@ def test_a_run_whose_last_save_failed_fails(tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / 'run').iterdir()) == ['epoch_3.pth', 'latest.pth']
 
 
-def test_a_hook_that_failed_in_one_run_begins_the_next_one_anew(tmp_path, monkeypatch):
-    hook = CheckpointHook(interval=1)
-    with pytest.MonkeyPatch.context() as patch:
-        refusing(patch, 1)
-        runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-        runner.register_hook(hook)
-        with pytest.raises(NotSavedError):
-            runner.run([loader(4)], [('train', 1)])
-    runner.run([loader(4)], [('train', 1)])  # nothing is left to do, and nothing to save
-    assert runner.outcome.kind == 'completed'
-
-
 def test_a_run_may_stop_at_the_first_save_that_fails(tmp_path, monkeypatch):
     refusing(monkeypatch, 3)
     with pytest.raises(NotSavedError, match=r'epoch_3.pth could not be saved: No space left .* are whole'):
@@ -288,18 +260,6 @@ def test_a_run_may_stop_at_the_first_save_that_fails(tmp_path, monkeypatch):
     assert os.readlink(tmp_path / 'run' / 'latest.pth') == 'epoch_2.pth'
     with pytest.raises(ValueError, match="on_error must be 'continue' or 'stop', but got 'stopp'; .*'stop'"):
         CheckpointHook(on_error='stopp')
-
-
-def test_a_hook_of_the_users_that_fails_is_not_taken_for_the_disk(tmp_path):
-    class Uploads(Hook):
-        def after_save(self, runner):
-            raise ConnectionError('no network')
-
-    runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
-    runner.register_hook(CheckpointHook(interval=1))
-    runner.register_hook(Uploads())
-    with pytest.raises(ConnectionError, match='no network'):
-        runner.run([loader(4)], [('train', 1)])
 
 
 def test_a_folder_that_vanishes_is_made_anew(tmp_path, caplog):
@@ -392,17 +352,6 @@ def test_a_template_of_ones_own_is_numbered_by_iterations_in_an_epoch_runner(tmp
     runner.run([loader(20)], [('train', 1)])
     assert [path.name for path in tmp_path.glob('x_*')] == ['x_5.pth']
     assert runner.meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'x_5.pth')
-
-
-def test_where_checkpoints_go_is_said_on_the_console_only_if_that_is_not_the_work_dir(tmp_path, caplog):
-    caplog.set_level('INFO')
-    for out_dir, is_detail in ((None, True), (str(tmp_path / 'elsewhere'), False)):
-        caplog.clear()
-        runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
-        runner.register_hook(CheckpointHook(out_dir=out_dir))
-        runner.run([loader(8)], [('train', 1)])
-        (record,) = (each for each in caplog.records if 'Checkpoints will be saved' in each.message)
-        assert hasattr(record, 'is_detail') is is_detail
 
 
 class Broken(Measured):
@@ -572,14 +521,6 @@ def test_a_full_disk_does_not_hide_why_the_evaluation_failed(tmp_path, monkeypat
     monkeypatch.setattr(EpochBasedRunner, 'save_checkpoint', full)
     cut_short(tmp_path, NUMPY, interval=2)
     assert 'epoch_2.pth could not be saved: No space left on device' in caplog.text
-
-
-def test_averages_are_in_the_file_as_in_any_other(tmp_path):
-    both = [EMAHook(momentum=0.5), EvalHook(loader(4))]
-    cut_short(tmp_path, NUMPY, *both)
-    one, other = (torch.load(tmp_path / f'epoch_{n}.pth')['state_dict'] for n in (1, 2))
-    assert one.keys() == other.keys()
-    assert not torch.equal(other['head.weight'], other['ema_head_weight'])
 
 
 class OnRanks(Broken):

@@ -11,7 +11,6 @@ import torch
 from support import loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, ControlHook, Hook, OptimizerHook
-from runnerkit.runner import IterBasedRunner
 from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.control import ControlError, ask, read_address
 
@@ -253,12 +252,6 @@ def test_parameter_groups_and_optimizers_keep_their_ratios(tmp_path):
     assert isinstance(head.param_groups[0]['lr'], torch.Tensor)
 
 
-@pytest.mark.parametrize('http', ['8000', True, -1, 70000])
-def test_wrong_ports(http):
-    with pytest.raises((TypeError, ValueError), match=f'http must be a port.*{http!r}'):
-        ControlHook(http=http)
-
-
 def test_a_run_without_a_work_dir_cannot_be_controlled():
     runner = tiny_runner('iter', max_iters=1)
     runner.register_hook(ControlHook())
@@ -365,10 +358,3 @@ def test_ranks_meet_about_twice_a_second(monkeypatch):
     assert control._next_meeting == 0
     clock[0] += 100  # one very slow iteration
     assert control._until_next(done + 1) == 1
-
-
-def test_it_is_built_by_its_name():
-    runner = tiny_runner('iter', max_iters=1)
-    runner.register_custom_hooks([{'type': 'ControlHook', 'http': 0}])
-    assert isinstance(runner, IterBasedRunner)
-    assert runner.hooks[0].http == 0

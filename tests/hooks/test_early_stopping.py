@@ -152,30 +152,6 @@ def test_one_of_several_data_sets_may_lack_the_score(tmp_path):
     assert runner.completed_epochs == 3
 
 
-def test_another_data_set_may_be_evaluated_more_often(tmp_path):
-    """As by ``evaluation`` in each epoch, beside the workflow ``[('train', 3), ('val_hard', 1)]``."""
-
-    class Two(Hook):
-        def __init__(self, hard):
-            self.hard = hard
-
-        def after_train_epoch(self, runner):
-            for name in ('acc', self.hard) if runner.epoch % 3 == 2 else ('acc',):
-                with runner.around_val() as found:
-                    found[name] = 0.5
-
-    def run(hard):
-        runner = tiny_runner(max_epochs=9)
-        runner.register_hook(Two(hard))
-        runner.register_hook(EarlyStoppingHook('val_hard/acc', patience=1))
-        runner.run([loader(4)], [('train', 1)])
-        return runner.completed_epochs
-
-    assert run('val_hard/acc') == 6
-    with pytest.raises(KeyError, match='no score of this run: its evaluations give acc, val_hard/top'):
-        run('val_hard/top')
-
-
 @pytest.mark.parametrize(
     'wrong, error, words',
     [

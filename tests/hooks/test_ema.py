@@ -5,7 +5,6 @@ import torch
 from support import Tiny, loader, tiny_runner, weights
 from torch import nn
 
-from runnerkit.checkpoint import ema_name
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.ema import check_names
 
@@ -59,17 +58,6 @@ def test_an_interval_weighs_as_much_as_the_updates_it_leaves_out():
 def test_at_the_defaults_only_the_decay_has_a_warm_up_that_bites():
     assert {EMAHook()._momentum_at(k) for k in range(1000)} == {0.0002}
     assert [EMAHook(decay_warm_up=10)._momentum_at(k) for k in (0, 10**6)] == [0.9, 0.0002]
-
-
-def test_updates_keep_to_the_interval(tmp_path):
-    seen = []
-
-    class Look(Hook):
-        def after_train_iter(self, runner):
-            seen.append(runner.model.ema_head_weight.clone())
-
-    trained(tmp_path, Look(), ema=EMAHook(momentum=0.2, interval=3), epochs=1)
-    assert [torch.equal(a, b) for a, b in zip(seen, seen[1:])] == [True, True, False, True]
 
 
 @pytest.mark.parametrize('priority', ['HIGHEST', 'NORMAL', 'LOWEST'])
@@ -156,31 +144,6 @@ def test_averages_that_would_have_one_name_are_refused():
     runner.model = model
     with pytest.raises(ValueError, match='rename one of these modules'):
         EMAHook().before_run(runner)
-
-
-def test_buffers_are_named_without_dots():
-    assert ema_name('body.0.weight') == 'ema_body_0_weight'
-
-
-@pytest.mark.parametrize(
-    'arguments, text',
-    [
-        ({'interval': 0}, 'interval must be'),
-        ({'momentum': 1.0}, 'momentum must lie between 0 and 1'),
-        ({'warm_up': -1}, 'warm_up must not'),
-    ],
-)
-def test_wrong_arguments(arguments, text):
-    with pytest.raises(AssertionError, match=text):
-        EMAHook(**arguments)
-
-
-def test_wrapped_models(tmp_path):
-    runner = tiny_runner(max_epochs=1)
-    runner.model = nn.DataParallel(runner.model)
-    hook = EMAHook()
-    hook.before_run(runner)
-    assert hasattr(runner.model.module, 'ema_head_weight')
 
 
 def test_a_subclass_of_mmcvs_finds_models_and_averages_by_name(tmp_path):

@@ -110,11 +110,6 @@ def test_the_best_of_the_other_direction_is_forgotten():
         assert hook._messages == left
 
 
-def test_auto_takes_the_first_score(tmp_path):
-    _, _, hook = evaluated(tmp_path, [0.5], save_best='auto')
-    assert (hook.key_indicator, hook.rule, best_files(tmp_path)) == ('acc', 'greater', ['best_acc_epoch_1.pth'])
-
-
 @pytest.mark.parametrize(
     'options, epochs',
     [
@@ -137,19 +132,6 @@ def test_when_by_epoch(tmp_path, options, epochs):
     runner.register_hook(EvalHook(DataLoader(When([])), **options), 'LOW')
     runner.run([loader(4)], [('train', 1)])
     assert when == epochs
-
-
-@pytest.mark.parametrize('start, times', [(None, 2), (0, 3), (5, 1)])
-def test_when_by_iteration(tmp_path, start, times):
-    data, _, _ = evaluated(
-        tmp_path, [0.1] * 5, kind='iter', limit={'max_iters': 6}, interval=3 if start is None else 2, start=start
-    )
-    assert len(data.calls) == {None: 2, 0: 3, 5: 1}[start] or len(data.calls) == times
-
-
-def test_by_iteration_names(tmp_path):
-    evaluated(tmp_path, [0.1, 0.2], kind='iter', limit={'max_iters': 6}, interval=3, save_best='acc')
-    assert best_files(tmp_path) == ['best_acc_iter_6.pth']
 
 
 def test_val_step_and_metrics_where_the_data_set_is_silent(tmp_path):
@@ -237,14 +219,6 @@ def test_hooks_that_a_data_set_with_evaluate_never_calls_are_told(tmp_path, capl
     assert 'the hooks of this EvalHook are never called (TextLoggerHook)' in caplog.text
 
 
-def test_nested_hooks_from_config(tmp_path):
-    hook = EvalHook(loader(4), hooks=[{'type': 'IterTimerHook'}])
-    assert [type(each).__name__ for each in hook.hooks] == ['IterTimerHook']
-    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    runner.register_hook(hook)
-    runner.run([loader(4)], [('train', 1)])
-
-
 def test_no_scores_are_warned_about(tmp_path):
     class Silent(Scored):
         def evaluate(self, results, logger=None):
@@ -293,18 +267,6 @@ def test_rules_by_name(key, rule):
     assert EvalHook(DataLoader(Scored([])), save_best=key).rule == rule
     assert EvalHook(DataLoader(Scored([])), save_best='x', greater_keys='x').rule == 'greater'
     assert EvalHook(DataLoader(Scored([])), save_best='x', less_keys=['X']).rule == 'less'
-
-
-def test_nowhere_to_save_the_best():
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(EvalHook(DataLoader(Noisy(4)), save_best='loss'))
-    with pytest.raises(ValueError, match='EvalHook has nowhere to save to'):
-        runner.run([loader(4)], [('train', 1)])
-
-
-def test_out_dir(tmp_path):
-    evaluated(tmp_path / 'run', [0.1], save_best='acc', out_dir=str(tmp_path / 'best'))
-    assert best_files(tmp_path / 'best' / 'run') == ['best_acc_epoch_1.pth']
 
 
 # --- several ranks ---------------------------------------------------------------------------------------------------
@@ -483,13 +445,6 @@ def test_a_test_fn_of_dist_eval_hook_gets_a_folder(tmp_path):
     assert hook.broadcast_bn_buffer is True
 
 
-def test_what_mmcv_asserts_is_an_assertion_error_here_too():
-    data = DataLoader(Scored([]))
-    for wrong in ({'save_best': True}, {'by_epoch': 1}, {'greater_keys': [1]}):
-        with pytest.raises(AssertionError):
-            EvalHook(data, **wrong)
-
-
 # --- found by others -------------------------------------------------------------------------------------------------
 
 
@@ -527,15 +482,6 @@ def test_what_a_checkpoint_says_of_the_best_one_deletes_nothing_else(name, tmp_p
     assert (work_dir / 'best_acc_epoch_1.pth').exists()
 
 
-@pytest.mark.parametrize('metrics', [dict, torch.nn.ModuleDict])
-def test_auto_with_a_rule_takes_the_metric_too(tmp_path, metrics):
-    runner = tiny_runner(model=Measured(metrics), work_dir=tmp_path, max_epochs=1)
-    hook = EvalHook(loader(10), save_best='auto', rule='less')
-    runner.register_hook(hook, 'LOW')
-    runner.run([loader(8)], [('train', 1)])
-    assert hook.key_indicator == 'error'
-
-
 # --- several loaders -------------------------------------------------------------------------------------------------
 
 
@@ -562,30 +508,6 @@ def test_several_loaders_have_readers_of_their_own_and_hear_hooks():
     assert hears.heard == [each[0], each[0], each[1], each[1]]
     assert own.heard == [each[0] + each[1]]  # one evaluation
     assert len(runner.evaluator.readers.entries) == 2
-
-
-def test_the_first_loader_is_back_after_an_error():
-    loaders, seen = by_name('a', 'b'), []
-
-    class Fails(EvalHook):
-        def evaluate(self, runner, results):
-            seen.append(self.dataloader)
-            if len(seen) == 2:
-                raise ValueError('boom')
-
-    hook = Fails(loaders, test_fn=lambda model, data: [])
-    runner = tiny_runner('epoch', max_epochs=1)
-    runner.register_hook(hook)
-    with pytest.raises(ValueError, match='boom'):
-        runner.run([loader(8)], [('train', 1)])
-    assert seen == [loaders['a'], loaders['b']]
-    assert hook.dataloader is loaders['a']
-
-
-@pytest.mark.parametrize('wrong', [{}, {'a': [1]}, [1], dict.fromkeys('ab', DataLoader(Noisy(4)))])
-def test_other_loaders_are_refused(wrong):
-    with pytest.raises((TypeError, ValueError), match='pytorch DataLoader|one loader a name'):
-        EvalHook(wrong)
 
 
 def test_the_best_score_must_be_of_one_of_the_loaders(tmp_path):

@@ -131,14 +131,6 @@ def test_a_norm_is_frozen_with_both_of_its_parameters_only():
         assert history.norm_trains == [not frozen] * 2
 
 
-def test_a_resumed_run_is_the_same_run(tmp_path):
-    whole = trained([FreezeHook(BODY, until=3, by_epoch=False)], tmp_path=tmp_path, save=True)
-    for iteration in (1, 2, 3, 4):
-        hook = FreezeHook(BODY, until=3, by_epoch=False)
-        resumed = trained([hook], resume=tmp_path / f'iter_{iteration}.pth')
-        assert torch.equal(weights(resumed.model), weights(whole.model))
-
-
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
 @pytest.mark.parametrize('is_first', [True, False])
 def test_of_two_hooks_the_longer_one_counts(kind, is_first):
@@ -230,27 +222,6 @@ def test_gradients_are_thrown_away_whoever_steps():
     runner.run([loader(8)], [('train', 1)])
     assert moved(history.body) == [False, False, False, True, True]
     assert not runner.optimizer._optimizer_step_pre_hooks
-
-
-def test_gradients_from_before_the_run_move_nothing():
-    class Steps(Tiny):
-        """Clears the gradients after its steps."""
-
-        def train_step(self, data, optimizer, **kwargs):
-            outputs = super().train_step(data, optimizer)
-            outputs['loss'].backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            return outputs
-
-    model = Steps()
-    for parameter in model.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    before = model.body[0].weight.detach().clone()
-    runner = tiny_runner(model=model, max_epochs=1)
-    runner.register_hook(FreezeHook(BODY))
-    runner.run([loader(8)], [('train', 1)])
-    assert torch.equal(model.body[0].weight, before)
 
 
 def frozen_on_rank(rank):

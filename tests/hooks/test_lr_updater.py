@@ -117,27 +117,6 @@ def test_a_subclass_may_set_its_own_initial_values_and_the_regular_ones():
     assert view.optimizer.param_groups[0]['lr'] == 0.5
 
 
-class ToTheEnd(lr_updater.CosineAnnealingLrUpdaterHook):
-    """As mmdet's YOLOX policy: `get_lr` of its own, with the settings that MMCV's policies keep."""
-
-    def get_lr(self, runner, base_lr):
-        target = self.min_lr if self.min_lr_ratio is None else base_lr * self.min_lr_ratio
-        return lr_updater.annealing_cos(base_lr, target, runner.iter / runner.max_iters)
-
-
-def test_a_policy_of_downstream_on_several_optimizers():
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizers = dict(G=torch.optim.SGD([parameter], lr=1.0), D=torch.optim.SGD([parameter], lr=0.5))
-    hook, view = ToTheEnd(min_lr_ratio=0.5, by_epoch=False), make_view(optimizers, iter=50)
-    hook.before_run(view)
-    hook.before_train_iter(view)
-    assert [one.param_groups[0]['lr'] for one in optimizers.values()] == [0.5, 0.25]
-    hook = ToTheEnd(min_lr=0.125, by_epoch=False)
-    hook.before_run(view)
-    hook.before_train_iter(view)
-    assert hook.regular_lr == dict(G=[0.125], D=[0.125])
-
-
 def test_settings_have_the_names_of_mmcv_and_may_be_changed():
     hook, view = build_lr_hook(dict(policy='step', step=[1], min_lr=0.5)), make_view(epoch=1)
     hook.before_run(view)
@@ -204,11 +183,6 @@ def test_several_optimizers():
 def test_wrong_settings(config, error, message):
     with pytest.raises(error, match=message):
         build_lr_hook(config)
-
-
-def test_cosine_restart_knows_the_ends_of_its_periods():
-    hook = build_lr_hook(dict(policy='CosineRestart', periods=[2, 3], restart_weights=[1, 1], min_lr=0))
-    assert hook.cumulative_periods == [2, 5]
 
 
 def test_one_cycle_shorter_than_the_run():

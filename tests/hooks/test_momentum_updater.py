@@ -48,16 +48,6 @@ def parameters():
     return [torch.nn.Parameter(torch.zeros(1))]
 
 
-def test_the_base_class_has_no_policy():
-    view = make_view(torch.optim.SGD(parameters(), lr=1.0))
-    hook = MomentumUpdaterHook()
-    hook.before_run(view)
-    with pytest.raises(
-        NotImplementedError, match='MomentumUpdaterHook has no formula: .*override get_lr or get_momentum'
-    ):
-        hook.before_train_epoch(view)
-
-
 def test_momentum_and_betas_of_several_optimizers():
     optimizers = dict(
         a=torch.optim.SGD(parameters(), lr=1.0, momentum=0.8),
@@ -103,25 +93,6 @@ def test_an_optimizer_without_momentum():
     hook = build_momentum_hook(dict(policy='step', step=1))
     with pytest.raises(ValueError, match=r'needs an optimizer with momentum or betas, but this one has .*lr_decay'):
         hook.before_run(make_view(torch.optim.Adagrad(parameters(), lr=1.0)))
-
-
-@pytest.mark.parametrize(
-    ('config', 'message'),
-    [
-        (dict(policy='step', step=0), '"step"'),
-        (dict(policy='CosineAnnealing'), 'exactly one of min_momentum and min_momentum_ratio'),
-        (dict(policy='LinearAnnealing', min_momentum=1, min_momentum_ratio=1), 'exactly one of min_momentum'),
-        (dict(policy='cyclic', by_epoch=True), 'CyclicMomentumUpdaterHook counts iterations'),
-        (dict(policy='cyclic', step_ratio_up=1.0), '"step_ratio_up"'),
-        (dict(policy='OneCycle', by_epoch=True), 'OneCycleMomentumUpdaterHook counts iterations'),
-        (dict(policy='OneCycle', base_momentum='1'), 'base_momentum is a number'),
-        (dict(policy='OneCycle', max_momentum='1'), 'max_momentum is a number'),
-        (dict(policy='OneCycle', pct_start=2), '"pct_start"'),
-    ],
-)
-def test_wrong_settings(config, message):
-    with pytest.raises(ValueError, match=message):
-        build_momentum_hook(config)
 
 
 def test_momentum_follows_the_iterations_of_the_iteration_runner():

@@ -35,18 +35,6 @@ def trained(hook, model=None, optimizer=None, extra=(), before=(), **limits):
     return runner
 
 
-def test_gradients_are_readable_after_the_update():
-    norms = []
-
-    class Look(Hook):
-        def after_train_iter(self, runner):
-            norms.append(runner.model.head.weight.grad.norm().item())
-
-    trained(OptimizerHook(), extra=[Look()])
-    assert len(norms) == 5
-    assert all(norm > 0 for norm in norms)
-
-
 def test_clipping_logs_the_norm():
     runner = trained(OptimizerHook(grad_clip={'max_norm': 0.01}))
     assert len(runner.log_buffer.val_history['grad_norm']) == 5
@@ -110,26 +98,6 @@ def test_options_that_a_step_of_its_own_goes_past_are_told(through, caplog):
     caplog.clear()
     trained(OptimizerHook(), model=Steps(), before=[Gives()])
     assert 'optimizer.step()' not in caplog.text
-
-
-def test_a_step_that_calls_the_runners_update_is_left_alone():
-    steps = []
-
-    class Mine(EpochBasedRunner):
-        def run_iter(self, data_batch, train_mode, **kwargs):
-            super().run_iter(data_batch, train_mode)
-            self.update(self.outputs['loss'])
-
-    class Count(Hook):
-        def after_step(self, runner):
-            steps.append(runner.iter)
-
-    model = Tiny()
-    runner = Mine(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), max_epochs=1)
-    runner.register_hook(OptimizerHook())
-    runner.register_hook(Count())
-    runner.run([loader(20)], [('train', 1)])
-    assert steps == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize('amp, dtype', [('bf16', torch.bfloat16), ('fp16', torch.float16)])
@@ -247,24 +215,6 @@ def test_subclasses_without_super():
     trained_weights = [weights(trained(hook).model) for hook in (OptimizerHook(), OwnInit(), OwnBeforeRun())]
     assert torch.equal(trained_weights[0], trained_weights[1])
     assert torch.equal(trained_weights[0], trained_weights[2])
-
-
-def test_an_update_by_name_in_the_step_is_seen_while_gradients_accumulate():
-    class Mine(EpochBasedRunner):
-        def run_iter(self, data_batch, train_mode, **kwargs):
-            super().run_iter(data_batch, train_mode)
-            self.update(self.outputs['loss'], 'all')
-
-    model = Tiny()
-    runner = Mine(model, optimizer={'all': torch.optim.SGD(model.parameters(), lr=0.1)}, max_epochs=1)
-    runner.register_hook(OptimizerHook(cumulative_iters=2))
-    runner.run([loader(20)], [('train', 1)])
-    assert runner.iter == 5
-
-
-def test_a_grad_clip_that_is_no_dict():
-    with pytest.raises(TypeError, match=r'grad_clip must be a dict such as dict\(max_norm=35\), or None, but got 35'):
-        trained(OptimizerHook(grad_clip=35))
 
 
 # --- loops that are no runners of ours -------------------------------------------------------------------------------
@@ -389,38 +339,11 @@ def test_batch_norms_and_lost_gradients_are_warned_about(caplog):
     assert 'resumes 1 iterations into a cycle of cumulative_iters=2' in caplog.text
 
 
-def test_a_run_of_ours_resumes_within_a_cycle(tmp_path, caplog):
-    def run(resume, epochs):
-        runner = tiny_runner(work_dir=tmp_path, max_epochs=epochs)
-        runner.register_hook(GradientCumulativeOptimizerHook(cumulative_iters=2), 'ABOVE_NORMAL')
-        runner.register_hook(CheckpointHook(interval=1))
-        if resume:
-            runner.resume(str(tmp_path / 'epoch_1.pth'))
-        runner.run([loader(12)], [('train', 1)])
-        return weights(runner.model)
-
-    whole = run(False, 2)
-    run(False, 1)
-    caplog.clear()
-    # The first epoch has three iterations, so the file holds the gradients of half a cycle; in a run of one epoch it
-    # would be the end, so it is written by the longer one.
-    whole_again = run(False, 2)
-    assert torch.equal(run(True, 2), whole)
-    assert torch.equal(whole_again, whole)
-    assert 'are lost' not in caplog.text
-
-
 def test_whether_there_is_a_batch_norm():
     hook = GradientCumulativeOptimizerHook()
     for module in (nn.BatchNorm2d(1), nn.Sequential(nn.Sequential(nn.SyncBatchNorm(1)))):
         assert hook.has_batch_norm(module)
     assert not hook.has_batch_norm(nn.Sequential(nn.InstanceNorm2d(1), nn.GroupNorm(1, 1)))
-
-
-@pytest.mark.parametrize('wrong', ['3', 2.0, 0, -1])
-def test_wrong_cycles(wrong):
-    with pytest.raises(AssertionError, match='cumulative_iters must be a whole number of at least 1'):
-        GradientCumulativeOptimizerHook(cumulative_iters=wrong)
 
 
 # --- fp16 as in MMCV -------------------------------------------------------------------------------------------------
@@ -509,22 +432,6 @@ def test_copies_between_two_sets_of_weights():
 
 
 @pytest.mark.parametrize(
-    'name, cycle',
-    [
-        ('Fp16OptimizerHook', {}),
-        ('GradientCumulativeOptimizerHook', {'cumulative_iters': 2}),
-        ('GradientCumulativeFp16OptimizerHook', {'cumulative_iters': 2}),
-    ],
-)
-def test_hooks_by_the_type_in_optimizer_config(name, cycle):
-    runner = tiny_runner(max_epochs=1)
-    runner.register_optimizer_hook({'type': name, 'grad_clip': {'max_norm': 1.0}, **cycle})
-    runner.run([loader(8)], [('train', 1)])
-    assert (type(runner.hooks[0]).__name__, runner.hooks[0].priority) == (name, 40)
-    assert len(runner.log_buffer.val_history['grad_norm']) == (1 if cycle else 2)
-
-
-@pytest.mark.parametrize(
     ('loss_scale', 'param'), [(8.0, 8.0), (8, 8.0), ('dynamic', None), ({'init_scale': 4.0}, None)]
 )
 def test_a_subclass_that_steps_by_itself_as_with_mmcv(loss_scale, param):
@@ -581,12 +488,6 @@ def test_that_it_has_given_way_is_resumed():
     before = nn.utils.parameters_to_vector(model.parameters())
     trained(other, model, max_iters=2)
     assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), before)
-
-
-def test_where_the_step_makes_no_update_it_updates():
-    hook = OptimizerHook()
-    hook.gives_way = True
-    assert torch.equal(weights(trained(hook).model), weights(trained(OptimizerHook()).model))
 
 
 # --- several optimizers ----------------------------------------------------------------------------------------------

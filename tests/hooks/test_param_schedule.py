@@ -12,7 +12,7 @@ from runnerkit.hooks import CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.hook import HOOKS
 from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
 from runnerkit.hooks.momentum_updater import build_momentum_hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook, check_per_group, check_target, format_param, read, write
+from runnerkit.hooks.param_schedule import format_param, read, write
 
 # Its optimizers are the ones that the tables were recorded with.
 golden = benchmark('golden_curves')
@@ -83,18 +83,12 @@ def replay(quantity, case, start=0):
     ids=[f'{i}-{quantity}-{case["runner"]}-{case["config"]["policy"]}' for i, (quantity, case, _) in enumerate(CASES)],
 )
 def test_curve_equals_that_of_mmcv(quantity, case, expected):
+    assert len(CASES) == 200
     before = copy.deepcopy(case)
     found = replay(quantity, case)
     assert len(found) == len(expected) >= 1000
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert found == expected.tolist()  # to the last bit: the order of the operations is the same too
     assert case == before
-
-
-def test_curves_equal_those_of_mmcv_to_the_last_bit():
-    """All 200 of them: the order of the operations is the same too, so that weights can be compared bit for bit."""
-    different = [case['config'] for quantity, case, expected in CASES if replay(quantity, case) != expected.tolist()]
-    assert different == []
-    assert len(CASES) == 200
 
 
 @pytest.mark.parametrize('start', [1, 7, 24, 349, 350, 705])
@@ -173,14 +167,6 @@ def test_warmup_by_epoch_in_an_iteration_runner():
     assert found[14:] == [1.0, 1.0]
 
 
-def test_before_train_epoch_of_a_subclass_is_not_undone_in_the_epoch_runner():
-    class Own(ByEpoch):
-        def before_train_epoch(self, runner):
-            self._set_lr(runner, [7.0])
-
-    assert set(drive(Own(), make_view(sgd()), stop=21)) == {7.0}
-
-
 def test_initial_value_of_the_group_wins():
     optimizer = sgd(lr=0.001)
     optimizer.param_groups[0].update(initial_lr=0.5, initial_momentum=0.25)
@@ -201,11 +187,6 @@ def test_tensors_keep_their_identity():
     assert optimizer.param_groups[0]['initial_lr'] == 0.5
 
 
-def test_missing_optimizer():
-    with pytest.raises(ValueError, match='a schedule needs an optimizer, but the runner has none'):
-        build_lr_hook(dict(policy='fixed')).before_run(make_view(None))
-
-
 @pytest.mark.parametrize(
     ('by_epoch', 'message'),
     [(True, 'max_epochs is None; set max_epochs.*or by_epoch=False'), (False, 'max_iters is None.*by_epoch=True')],
@@ -218,20 +199,6 @@ def test_unknown_length_of_the_run(by_epoch, message):
         hook.get_regular_lr(view)
 
 
-def test_an_abstract_engine_says_what_is_missing():
-    with pytest.raises(NotImplementedError):
-        ParamScheduleHook()._update(None, recompute=True, warming_up=False)
-
-
-def test_by_iteration_only():
-    class Cycles(LrUpdaterHook):
-        by_iteration_only = True
-
-    Cycles(by_epoch=False)
-    with pytest.raises(ValueError, match='Cycles counts iterations and supports only by_epoch=False'):
-        Cycles()
-
-
 def test_reading_and_writing_a_group():
     group = dict(betas=(0.9, 0.99), lr=1, weight_decay=torch.tensor(0.5))
     assert [read(group, key) for key in ('momentum', 'lr', 'weight_decay', 'rho')] == [0.9, 1.0, 0.5, None]
@@ -240,12 +207,6 @@ def test_reading_and_writing_a_group():
         write(group, key, 0.25)
     assert group == dict(betas=(0.25, 0.99), lr=0.25, weight_decay=torch.tensor(0.25))
     assert group['weight_decay'] is decay
-
-
-def test_methods_that_are_replaced_on_an_object_are_called():
-    hook, view = build_lr_hook(dict(policy='exp', gamma=0.5, by_epoch=False)), make_view(sgd(lr=1.0))
-    hook.get_regular_lr = lambda runner: [7.0]
-    assert drive(hook, view, stop=3) == [7.0] * 3
 
 
 BUILDERS = [(build_lr_hook, 'LrUpdaterHook'), (build_momentum_hook, 'MomentumUpdaterHook')]
@@ -292,26 +253,12 @@ def test_own_policy_by_name():
         HOOKS.module_dict.pop('YOLOXLrUpdaterHook')
 
 
-def test_torch_schedulers_are_no_momentum_policies():
-    assert type(build_lr_hook(dict(policy='StepLR', step_size=3))).__name__ == 'TorchLrUpdaterHook'
-    with pytest.raises(KeyError, match="no policy 'StepLR'"):
-        build_momentum_hook(dict(policy='StepLR', step_size=3))
-
-
 def test_a_runner_of_other_peoples_need_not_say_what_its_unit_is():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     hook = build_lr_hook({'policy': 'step', 'step': [1]})
     hook.before_run(SimpleNamespace(optimizer=optimizer))
     hook.before_train_epoch(SimpleNamespace(optimizer=optimizer, epoch=1))
     assert optimizer.param_groups[0]['lr'] == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(('minimum', 'ratio'), [(None, None), (0.0, 0.0)])
-def test_target(minimum, ratio):
-    check_target('lr', 0.0, None)
-    check_target('lr', None, 0.0)
-    with pytest.raises(ValueError, match=f'exactly one of min_lr and min_lr_ratio.*min_lr={minimum}'):
-        check_target('lr', minimum, ratio)
 
 
 def test_format_param():
@@ -324,14 +271,6 @@ def test_format_param():
         format_param('a', optimizer, [1])
     with pytest.raises(KeyError, match='c has no value among those for a, b'):
         format_param('c', optimizer, dict(a=3, b=4))
-
-
-@pytest.mark.parametrize('value', ['1', True, None])
-def test_per_group(value):
-    for right in (1, 0.5, [1], (1,), {'a': 1}):
-        check_per_group('max_lr', right)
-    with pytest.raises(ValueError, match=f'max_lr is a number, a list .* got {value!r}'):
-        check_per_group('max_lr', value)
 
 
 # --- one of several optimizers ---------------------------------------------------------------------------------------

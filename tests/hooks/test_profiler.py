@@ -6,7 +6,6 @@ import logging
 import pytest
 import torch
 from support import Tiny, loader, tiny_runner
-from torch.profiler import ProfilerActivity
 
 from runnerkit.hooks import OptimizerHook, ProfilerHook, TextLoggerHook
 
@@ -120,10 +119,6 @@ def test_the_parts_of_the_recorded_iterations_after_the_first(tmp_path, caplog, 
     assert 'ProfilerHook.after_train_iter' not in counts
     names = {event.get('name') for event in json.loads(path.read_text())['traceEvents']}
     assert {'forward', 'backward', 'update', 'OptimizerHook.after_train_iter'} <= names
-
-
-def test_both_activities_by_default():
-    assert ProfilerHook().activities == [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 import torch
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.flow import Experiment
 from runnerkit.hooks import EvalHook, Hook, OptimizerHook, StepRecord
 from runnerkit.hooks.hook import STAGES, UPDATE_POINTS
 from runnerkit.hooks.step_record import record_of
@@ -73,19 +72,6 @@ def test_an_evaluation_inside_an_iteration_gives_the_trainings_step_back():
     assert inner.found['before_val_iter'] == inner.found['after_val_epoch'] * 2 == [None] * 4
     for before, after in zip(early.found['after_train_iter'], late.found['after_train_iter'], strict=True):
         assert (before.mode, before.iter, float(before.loss)) == (after.mode, after.iter, float(after.loss))
-
-
-def test_an_evaluation_right_after_the_forward_pass_does_so_too():
-    class Early(Hook):
-        def after_forward(self, runner):
-            if runner.mode == 'train':
-                runner.evaluate(loader(4))
-
-    runner, reads = tiny_runner(max_iters=2), Reads()
-    for hook in (Early(), reads):
-        runner.register_hook(hook)
-    runner.run([loader(8)], [('train', 1)])
-    assert [each.mode for each in reads.found['after_forward']] == ['val', 'train'] * 2
 
 
 def test_a_failed_step_leaves_nothing_for_the_next_run():
@@ -164,24 +150,3 @@ def test_loops_of_ones_own_have_it_too(base):
     runner.run([loader(8)], [('train', 1)])
     assert [each.iter for each in reads.found['after_train_iter']] == [0, 1]
     assert reads.found['before_train_iter'] == [None, None]
-
-
-def test_an_experiments_batch_has_one():
-    class Fit(Experiment):
-        def setup_dataloader(self):
-            self.train_loader = loader(8)
-
-        def setup_model(self):
-            self.model = Tiny()
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-        def train_batch(self):
-            return {'loss': (self.read_batch()[0] * 0 + self.iteration).mean()}
-
-    experiment, reads = Fit({'training': {'max_iteration': 2}}, {}), Reads()
-    experiment.setup_dataloader()
-    experiment.setup_model()
-    experiment.register_hook(reads)
-    experiment.run()
-    records = reads.found['after_train_iter']
-    assert [(float(each.loss), each.num_samples, each.iter) for each in records] == [(1, 1, 0), (2, 1, 1)]

@@ -59,15 +59,6 @@ def test_the_best_at_a_url_replaces_the_former_one(tmp_path, memory):
     assert names(memory, '/best/run') == ['best_acc_epoch_2.pth']
 
 
-def test_a_client_may_be_chosen(tmp_path):
-    hook = CheckpointHook(interval=1, out_dir=str(tmp_path / 'kept'), file_client_args={'backend': 'disk'})
-    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
-    runner.register_hook(hook)
-    runner.run([loader(4)], [('train', 1)])
-    assert hook.file_client.name == 'HardDiskBackend'
-    assert (tmp_path / 'kept' / 'run' / 'epoch_1.pth').exists()
-
-
 def test_a_second_run_of_a_hook_goes_on_in_its_folder(tmp_path):
     hook = CheckpointHook(interval=1, out_dir=str(tmp_path / 'kept'))
     for _ in range(2):
@@ -129,11 +120,3 @@ def test_two_work_dirs_of_one_name_do_not_share_a_folder(where, tmp_path, memory
     run_in(tmp_path / 'a' / 'run', out_dir, epochs=2)  # the same work dir
     checkpoint = f'{out_dir}/run/epoch_1.pth'
     run_in(tmp_path / 'c' / 'run', out_dir, resume=checkpoint, epochs=2)  # the same run, by its checkpoint
-
-
-def test_without_an_out_dir_nothing_is_noted(tmp_path):
-    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
-    runner.register_hook(CheckpointHook(interval=1))
-    runner.run([loader(4)], [('train', 1)])
-    assert sorted(path.name for path in (tmp_path / 'run').iterdir()) == ['epoch_1.pth', 'latest.pth']
-    assert 'run' not in runner.meta['hook_msgs']

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential, update_init_info
-from runnerkit.utils.logging import close_logger, get_logger
 
 
 def constant(value, **kwargs):
@@ -66,14 +65,6 @@ def test_the_innermost_config_has_the_last_word():
     assert not any(hasattr(module, '_params_init_info') for module in parent.modules())
 
 
-def test_without_a_config_values_stay():
-    module = Child()
-    before = module.inner.weight.clone()
-    module.init_weights()
-    assert module.is_init
-    assert torch.equal(module.inner.weight, before)
-
-
 def test_a_second_call_warns_and_does_nothing():
     parent = Parent(constant(2))
     parent.init_weights()
@@ -81,16 +72,6 @@ def test_a_second_call_warns_and_does_nothing():
     with pytest.warns(UserWarning, match='init_weights of Parent has been called more than once'):
         parent.init_weights()
     assert values(parent.plain) == [5]
-
-
-def test_the_config_is_kept_as_a_copy():
-    cfg = constant(2, override=dict(type='Constant', name='plain', val=4))
-    parent = Parent(cfg)
-    parent.init_weights()
-    assert parent.init_cfg == cfg
-    assert parent.init_cfg is not cfg
-    assert parent.init_cfg['override'] is not cfg['override']
-    assert values(parent.plain) == [4]
 
 
 def test_pretrained_weights_are_not_initialised_again(tmp_path):
@@ -154,19 +135,6 @@ def test_parameters_may_be_replaced(log_file):
 
     Outer().init_weights()
     assert 'own - (1,):\nA new parameter' in log_file.read_text()
-
-
-def test_the_users_own_log_file_says_it_too(tmp_path):
-    get_logger('their_package', tmp_path / 'theirs.log')
-    Child(constant(3)).init_weights()
-    close_logger('their_package')
-    assert 'inner.weight - (2, 2):\nConstantInit: bias=0, val=3' in (tmp_path / 'theirs.log').read_text()
-
-
-def test_a_quiet_logger_stays_quiet(log_file):
-    logging.getLogger('runnerkit').setLevel(logging.ERROR)
-    Child(constant(1)).init_weights()
-    assert log_file.read_text() == ''
 
 
 def test_own_methods_can_add_to_the_notes(log_file):

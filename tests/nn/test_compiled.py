@@ -10,7 +10,6 @@ from support import Tiny, tiny_runner, weights
 from torch import nn
 
 from runnerkit.hooks import EMAHook
-from runnerkit.nn import Supervised
 from runnerkit.nn.compiled import check_options, compile_model, uses_cuda_graphs
 
 
@@ -53,45 +52,12 @@ def test_the_whole_model_is_one_graph_and_keeps_its_class_and_names():
     assert list(model.state_dict()) == list(plain.state_dict())
 
 
-def test_supervised_models_are_compiled_with_what_they_hold():
-    model, backend = Supervised(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), nn.MSELoss()), Counting()
-    compile_model(model, backend=backend)
-    model.train_step((torch.ones(2, 4), torch.ones(2, 1)))
-    assert backend.graphs == [3]
-
-
 def test_submodules_of_torch_itself_are_compiled_too():
     """For an nn.Sequential, Module.compile by itself does nothing."""
     model, backend = Tiny(), Counting()
     compile_model(model, modules=['body', 'head'], backend=backend)
     model(torch.ones(2, 4))
     assert sorted(backend.graphs) == [1, 5]
-
-
-def test_a_forward_that_was_replaced_is_what_is_compiled():
-    model, backend = Tiny(), Counting()
-    model.head.forward = lambda x: x.sum() + 1
-    compile_model(model, modules=['head'], backend=backend)
-    assert model.head(torch.ones(2)) == 3
-    assert backend.graphs == [2]
-
-
-def test_many_modules_of_a_class_are_all_compiled():
-    model, backend = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(9))), Counting()
-    compile_model(model, modules=[str(i) for i in range(9)], backend=backend)
-    model(torch.ones(2, 4))
-    if 'isolate_recompiles' in torch.compile.__kwdefaults__:
-        assert len(backend.graphs) == 9
-
-
-@pytest.mark.parametrize('dynamic, graphs', [({}, 3), ({'dynamic': None}, 2), ({'dynamic': True}, 1)])
-def test_by_default_every_shape_is_compiled_for_itself(dynamic, graphs):
-    """Not first for one and then for all: what a kernel computes must not depend on which shapes came before."""
-    model, backend = nn.Sequential(nn.ReLU()), Counting()
-    compile_model(model, modules=['0'], backend=backend, **dynamic)
-    for n in (2, 3, 4, 2):
-        model(torch.ones(n, 4))
-    assert len(backend.graphs) == graphs
 
 
 def test_copies_are_whole_models_of_their_own():
@@ -182,6 +148,8 @@ def test_what_has_no_forward_is_refused():
         ({'mode': 'max-autotune'}, True),
         ({'mode': 'max-autotune-no-cudagraphs'}, False),
         ({'options': {'triton.cudagraphs': True}}, True),
+        ({'backend': 'cudagraphs'}, True),
+        ({'backend': 'eager'}, False),
     ],
 )
 def test_what_records_cuda_graphs(options, expected):
@@ -214,17 +182,3 @@ def test_a_forward_that_was_wrapped_is_what_is_compiled():
     expected = model(x)
     compile_model(model, modules=['0'], backend='eager')
     assert torch.equal(model(x), expected)
-
-
-@pytest.mark.parametrize(
-    ('options', 'text'),
-    [({'options': 'x'}, 'options must be a dict'), ({'backend': 3}, 'backend must be a name')],
-)
-def test_options_of_a_wrong_type_are_refused(options, text):
-    with pytest.raises(TypeError, match=text):
-        check_options(options)
-
-
-def test_the_backend_of_cuda_graphs_overwrites_its_outputs():
-    assert uses_cuda_graphs({'backend': 'cudagraphs'})
-    assert not uses_cuda_graphs({'backend': 'eager'})

@@ -73,21 +73,6 @@ def test_fields_are_mapped_by_name_and_position(inputs, targets, outputs):
     assert not step['preds'].requires_grad
 
 
-def test_fields_of_a_namedtuple_by_name():
-    batch = collections.namedtuple('Batch', ['label', 'image'])(LABEL, IMAGE)
-    model = Supervised(LINEAR, CROSS_ENTROPY, inputs='image', targets='label')
-    assert torch.equal(model.train_step(batch)['loss'], expected_loss(model))
-
-
-def test_the_output_as_it_is_goes_to_the_loss():
-    def loss(output, label):
-        return (output['doubled'] - output['logits']).mean() * label.float().mean()
-
-    model = Supervised(TwoInputs(), loss, inputs=['image', 'mask'])
-    step = model.val_step(dict(image=IMAGE, mask=MASK, label=LABEL))
-    assert set(step['preds']) == {'logits', 'doubled'}
-
-
 @pytest.mark.parametrize(
     ('result', 'total', 'logged'),
     [
@@ -272,11 +257,6 @@ def test_predictions_need_no_target():
         two.predict(IMAGE)
 
 
-def test_forward_is_that_of_the_model():
-    model = Supervised(TwoInputs(), CROSS_ENTROPY)
-    assert torch.equal(model(IMAGE, mask=MASK)['logits'], two_input_logits(model))
-
-
 # --- targets that broadcast against the output -----------------------------------------------------------------------
 
 
@@ -334,15 +314,3 @@ def test_a_target_that_broadcasts_is_told_once_with_both_shapes(loss, outputs, t
 )
 def test_losses_that_compare_what_belongs_together_are_not_told(loss, outputs, target, caplog):
     assert first_step(loss, outputs, target, caplog) == ''
-
-
-def test_the_warning_names_the_place_in_the_config(tmp_path, caplog):
-    path = tmp_path / 'config.py'
-    path.write_text(
-        "model = dict(\n    type='Supervised',\n    model=dict(type='Linear', in_features=4, out_features=1),\n"
-        "    loss=dict(type='MSELoss'))"
-    )
-    model = build_model(Config.fromfile(str(path)).model)
-    with pytest.warns(UserWarning, match='Using a target size'):
-        model.train_step((torch.randn(6, 4), torch.rand(6)))
-    assert 'config.py:3' in caplog.text

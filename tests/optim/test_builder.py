@@ -31,20 +31,6 @@ def test_every_torch_optimizer_is_known_by_name():
     assert set(TORCH_OPTIMIZERS) <= set(OPTIMIZERS.names())
 
 
-@pytest.mark.parametrize('name', sorted({*TORCH_OPTIMIZERS} - {'Muon', 'Optimizer'}))
-def test_every_torch_optimizer_builds(name):
-    optimizer = build_optimizer(nn.Linear(1, 1), dict(type=name, lr=0.5))
-    assert type(optimizer) is getattr(torch.optim, name)
-    assert optimizer.param_groups[0]['lr'] == 0.5
-
-
-def test_one_group_without_paramwise_cfg():
-    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).requires_grad_(False))
-    optimizer = build_optimizer(model, dict(type='SGD', lr=0.1))
-    assert len(optimizer.param_groups) == 1
-    assert len(optimizer.param_groups[0]['params']) == 4
-
-
 def test_config_is_not_changed():
     cfg = dict(type='SGD', lr=0.1, weight_decay=0.1, constructor='DefaultOptimizerConstructor')
     cfg['paramwise_cfg'] = dict(custom_keys=dict(a=dict(lr_mult=0.5)))

@@ -119,18 +119,6 @@ def test_optimizer_cfg_that_is_no_dict():
         DefaultOptimizerConstructor('SGD')
 
 
-def test_without_weight_decay_groups_have_none():
-    optimizer = DefaultOptimizerConstructor(dict(type='SGD', lr=0.1), dict(bias_lr_mult=2))(nn.Linear(1, 1))
-    assert [group['weight_decay'] for group in optimizer.param_groups] == [0, 0]
-    assert [group['lr'] for group in optimizer.param_groups] == [0.1, 0.2]
-
-
-def test_custom_keys_without_a_factor_of_the_learning_rate_need_none():
-    cfg = dict(type='SGD', weight_decay=0.1)
-    optimizer = DefaultOptimizerConstructor(cfg, dict(custom_keys=dict(weight=dict(decay_mult=0))))(nn.Linear(1, 1))
-    assert [group['weight_decay'] for group in optimizer.param_groups] == [0, 0.1]
-
-
 def test_subclass_brings_its_own_keys_and_uses_the_documented_attributes():
     class LayerDecay(DefaultOptimizerConstructor):
         def add_params(self, params, module, **kwargs):
@@ -142,10 +130,3 @@ def test_subclass_brings_its_own_keys_and_uses_the_documented_attributes():
     optimizer = LayerDecay(cfg, dict(decay_rate=0.5, num_layers=2))(nn.Linear(1, 1))
     assert [group['lr'] for group in optimizer.param_groups] == [1.0, 0.5]
     assert optimizer.__class__ is OPTIMIZERS.get('AdamW')
-
-
-@pytest.mark.parametrize('method', ['__init__', '__call__'])
-def test_a_subclass_has_its_own_keys_whatever_it_overrides(method):
-    inherited = getattr(DefaultOptimizerConstructor, method)
-    subclass = type('Own', (DefaultOptimizerConstructor,), {method: lambda self, *args: inherited(self, *args)})
-    assert subclass(dict(type='SGD', lr=1.0), dict(layer_decay=0.5))(nn.Linear(1, 1)).defaults['lr'] == 1

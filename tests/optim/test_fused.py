@@ -118,11 +118,6 @@ def test_a_first_gradient_may_come_late(nesterov):
     torch.testing.assert_close(*ended)
 
 
-def test_dampening_and_foreach_are_left_alone():
-    assert not use_fused(SGD(parameters(), lr=0.1, momentum=0.9, dampening=0.5))
-    assert not use_fused(SGD(parameters(), lr=0.1, foreach=True))
-
-
 def test_sparse_gradients_are_left_alone(caplog):
     caplog.set_level('INFO')
 

@@ -120,17 +120,6 @@ def test_a_step_put_on_the_class_is_the_one_that_is_called(optimizer, monkeypatc
     assert weight(optimizer) == 0.5
 
 
-class Doubled(SGD):
-    def step(self, closure=None):
-        super().step(closure)
-        super().step(closure)
-
-
-def test_a_subclass_steps_as_it_says(optimizer):
-    step(Doubled(optimizer.param_groups[0]['params'], lr=0.25))
-    assert weight(optimizer) == 0.5
-
-
 class Delegate:
     """No optimizer of torch's, but something that steps."""
 

@@ -30,6 +30,14 @@ class MixedIterations(ByMixin, IterBasedRunner):
     pass
 
 
+class HooksOnly(EpochBasedRunner):
+    """A call_hook like mmgen's, which does not know the parts."""
+
+    def call_hook(self, fn_name):
+        for hook in self._hooks:
+            getattr(hook, fn_name)(self)
+
+
 class Twice(MixedIterations):
     """Another one on top."""
 
@@ -250,20 +258,35 @@ def test_two_parts_of_one_name_are_refused():
         runner.register_part('mine', Part())
 
 
-def test_parts_with_rings_or_misspelt_points_are_refused():
-    class Rings:
-        def around_iter(self, runner):
-            pass
-
+def test_parts_with_misspelt_points_are_refused():
     class Misspelt:
         def after_train_itr(self, runner):
             pass
 
-    runner = tiny_runner(max_epochs=1)
-    with pytest.raises(TypeError, match='a part has no rings, but Rings has around_iter'):
-        runner.register_part('rings', Rings())
     with pytest.raises(ValueError, match="Did you mean 'after_train_iter'"):
-        runner.register_part('misspelt', Misspelt())
+        tiny_runner(max_epochs=1).register_part('misspelt', Misspelt())
+
+
+@pytest.mark.parametrize('kind', [EpochBasedRunner, IterBasedRunner, HooksOnly])
+def test_rings_of_parts_are_outside_those_of_hooks_or_inside_them(kind):
+    seen = []
+
+    class Ring(Hook):
+        def __init__(self, name):
+            self.name = name
+
+        @contextmanager
+        def around_iter(self, runner):
+            seen.append(f'{self.name} in')
+            yield
+            seen.append(f'{self.name} out')
+
+    runner = kind(Tiny(), max_iters=1)
+    runner.register_part('inner', Ring('inner'), is_last=True)
+    runner.register_part('outer', Ring('outer'))
+    runner.register_hook(Ring('hook'))
+    runner.run([loader(4)], [('train', 1)])
+    assert seen == ['outer in', 'hook in', 'inner in', 'inner out', 'hook out', 'outer out']
 
 
 def test_parts_that_are_gone_or_new_in_a_resumed_run_are_told(tmp_path, caplog):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm, derived_seed
 
 
 def test_a_method_that_must_be_a_property():
@@ -53,3 +53,10 @@ def test_names_of_algorithms():
     ):
         assert name in SEARCH_ALGORITHMS
     assert len(CODECS) == 0 or 'PruneCodec' in CODECS
+
+
+def test_seeds_of_trials_differ_and_stay():
+    seeds = [derived_seed(seed, number) for seed in range(3) for number in range(300)]
+    assert len(set(seeds)) == 900
+    assert all(0 <= each < 2**31 for each in seeds)
+    assert derived_seed(0, 0) == seeds[0]

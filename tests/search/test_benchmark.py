@@ -14,9 +14,10 @@ from studies import config_file  # noqa: E402
 
 import runnerkit  # noqa: E402
 from runnerkit.config import Config  # noqa: E402
-from runnerkit.search.benchmark import called, counted, latencies  # noqa: E402
+from runnerkit.search.benchmark import called, latencies  # noqa: E402
 from runnerkit.search.pipe_step import NothingUsable  # noqa: E402
 from runnerkit.search.pipeline import Pipeline  # noqa: E402
+from runnerkit.search.quota import counted  # noqa: E402
 
 FEW = dict(search_algorithm=dict(type='RandomSearch', trials=2), overrides={'runner.max_epochs': 1})
 

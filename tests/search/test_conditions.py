@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.search import Categorical, Condition, Float, Int
-from runnerkit.search.conditions import check_key, order_of
+from runnerkit.search.conditions import order_of
 
 PARAMETERS = {
     'type': Categorical(['SGD', 'Adam', 'LBFGS']),
@@ -86,8 +86,3 @@ def test_a_circle_is_named():
         order_of('abcd', conditions)
     with pytest.raises(ValueError, match='a → a'):
         order_of('ab', [Condition('a', 'a', range=1)])
-
-
-def test_an_unknown_key_of_many():
-    with pytest.raises(KeyError, match=r"a key is 'zz', but there is no such parameter \(the space has k0, .*k9, …\)"):
-        check_key('a key', 'zz', [f'k{index}' for index in range(12)])

@@ -138,7 +138,7 @@ def test_a_config_that_has_changed_begins_anew(tmp_path, caplog):
     assert measured(made().run()) == measured(first)
     assert 'Step nas is done already' in caplog.text
     other = made(momentum=0.8).run()
-    assert 'nas begins anew, since config has changed' in caplog.text
+    assert 'nas starts over, since config has changed' in caplog.text
     assert [each.hps for each in other.of('nas')][:1] == [each.hps for each in first.of('nas')][:1]
     assert measured(other) != measured(first)
 

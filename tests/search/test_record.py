@@ -2,11 +2,8 @@
 
 import math
 import os
-import time
 
-import pytest
-
-from runnerkit.search.record import COMPLETED, Record, dominates, front, records_in
+from runnerkit.search.record import COMPLETED, Record, front, records_in
 
 
 def record(number, objectives=None, **scores):
@@ -37,20 +34,6 @@ def test_a_record_comes_back_from_its_file(tmp_path):
     assert found[1].runtime == 2.5
     assert Record.from_dict({**one.as_dict(), 'a key of a later version': 1}) == one
     assert records_in(tmp_path / 'nothing') == []
-
-
-def test_what_has_ended():
-    assert not Record('s', 0).has_ended
-    assert record(0).has_ended
-    assert Record('s', 0, start=time.time()).runtime == 0.0
-
-
-@pytest.mark.parametrize(
-    ('one', 'other', 'is_better'),
-    [([1, 1], [1, 0], True), ([1, 1], [1, 1], False), ([2, 0], [1, 1], False), ([0, 0], [1, 1], False)],
-)
-def test_domination(one, other, is_better):
-    assert dominates(one, other) == is_better
 
 
 def test_the_front_has_what_nobody_dominates():

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from runnerkit.search.sections import as_space, as_type, checked_algorithm, checked_objectives, local_folder
-from runnerkit.search.space import Space
+from runnerkit.search.sections import as_type, checked_algorithm, checked_objectives, local_folder
 
 
 def test_the_algorithm_must_exist():
@@ -15,15 +14,6 @@ def test_the_algorithm_must_exist():
         checked_algorithm('PBTHpo')
     with pytest.raises(TypeError, match="with the key 'type'"):
         checked_algorithm({'trials': 3})
-
-
-def test_a_space_of_values_or_of_networks():
-    space = as_space({'optimizer.lr': [0.1, 0.2]})
-    assert isinstance(space, Space)
-    assert list(space.parameters) == ['optimizer.lr']
-    assert as_space(space) is space
-    with pytest.raises(KeyError, match='describes a network, in modules, and names values, in hyperparameters'):
-        as_space({'modules': ['backbone'], 'hyperparameters': []})
 
 
 def test_a_name_stands_for_a_dict():

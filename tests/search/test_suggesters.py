@@ -48,11 +48,6 @@ def test_a_logarithmic_scale_has_as_many_values_in_each_decade(suggest):
     assert all(abs(whole[each] / 3000 - share) < 0.03 for each, share in shares.items())
 
 
-def test_each_value_of_an_even_scale_is_as_frequent_as_the_others(suggest):
-    counts = Counter(suggest.suggest_int('x', 0, 8, step=4) for _ in range(3000))
-    assert all(900 < counts[each] < 1100 for each in (0, 4, 8))
-
-
 def test_a_generator_of_numpy_will_do_and_a_seed_repeats_the_values():
     def draws(generator):
         suggest = RandomSuggest(generator)

@@ -1,11 +1,11 @@
-"""The process of a trial: what it says through its socket. tests/search/executors/test_local.py starts real ones."""
+"""The process of a trial: what it sends through its socket. tests/search/executors/test_local.py starts real ones."""
 
 import socket
 import threading
 
 from studies import config_file
 
-from runnerkit.search.worker import Answers, Link, main
+from runnerkit.search.worker import Link, main
 
 
 def test_a_job_its_reports_and_its_result(tmp_path):
@@ -30,11 +30,11 @@ def test_a_job_its_reports_and_its_result(tmp_path):
     scores = [line['scores'] for line in said[:2]]
     assert said[-1]['result']['scores'] == min(scores, key=lambda each: each['error'])  # of the best checkpoint
     assert not gone.is_set()
-    link.socket.shutdown(socket.SHUT_RDWR)
+    link.close()
     assert gone.wait(10)
 
 
-def test_a_study_that_is_gone_before_it_said_anything():
+def test_a_study_that_is_gone_before_it_sends_anything():
     ours, theirs = socket.socketpair()
     ours.close()
     assert main(theirs.detach()) is None
@@ -45,13 +45,3 @@ def test_half_a_line_is_none():
     ours.sendall(b'{"number": 1')
     ours.close()
     assert Link(theirs).receive() is None
-
-
-def test_answers_come_in_their_order():
-    ours, theirs = socket.socketpair()
-    link = Link(ours)
-    answers = Answers(Link(theirs), list)
-    answers.start()
-    for number in range(3):
-        link.send(number)
-    assert [answers.next() for _ in range(3)] == [0, 1, 2]

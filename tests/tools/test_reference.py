@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -9,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import optim
+from torch import amp, nn, optim, profiler
 
 from runnerkit import hooks
-from runnerkit.config.key_meanings import MEANINGS, TOP
-from runnerkit.config.known_keys import KEYS, MMCV_TOOLS, SCHEDULES
+from runnerkit.config.known_keys import KEYS, MMCV_TOOLS, SCHEDULES, TOP
+from runnerkit.config.values import BOOL, HOOK, KINDS, PATH, SECTION
+from runnerkit.config.values import HOOKS as HOOK_LIST
 from runnerkit.data import DATASETS, SAMPLERS
 from runnerkit.fileio import FileClient
 from runnerkit.hooks import HOOKS, Hook, Priority
 from runnerkit.hooks.hook import POINTS, RINGS
+from runnerkit.nn.compiled import _KNOWN as COMPILE_OPTIONS
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim.torch_schedules import scheduler_names
 from runnerkit.utils.imports import import_object
@@ -44,6 +47,39 @@ def test_the_page_is_what_the_code_says(name):
     lines, fresh = PAGES[name].splitlines(), TOOL['regenerated'](PAGES[name]).splitlines()
     others = [line for line in zip_longest(lines, fresh) if line[0] != line[1]]
     assert others[:1] == [], f'docs/{name} is not up to date: run make docs'
+
+
+def test_the_data_file_is_what_the_code_says():
+    fresh = TOOL['as_data'](PAGES['config_keys.md'])
+    assert TOOL['KNOWN_KEYS'].read_text(encoding='utf-8') == fresh, 'known_keys.json is not up to date: run make docs'
+
+
+def test_types_of_written_keys_are_those_that_the_preflight_wants():
+    words = {BOOL: 'bool', SECTION: 'dict', HOOK: 'dict', HOOK_LIST: 'list of dicts', PATH: 'path'}
+    rows = {name: key.type for name, key in TOOL['rows_of']('top', PAGES['config_keys.md']).items()}
+    known = [name for name in rows if KINDS.get(name) in words]
+    assert len(known) > 20
+    assert [(name, rows[name]) for name in known if words[KINDS[name]] not in rows[name]] == []
+
+
+@pytest.mark.parametrize(
+    'section, function',
+    [
+        ('grad_clip', nn.utils.clip_grad_norm_),
+        ('loss_scale', amp.GradScaler),
+        ('schedule', profiler.schedule),
+    ],
+)
+def test_written_defaults_of_torch_are_torchs(section, function):
+    parameters = inspect.signature(function).parameters
+    for name, key in TOOL['rows_of'](section, PAGES['config_keys.md']).items():
+        if name in parameters:  # an older torch may lack it
+            default = parameters[name].default
+            assert key.default.strip('`') == ('required' if default is inspect.Parameter.empty else str(default))
+
+
+def test_compile_has_no_other_keys():
+    assert set(TOOL['rows_of']('compile', PAGES['config_keys.md'])) <= set(COMPILE_OPTIONS)
 
 
 # --- complete --------------------------------------------------------------------------------------------------------
@@ -75,17 +111,19 @@ def test_every_point_is_there():
 
 def test_every_key_of_the_top_level_is_there():
     page = PAGES['config_keys.md']
-    regions = ''.join(re.findall(r'<!-- top: .+? -->\n(.*?)<!-- end -->', page, re.DOTALL))
+    regions = ''.join(re.findall(r'<!-- written: top -->\n(.*?)<!-- end -->', page, re.DOTALL))
     for key in TOP:
         row = rf'^\| (?:\[`{key}`\]\(#{key}\)|`{key}`) \| .+ \| .* \| \S.+ \|$'
-        assert re.search(row, regions, re.MULTILINE), f'write {key} into a "<!-- top: … -->" of docs/config_keys.md'
+        assert re.search(row, regions, re.MULTILINE), (
+            f'write {key} into a "<!-- written: top -->" of docs/config_keys.md'
+        )
     assert all(f'`{key}`' in page for key in MMCV_TOOLS)
 
 
 def test_every_key_of_every_section_is_there():
     """Those of a schedule or of a variant of a hook are on the page about hooks."""
     page = PAGES['config_keys.md']
-    regions = dict(re.findall(r'<!-- keys: (.+?) -->\n(.*?)<!-- end -->', page, re.DOTALL))
+    regions = dict(re.findall(r'<!-- (?:keys|written): (.+?) -->\n(.*?)<!-- end -->', page, re.DOTALL))
     one_of_two = {
         'IterBasedRunner': 'EpochBasedRunner',
         'MMDistributedDataParallel': 'DDP',
@@ -93,8 +131,7 @@ def test_every_key_of_every_section_is_there():
     }
     elsewhere = {name for name in KEYS if name.endswith((*SCHEDULES.values(), 'OptimizerHook', 'IterTimerHook'))}
     assert set(KEYS) - set(regions) == {*one_of_two, *elsewhere} - {'OptimizerHook', 'FixedLrUpdaterHook'}
-    assert set(MEANINGS) - {'runner'} <= set(regions)
-    for name, keys in {**KEYS, **MEANINGS}.items():
+    for name, keys in KEYS.items():
         region = regions.get(one_of_two.get(name, name))
         for key in keys if region is not None else ():
             assert f'\n| `{key}` |' in region or (name == 'dataloader' and key in KEYS['data']), f'{name}.{key}'
@@ -106,7 +143,9 @@ def test_every_schedule_storage_and_initializer_is_there():
         names = [name.removesuffix(suffix) for name in ours(HOOKS.names()) if name.endswith(suffix)]
         missing = [name for name in names if f"`'{name}'`" not in section(page, f'### {key}')]
         assert missing == (['Torch'] if key == 'lr_config' else [])
-    names = [name for name, each in FileClient._backends.items() if each.__module__.startswith('runnerkit.')]
+    names = [
+        name for name in FileClient._backends if FileClient.backend_class(name).__module__.startswith('runnerkit.')
+    ]
     assert all(f"`'{name}'`" in section(page, '## Storages') for name in names)
     names = [name for name in INITIALIZERS.names() if INITIALIZERS.get(name).__module__.startswith('runnerkit.')]
     assert all(f"`'{name}'`" in section(page, '### model') for name in names)

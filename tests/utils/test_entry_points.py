@@ -1,7 +1,8 @@
 """What installed packages offer: names without an import, objects when they are loaded. Hooks by such names are in
-tests/hooks/test_hook.py, checkpoints that name them in tests/flow/test_untrusted.py."""
+tests/hooks/test_hook.py, checkpoints that name them in tests/flow/use/test_untrusted.py."""
 
 import sys
+from collections import Counter
 
 import pytest
 from installed import install
@@ -62,3 +63,11 @@ def test_two_packages_with_one_name_are_an_error_unless_they_mean_the_same(tmp_p
         EntryPoints(GROUP).load('Watch')
     assert 'other_pack:Watch (other_pack)' in str(refused.value)
     assert EntryPoints(GROUP).load('Same') is sys.modules['one_pack'].Watch
+
+
+def test_a_table_offers_what_the_package_itself_has_before_all_others(tmp_path, monkeypatch):
+    install(tmp_path, monkeypatch, 'table_pack', 'class Watch: ...\n', GROUP, Counter='table_pack:Watch')
+    offered = EntryPoints(GROUP, {'Counter': 'collections:Counter'})
+    assert offered.names() == ['Counter']
+    assert offered.load('Counter') is Counter
+    assert offered.load('Watch') is None

@@ -58,7 +58,7 @@ def test_objects():
         (
             'nope.py:Name',
             FileNotFoundError,
-            "there is no file 'nope.py', neither in the working directory .* nor beside a config file",
+            "there is no file 'nope.py', neither in the working directory .* nor in the folder of a config file",
         ),
     ],
 )

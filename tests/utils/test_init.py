@@ -1,4 +1,4 @@
-"""The names of ``runnerkit.utils``, those that live elsewhere among them."""
+"""The names of ``runnerkit.utils``. Those of MMCV are in tests/compat/mmcv/test_old_names.py."""
 
 import subprocess
 import sys
@@ -25,9 +25,3 @@ def test_importing_it_imports_no_torch():
     code = 'import sys, runnerkit.utils; print("torch" in sys.modules, "runnerkit.config" in sys.modules)'
     ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert ended.stdout == 'False False\n'
-
-
-def test_names_that_only_mmcvs_code_uses_are_there():
-    names = [name for name, home in utils._ELSEWHERE.items() if home.startswith('runnerkit.compat')]
-    assert len(names) == 54
-    assert all(getattr(utils, name) is not None or name == '_get_cuda_home' for name in names)

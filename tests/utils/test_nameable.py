@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import runnerkit
+from runnerkit.compat.vega import networks
 from runnerkit.optim import TORCH_OPTIMIZERS
 from runnerkit.registry import Registry
-from runnerkit.search import networks
 from runnerkit.utils import nameable as nameable_module
 from runnerkit.utils.nameable import is_listed, is_nameable, nameable, names_place
 from runnerkit.utils.user_files import is_ours

@@ -71,7 +71,7 @@ def test_neighbours_are_imported_relatively_and_are_the_same(folder):
     assert import_object(f'{folder}/net.py:scale') is import_object(f'{folder}/parts.py:scale')
     (folder / 'script.py').write_text('import parts\n')
     with pytest.raises(
-        ModuleNotFoundError, match=r"script.py imports 'parts', a file beside it: write `from \.parts import"
+        ModuleNotFoundError, match=r"script.py imports 'parts', a file in the same folder: write `from \.parts import"
     ):
         module_of_file(str(folder / 'script.py'))
 

@@ -11,7 +11,6 @@ from runnerkit.hooks.logger.progress import ProgressBarHook
 from runnerkit.hooks.logger.segmind import SegmindLoggerHook
 from runnerkit.hooks.logger.tensorboard import TensorboardLoggerHook
 from runnerkit.hooks.logger.text import TextLoggerHook
-from runnerkit.hooks.logger.tracker import TrackerHook
 from runnerkit.hooks.logger.wandb import WandbLoggerHook
 
 __all__ = [
@@ -26,6 +25,5 @@ __all__ = [
     'SegmindLoggerHook',
     'TensorboardLoggerHook',
     'TextLoggerHook',
-    'TrackerHook',
     'WandbLoggerHook',
 ]

@@ -45,12 +45,16 @@ class LoggerHook(Hook):
     def __init__(
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
     ) -> None:
-        if interval < 1:
-            raise ValueError(f'{type(self).__name__}: interval must be at least 1 iteration, but got {interval}')
         self.interval = interval
         self.ignore_last = ignore_last
         self.reset_flag = reset_flag
         self.by_epoch = by_epoch
+        LoggerHook.__post_init__(self)
+
+    def __post_init__(self) -> None:
+        """Check the interval; for subclasses that are dataclasses."""
+        if self.interval < 1:
+            raise ValueError(f'{type(self).__name__}: interval must be at least 1 iteration, but got {self.interval}')
 
     def log(self, runner: RunnerView) -> Any:
         """Write ``runner.log_buffer.output`` somewhere."""
@@ -67,7 +71,7 @@ class LoggerHook(Hook):
 
     def before_epoch(self, runner: RunnerView) -> None:
         """Start with an empty buffer."""
-        self._tell_lost(runner)
+        self._warn_of_late_values(runner)
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -99,9 +103,9 @@ class LoggerHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         """Tell what was logged too late; subclasses call this first."""
-        self._tell_lost(runner)
+        self._warn_of_late_values(runner)
 
-    def _tell_lost(self, runner: RunnerView) -> None:
+    def _warn_of_late_values(self, runner: RunnerView) -> None:
         """Warn of values that came after the epoch's last line."""
         late = runner.log_buffer.late
         if late and runner.rank == 0:
@@ -133,10 +137,10 @@ class LoggerHook(Hook):
             self.log(runner)
         if self.reset_flag:
             if runner.rank == 0:
-                self._tell_losses(runner)
+                self._report_losses(runner)
             runner.log_buffer.clear_output()
 
-    def _tell_losses(self, runner: RunnerView) -> None:
+    def _report_losses(self, runner: RunnerView) -> None:
         """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
         notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
         for name, value in runner.log_buffer.output.items():

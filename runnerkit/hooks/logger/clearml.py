@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
@@ -9,6 +10,7 @@ from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class ClearMLLoggerHook(TrackerHook):
     """Logs to the ClearML task of this process, or else to a new task, which a resumed run continues.
 
@@ -17,19 +19,14 @@ class ClearMLLoggerHook(TrackerHook):
         interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
+    client = 'clearml'
     _own = False
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.import_clearml()
-        self.init_kwargs = init_kwargs
+    init_kwargs: dict[str, Any] | None = None
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    by_epoch: bool = True
 
     def import_clearml(self) -> None:
         """Set ``self.clearml``."""

@@ -15,7 +15,7 @@ from runnerkit.utils.numbers import plain_number
 class HistoryHook(LoggerHook):
     """Keeps in memory, on every rank, what the run's other loggers log, and the scores of each evaluation.
 
-    It has no interval of its own, so that it changes nothing in the logs: there is a record for each of their lines.
+    It has no interval, so it changes nothing in the logs: there is a record for each of their lines.
     Register it after them.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from runnerkit.parallel import unwrap
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class MlflowLoggerHook(TrackerHook):
     """Logs to the active MLflow run, or else to a new one, which a resumed run continues.
 
@@ -24,25 +26,17 @@ class MlflowLoggerHook(TrackerHook):
         interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
+    client = 'mlflow'
     _own = False
 
-    def __init__(
-        self,
-        exp_name: str | None = None,
-        tags: dict[str, Any] | None = None,
-        params: dict[str, Any] | None = None,
-        log_model: bool = True,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.import_mlflow()
-        self.exp_name = exp_name
-        self.tags = tags
-        self.params = params
-        self.log_model = log_model
+    exp_name: str | None = None
+    tags: dict[str, Any] | None = None
+    params: dict[str, Any] | None = None
+    log_model: bool = True
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    by_epoch: bool = True
 
     def import_mlflow(self) -> None:
         """Set ``self.mlflow`` and ``self.mlflow_pytorch``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
@@ -9,6 +10,7 @@ from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class NeptuneLoggerHook(TrackerHook):
     """Logs to Neptune; works with its client before and after version 1.
 
@@ -19,19 +21,14 @@ class NeptuneLoggerHook(TrackerHook):
         by_epoch: as in `LoggerHook`.
     """
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = True,
-        with_step: bool = True,
-        by_epoch: bool = True,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.import_neptune()
-        self.init_kwargs = init_kwargs
-        self.with_step = with_step
+    client = 'neptune'
+
+    init_kwargs: dict[str, Any] | None = None
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = True
+    with_step: bool = True
+    by_epoch: bool = True
 
     def import_neptune(self) -> None:
         """Set ``self.neptune``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from runnerkit.parallel import to_device, unwrap
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class PaviLoggerHook(TrackerHook):
     """Logs to Pavi, whose client is not public.
 
@@ -33,41 +35,36 @@ class PaviLoggerHook(TrackerHook):
         add_ckpt_kwargs: ``active`` (False): whether to upload checkpoints; ``start`` (0) and ``interval`` (1).
     """
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        add_graph: bool | None = None,
-        img_key: str | None = None,
-        add_last_ckpt: bool = False,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-        add_graph_kwargs: dict[str, Any] | None = None,
-        add_ckpt_kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.init_kwargs = init_kwargs
-        graph = dict(add_graph_kwargs or {})
-        for old, new, value in (('add_graph', 'active', add_graph), ('img_key', 'img_key', img_key)):
+    init_kwargs: dict[str, Any] | None = None
+    add_graph: bool | None = None
+    img_key: str | None = None
+    add_last_ckpt: bool = False
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    by_epoch: bool = True
+    add_graph_kwargs: dict[str, Any] | None = None
+    add_ckpt_kwargs: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        graph = dict(self.add_graph_kwargs or {})
+        for old, new, value in (('add_graph', 'active', self.add_graph), ('img_key', 'img_key', self.img_key)):
             if value is not None:
                 graph[new] = value
                 warnings.warn(
                     f'{old} of PaviLoggerHook is deprecated: use add_graph_kwargs=dict({new}={value!r})',
                     DeprecationWarning,
-                    stacklevel=2,
+                    stacklevel=4,
                 )
         self.add_graph = graph.get('active', False)
-        self.add_graph_start = graph.get('start', 0)
-        self.add_graph_interval = graph.get('interval', 1)
+        self.add_graph_start, self.add_graph_interval = graph.get('start', 0), graph.get('interval', 1)
         self.img_key = graph.get('img_key', 'img')
         self.opset_version = graph.get('opset_version', 11)
         self.dummy_forward_kwargs = graph.get('dummy_forward_kwargs', {})
-        ckpt = dict(add_ckpt_kwargs or {})
+        ckpt = dict(self.add_ckpt_kwargs or {})
         self.add_ckpt = ckpt.get('active', False)
-        self.add_ckpt_start = ckpt.get('start', 0)
-        self.add_ckpt_interval = ckpt.get('interval', 1)
-        self.add_last_ckpt = add_last_ckpt
+        self.add_ckpt_start, self.add_ckpt_interval = ckpt.get('start', 0), ckpt.get('interval', 1)
         self.writer: Any = None
         self.run_name = ''
 

@@ -1,10 +1,10 @@
-"""A progress bar for whoever watches a training on a terminal."""
+"""A progress bar of the training on a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 RECENT = 10
 #: The least time between two updates of the bar, in seconds.
 PAUSE = 0.1
-#: From so many columns on, a terminal has room for a long bar.
-WIDE = 100
 
 
 @HOOKS.register_module()
@@ -45,15 +43,18 @@ class ProgressBarHook(Hook):
         if runner.rank != 0 or not is_terminal():
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
+        rest_of_the_line = Column(no_wrap=True, overflow='ellipsis', ratio=1)
         self._bar = Progress(
             TextColumn('{task.description}'),
-            BarColumn(bar_width=bar_width()),
+            BarColumn(bar_width=20 if console().width >= 100 else 10),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
-            TextColumn('{task.fields[figures]}', markup=False),
+            TextColumn('{task.fields[figures]}', markup=False, table_column=rest_of_the_line),
             console=console(),
             transient=True,
+            expand=True,
             redirect_stdout=sys.stdout.isatty(),  # what user code prints into a file or pipe stays there
         )
         self._loss = None
@@ -61,7 +62,7 @@ class ProgressBarHook(Hook):
         self._bar.start()
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        """Move on."""
+        """Show the iteration, if the last update is `PAUSE` ago."""
         if self._bar is not None and time.monotonic() - self._shown_at >= PAUSE:
             self._show(runner)
 
@@ -70,16 +71,16 @@ class ProgressBarHook(Hook):
         self._show(runner)
 
     def before_val_epoch(self, runner: RunnerView) -> None:
-        """Say that this is validation."""
+        """Name the mode."""
         self._show(runner)
 
     def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
-        """Show the scores; between two epochs, there is nothing else to say."""
+        """Show the scores."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, figures=self._figures(runner))
 
     def after_run(self, runner: RunnerView) -> None:
-        """Take the bar away; the log lines stay."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = self._task = None
@@ -98,11 +99,6 @@ class ProgressBarHook(Hook):
     def _done(self, runner: RunnerView) -> dict[str, Any]:
         return {'total': runner.max_iters, 'completed': runner.completed_iters}
 
-    def _other_columns(self, runner: RunnerView) -> int:
-        """The width of what stands before the figures, in characters."""
-        counts = 2 * len(str(runner.max_iters or '?')) + 1
-        return len(self._describe(runner)) + bar_width() + counts + len('0:00:00') + 4
-
     def _describe(self, runner: RunnerView) -> str:
         if not runner.by_epoch:
             return runner.mode or 'train'
@@ -112,7 +108,7 @@ class ProgressBarHook(Hook):
 
     def _figures(self, runner: RunnerView) -> str:
         """Loss, learning rate and scores, as text."""
-        # A validation has a buffer of its own.
+        # A validation has its own buffer.
         recent = on_host(runner.log_buffer.val_history.get('loss', ()))
         self._loss = sum(recent) / len(recent) if recent else self._loss
         figures = [] if self._loss is None else [f'loss {self._loss:.4f}']
@@ -122,23 +118,7 @@ class ProgressBarHook(Hook):
         figures += [f'{printable(name)} {score.value:.4g}' for name, score in runner.scores.items() if name != 'loss']
         if 'loss' in runner.scores:
             figures.append(f'val loss {runner.scores["loss"].value:.4g}')
-        return fitting(figures, console().width - self._other_columns(runner))
-
-
-def bar_width() -> int:
-    """The width of the bar itself on this terminal, in characters."""
-    return 20 if console().width >= WIDE else 10
-
-
-def fitting(figures: Sequence[str], room: int) -> str:
-    """As many of ``figures``, in order, as fit into ``room`` characters."""
-    text = ''
-    for figure in figures:
-        longer = f'{text}  {figure}' if text else figure
-        if len(longer) > room:
-            break
-        text = longer
-    return text
+        return '  '.join(figures)
 
 
 def on_host(values: Iterable[Any]) -> list[float]:

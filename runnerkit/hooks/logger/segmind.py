@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
@@ -9,6 +10,7 @@ from runnerkit.hooks.logger.tracker import TrackerHook
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class SegmindLoggerHook(TrackerHook):
     """Logs to Segmind by epoch. Only clients before version 0.2 have a tracker.
 
@@ -16,11 +18,12 @@ class SegmindLoggerHook(TrackerHook):
         interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
-    def __init__(
-        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.import_segmind()
+    client = 'segmind'
+
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    by_epoch: bool = True
 
     def import_segmind(self) -> None:
         """Set ``self.log_metrics`` and ``self.mlflow_log``, which calls it.

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,6 +18,7 @@ from runnerkit.utils.numbers import plain_number
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class TensorboardLoggerHook(LoggerHook):
     """Logs numbers, learning rates and texts.
 
@@ -30,16 +32,14 @@ class TensorboardLoggerHook(LoggerHook):
         interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
-    def __init__(
-        self,
-        log_dir: str | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.log_dir = log_dir
+    log_dir: str | None = None
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    by_epoch: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._writer: Any = None
         self._purge_step: int | None = None  # the first step of the next event file; None: do not open one
         self._redrawn: list[tuple[str, Any]] = []  # its first points

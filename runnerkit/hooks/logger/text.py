@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -34,6 +35,7 @@ _MOST_RATES = 4
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class TextLoggerHook(LoggerHook):
     """Logs a line to the console and to ``<work_dir>/<timestamp>.log.json``.
 
@@ -48,7 +50,7 @@ class TextLoggerHook(LoggerHook):
     Args:
         by_epoch: as in `LoggerHook`; also whether lines start with the epoch or the iteration.
         interval, ignore_last, reset_flag: as in `LoggerHook`.
-        interval_exp_name: iterations between two lines with the experiment's name; every epoch's end has one too.
+        interval_exp_name: iterations between two lines with the experiment's name; every epoch's end also has one.
         out_dir: a folder or URL; when the run is over, its files are copied to ``<out_dir>/<name of the work dir>``.
         out_suffix: the endings of the files to copy.
         keep_local: whether the files also stay in the work dir.
@@ -59,32 +61,28 @@ class TextLoggerHook(LoggerHook):
         ValueError: ``file_client_args`` without ``out_dir``, or for an unknown storage.
     """
 
-    def __init__(
-        self,
-        by_epoch: bool = True,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        interval_exp_name: int = 1000,
-        out_dir: str | None = None,
-        out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py'),
-        keep_local: bool = True,
-        file_client_args: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        if out_dir is not None and not isinstance(out_dir, str):
-            raise TypeError(f'out_dir should be a folder, a URL or None, but got {type(out_dir)}: {out_dir!r}')
-        if file_client_args is not None and out_dir is None:
+    by_epoch: bool = True
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    interval_exp_name: int = 1000
+    out_dir: str | None = None
+    out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py')
+    keep_local: bool = True
+    file_client_args: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out_dir is not None and not isinstance(self.out_dir, str):
+            raise TypeError(
+                f'out_dir should be a folder, a URL or None, but got {type(self.out_dir)}: {self.out_dir!r}'
+            )
+        if self.file_client_args is not None and self.out_dir is None:
             raise ValueError('file_client_args should be None where there is no out_dir: give both or neither')
-        self.interval_exp_name = interval_exp_name
-        self.out_dir = out_dir
-        self.out_suffix = out_suffix
-        self.keep_local = keep_local
-        self.file_client_args = file_client_args
-        if out_dir is not None:
+        if self.out_dir is not None:
             from runnerkit.fileio.file_client import FileClient
 
-            self.file_client = FileClient.infer_client(file_client_args, out_dir)
+            self.file_client = FileClient.infer_client(self.file_client_args, self.out_dir)
         self.json_log_path: str | None = None
         self.start_iter = 0
         self.time_sec_tot = 0.0  # not used here; downstream subclasses add up time in it
@@ -308,12 +306,7 @@ def _plain(value: Any) -> Any:
     return number.tolist() if isinstance(number, (Tensor, np.ndarray)) else number
 
 
-def _as_json(value: Any) -> Any:
-    plain = _plain(value)
-    return str(value) if plain is value else plain
-
-
-_ENCODER = json.JSONEncoder(default=_as_json)
+_ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _plain(value)) is value else plain)
 
 
 def _time(name: str, log_dict: dict[str, Any]) -> str:
@@ -324,7 +317,7 @@ def _time(name: str, log_dict: dict[str, Any]) -> str:
 
 
 def _split(runner: RunnerView) -> str:
-    """The split of an evaluation: that of the workflow's entry if it has a name of its own."""
+    """The split of an evaluation: that of the workflow's entry if it is named."""
     named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''
     return named or str(runner.evaluates_on)
 

@@ -18,18 +18,24 @@ class TrackerHook(LoggerHook):
     If the tracker cannot be opened, the run does not start. If it fails later, there is one warning and training
     continues.
 
-    Subclasses import their client in the constructor, so that a missing client is found before training starts, and
-    implement `_open`, `_send` and `_close`.
+    Subclasses implement `_open`, `_send` and `_close`. They import their client in the constructor, so that a missing
+    one is found before training starts: a dataclass with the attribute ``client`` does so by ``import_<client>``.
 
     Attributes:
         run_id: the tracker's id of this run. Checkpoints store it, and a resumed run continues under it. None if the
             tracker has no ids.
     """
 
+    client = ''
     run_id: str | None = None
     _numbers_only = True  # whether the tracker accepts numbers only
     _is_open = False
     _trouble: WarnsOnce | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.client:
+            getattr(self, f'import_{self.client}')()
 
     def before_run(self, runner: RunnerView) -> None:
         super().before_run(runner)

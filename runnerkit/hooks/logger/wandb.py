@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
@@ -15,6 +16,7 @@ _SUMMARIES = ('min', 'max', 'mean', 'best', 'last', 'none')
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class WandbLoggerHook(TrackerHook):
     """Logs to Weights & Biases; a resumed run continues under the same id.
 
@@ -30,29 +32,20 @@ class WandbLoggerHook(TrackerHook):
             ``last`` or ``none``.
     """
 
+    client = 'wandb'
+
     _numbers_only = False  # images, tables and histograms, too
 
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        commit: bool = True,
-        by_epoch: bool = True,
-        with_step: bool = True,
-        log_artifact: bool = True,
-        out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py'),
-        define_metric_cfg: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.import_wandb()
-        self.init_kwargs = init_kwargs
-        self.commit = commit
-        self.with_step = with_step
-        self.log_artifact = log_artifact
-        self.out_suffix = out_suffix
-        self.define_metric_cfg = define_metric_cfg
+    init_kwargs: dict[str, Any] | None = None
+    interval: int = 10
+    ignore_last: bool = True
+    reset_flag: bool = False
+    commit: bool = True
+    by_epoch: bool = True
+    with_step: bool = True
+    log_artifact: bool = True
+    out_suffix: str | Sequence[str] = ('.log.json', '.log', '.py')
+    define_metric_cfg: dict[str, str] | None = None
 
     def import_wandb(self) -> None:
         """Set ``self.wandb``."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from types import TracebackType
 from typing import NamedTuple
 
 from runnerkit.registry import Registry
 from runnerkit.search.job import Job, Report, Result
+from runnerkit.utils.entry_points import EntryPoints
 
-EXECUTORS = Registry('executor')
+_OF_PACKAGES = EntryPoints('runnerkit.executors')
+
+#: Executors by name; of one that is not registered, the entry points of installed packages are asked.
+EXECUTORS = Registry('executor', fallback=_OF_PACKAGES.load, fallback_names=_OF_PACKAGES.names)
 
 
 class Ended(NamedTuple):
@@ -49,7 +52,5 @@ class Executor(metaclass=ABCMeta):
     def __enter__(self) -> Executor:
         return self
 
-    def __exit__(  # noqa: B027
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:  # noqa: B027
         """Leave no process behind."""

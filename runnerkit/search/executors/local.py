@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from types import TracebackType
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from runnerkit.search.blame import MEMORY, blame_of_text
@@ -24,11 +25,12 @@ from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
 
 _POLL = 0.25  # seconds between two looks at the processes
+_LEFT = 1.0  # seconds in which what an ended process has sent must come, where its socket is still open elsewhere
 _GRACE = 30.0  # seconds that a trial has to save and end
 _TAIL = 600  # characters of a trial's output that an error shows
 
 
-@dataclass
+@dataclass(eq=False)
 class _Running:
     job: Job
     report: Report
@@ -38,11 +40,12 @@ class _Running:
     deadline: float | None
     result: Result | None = None
     is_silent: bool = False  # nothing more comes through its socket
+    gone_since: float | None = None  # when its process was found to have ended
 
 
 @EXECUTORS.register_module('Local')
 class LocalExecutor(Executor):
-    """Runs jobs in processes of their own. A trial that crashes, hangs, or is killed does not touch the others.
+    """Runs each job in a separate process. A trial that crashes, hangs, or is killed does not touch the others.
 
     Each process leads a process group, which ends with it; it ends by itself when the study is gone.
 
@@ -62,6 +65,7 @@ class LocalExecutor(Executor):
             raise WrongType(f'limit must be a number of seconds above 0, or None, but got {limit!r}')
         self.slots, self.devices, self.limit = workers, devices, limit
         self._running: list[_Running] = []
+        self._came: SimpleQueue[tuple[_Running, Any]] = SimpleQueue()
         self._is_stopping = False
 
     @property
@@ -86,42 +90,37 @@ class LocalExecutor(Executor):
                 start_new_session=True,
             )
         theirs.close()
-        ours.settimeout(_GRACE)  # a trial that does not read what it is sent must not hold up the study
-        link = Link(ours)
+        # A trial that does not read must not block the study.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', int(_GRACE), 0))
         deadline = None if self.limit is None else time.monotonic() + self.limit
-        self._running.append(_Running(job, report, process, link, slot, deadline))
+        each = _Running(job, report, process, Link(ours), slot, deadline)
+        self._running.append(each)
         with suppress(OSError):  # it has crashed already, which `wait` finds
-            link.send(asdict(job))
+            each.link.send(asdict(job))
+        Thread(target=self._listen, args=(each,), daemon=True).start()
 
     def wait(self, seconds: float) -> list[Ended]:
         """Answer the trials that report; those that have ended, with a result or without."""
         until = time.monotonic() + seconds
-        ended: list[Ended] = []
-        while not ended and self._running:
+        while self._running:
+            ended = [self._leave(each) for each in list(self._running) if self._has_ended(each)]
             left = until - time.monotonic()
-            ended = self._ended(max(0.0, min(left, _POLL)))
-            if left <= 0:
-                break
-        return ended
+            if ended or left <= 0:
+                return ended
+            with suppress(Empty):
+                self._take(*self._came.get(timeout=min(left, _POLL)))
+        return []
 
-    def _ended(self, seconds: float) -> list[Ended]:
-        sockets = {each.link.socket: each for each in self._running if not each.is_silent}
-        # A process may end and leave its socket to a process that it has started: then nothing comes through it.
-        gone = [each for each in self._running if each.process.poll() is not None]
-        ready, _, _ = select.select(list(sockets), [], [], 0.0 if gone else seconds)
-        for each in (sockets[one] for one in ready):
-            self._hear(each)
-        for each in gone:
-            if each.result is None and (each.is_silent or each.link.socket not in ready):
-                each.result = self._crashed(each)
-        ended = []
-        for each in list(self._running):
-            if each.deadline is not None and time.monotonic() > each.deadline and each.result is None:
-                each.result = self._too_long()
-                end_group(each.process)
-            if each.result is not None:
-                ended.append(self._leave(each))
-        return ended
+    def _has_ended(self, each: _Running) -> bool:
+        now, is_gone = time.monotonic(), each.process.poll() is not None
+        if is_gone and each.gone_since is None:
+            each.gone_since = now
+        if each.result is None and each.gone_since is not None and (each.is_silent or now > each.gone_since + _LEFT):
+            each.result = self._crashed(each)
+        if each.result is None and each.deadline is not None and now > each.deadline:
+            each.result = self._too_long()
+            end_group(each.process)
+        return each.result is not None
 
     def _too_long(self) -> Result:
         if self._is_stopping:
@@ -136,12 +135,10 @@ class LocalExecutor(Executor):
                 each.process.send_signal(signal.SIGTERM)
             each.deadline = time.monotonic() + _GRACE
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for each in self._running:
             end_group(each.process)
-            each.link.socket.close()
+            each.link.close()
         self._running.clear()
 
     def _environment(self, job: Job, slot: int) -> dict[str, str]:
@@ -151,25 +148,31 @@ class LocalExecutor(Executor):
             found['CUDA_VISIBLE_DEVICES'] = str(self.devices[slot])
         return found
 
-    def _hear(self, each: _Running) -> None:
-        """Take in what a trial has said; half a line stays where it is until the rest comes."""
-        try:
-            lines = each.link.poll()
-            messages = [_understood(line) for line in lines or ()]
-        except (ValueError, KeyError, TypeError) as error:
-            each.result = Result('failed', message=f'something else has written to the socket of its study: {error!r}')
-            return
-        each.is_silent = lines is None  # how its process ends is the result then
-        for message in messages:
-            if isinstance(message, Result):
-                each.result = message
-            else:
-                with suppress(OSError):
-                    each.link.send({'prune': each.report(*message)})
+    def _listen(self, each: _Running) -> None:
+        """Pass on what a trial sends; in one thread per trial, so that half a line blocks no other trial."""
+        message: Any = True
+        while message is not None:
+            try:
+                message = each.link.receive()
+                self._came.put((each, message if message is None else _understood(message)))
+            except (ValueError, KeyError, TypeError) as error:
+                wrong = f'something else has written to the socket of its study: {error!r}'
+                self._came.put((each, Result('failed', message=wrong)))
+                return
+
+    def _take(self, each: _Running, message: Any) -> None:
+        """Take a message of a trial: a result, a report, or None if nothing more comes."""
+        if message is None:
+            each.is_silent = True  # the end of its process is the result then
+        elif isinstance(message, Result):
+            each.result = message
+        elif each in self._running:
+            with suppress(OSError):
+                each.link.send({'prune': each.report(*message)})
 
     def _crashed(self, each: _Running) -> Result:
         code = each.process.wait()
-        if self._is_stopping:  # it had not begun to listen to signals
+        if self._is_stopping:  # it had not installed its signal handlers
             return Result('stopped', message=f'its process has ended: {ending(code)}')
         printed = tail(each.job)
         blame = MEMORY if code == -signal.SIGKILL else blame_of_text(printed)  # the system kills what takes too much
@@ -179,7 +182,7 @@ class LocalExecutor(Executor):
         with suppress(subprocess.TimeoutExpired):
             each.process.wait(timeout=_GRACE if each.result is not None and each.result.status != 'failed' else 1.0)
         end_group(each.process)
-        each.link.socket.close()
+        each.link.close()
         self._running.remove(each)
         return Ended(each.job, each.result or Result('failed'))
 

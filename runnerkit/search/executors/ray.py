@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any
 
 from runnerkit.search.blame import blame_of
@@ -38,11 +37,11 @@ class _Running:
 
 @EXECUTORS.register_module('Ray')
 class RayExecutor(Executor):
-    """Runs each job as a task of Ray, in a process of its own that the task starts, as `LocalExecutor` does.
+    """Runs each job as a task of Ray, in a process that the task starts, as `LocalExecutor` does.
 
     All machines must see the config file and the work dir by the same paths, and have runnerkit. A task that is lost
-    with its machine, or with Ray's own process, is started again and goes on from its checkpoint. A trial that fails by
-    itself is not.
+    with its machine, or with Ray's own process, is started again and continues from its checkpoint. A trial that fails
+    by itself is not.
 
     Args:
         address: of the cluster: ``'host:6379'``, ``'ray://host:10001'``, or ``'auto'`` for the one of this machine;
@@ -134,9 +133,7 @@ class RayExecutor(Executor):
         self._is_stopping = True
         self._get(self._mailbox.stop.remote())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         tasks = [each.task for each in self._running]
         self._running.clear()
         try:
@@ -283,7 +280,7 @@ class Mailbox:
 
 
 def run_here(described: dict[str, Any], attempt: int, mailbox: Any, limit: float | None) -> dict[str, Any]:
-    """The task: run a job in a process beside this one, which sees the same GPUs.
+    """The task: run a job in a child process, which sees the same GPUs.
 
     Args:
         described: the job, as a dict.
@@ -321,7 +318,7 @@ def check_address(address: str) -> None:
 
     Raises:
         ValueError: it is no address.
-        ConnectionError: nobody answers there.
+        ConnectionError: there is no answer.
     """
     host, _, port = address.rpartition('://')[2].rpartition(':')
     if not host or not port.isdigit():

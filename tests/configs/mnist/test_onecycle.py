@@ -7,7 +7,7 @@ import runnerkit
 FILE = Path(__file__).parents[3] / 'configs/mnist/onecycle.py'
 
 
-@pytest.mark.thorough  # tests/flow/test_preflight.py builds it, tests/hooks/test_lr_updater.py has the cycle
+@pytest.mark.thorough  # tests/flow/preflight/test_preflight.py builds it, tests/hooks/test_lr_updater.py has the cycle
 def test_the_whole_cycle_is_trained(tmp_path):
     changes = {'data.train.augment': False, 'custom_hooks.0.patience': 2, 'log_config.interval': 1}
     result = runnerkit.train(FILE, tmp_path, device='cpu', runner__max_epochs=2, cfg_options=changes)

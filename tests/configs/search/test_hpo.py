@@ -23,7 +23,7 @@ def test_the_parts_fit_together(tmp_path):
         assert steps['best'].get('repeats') == steps[name].get('repeats') == 3
     assert steps['default'].proposals()[0].hps == {}
     assert steps['guess'].proposals()[0].hps == {'optimizer.lr': 0.01}
-    assert steps['test'].sources() == ['best', 'default', 'guess']
+    assert [step.name for step in steps['test'].sources()] == ['best', 'default', 'guess']
     # Trials are chosen by the validation's digits.
     assert steps['test'].get('split') == 'test'
     assert {part.get('part') for part in (Config.fromfile(steps['search'].config_file).data.val,)} == {'val'}

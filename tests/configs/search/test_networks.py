@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from runnerkit.compat.vega.prune import PruneCodec
 from runnerkit.config import Config
 from runnerkit.nn import build_model
-from runnerkit.search.prune_codec import PruneCodec
 from runnerkit.utils.imports import import_object
 
 FOLDER = Path(__file__).parents[3] / 'configs/search'

@@ -9,7 +9,7 @@ import runnerkit
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader, build_dataset
-from runnerkit.flow.prediction import loader_of
+from runnerkit.flow.use.predict import loader_of
 from runnerkit.nn import build_model
 from runnerkit.optim import build_optimizer
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import EvalHook, Hook, IterTimerHook, LoggerHook, NonFiniteError, NonFiniteHook
+from runnerkit.hooks import Hook, IterTimerHook, LoggerHook, NonFiniteError, NonFiniteHook
 from runnerkit.log_buffer import LogBuffer
 
 
@@ -159,14 +159,6 @@ def test_what_a_hook_adds_at_the_end_of_an_epoch_has_a_line(point, caplog):
     assert 'in no line' not in caplog.text
 
 
-@pytest.mark.parametrize('point', ['after_train_epoch', 'after_evaluate'])
-def test_beside_an_evaluation_it_is_in_the_line_of_the_scores(point, caplog):
-    mine, lines = lines_with_mine(point, 'NORMAL', [('train', 1)], [EvalHook(loader(8))])
-    assert mine == [('val', 1.0), ('val', 2.0)]
-    assert [sorted(line[5]) for line in lines] == [['loss'], ['eval_iter_num', 'loss', 'mine']] * 2
-    assert 'in no line' not in caplog.text
-
-
 @pytest.mark.parametrize(
     ('point', 'priority', 'workflow'),
     [
@@ -192,28 +184,6 @@ def test_a_stream_has_no_last_iteration():
     runner.register_hook(hook)
     runner.run([Stream()], [('train', 1)])
     assert [line[2] for line in hook.lines] == [5]
-
-
-def test_the_last_logger_clears_the_output():
-    first, last = Kept(interval=3), Kept(interval=3)
-    run([first, last])
-    assert (first.reset_flag, last.reset_flag) == (False, True)
-    assert [line[4] for line in first.lines] == [line[4] for line in last.lines]
-
-
-def test_each_epoch_starts_with_an_empty_buffer():
-    hook = Kept(interval=7)
-    runner = run(hook)
-    assert [line[4]['train/loss'] for line in hook.lines] == [4.0, 11.0]
-    assert len(runner.log_buffer.val_history['loss']) == 7
-
-
-def test_an_interval_longer_than_the_buffers_window():
-    hook = Kept(interval=1500)
-    runner = tiny_runner(model=Counting())
-    runner.register_hook(hook)
-    hook.before_run(runner)
-    assert runner.log_buffer.window == 1500
 
 
 @pytest.mark.parametrize(
@@ -258,15 +228,6 @@ def test_tags_of_several_optimizers_and_texts():
     }
     everything = hook.get_loggable_tags(runner, allow_text=True, add_mode=False, tags_to_skip=())
     assert everything == {'loss': 2.0, 'time': 1.0, 'note': 'text', 'image': image, **rates}
-
-
-def test_tags_of_groups_that_differ():
-    def groups(model):
-        parts = [(model.body, 0.01), (model.head, 0.1)]
-        return torch.optim.SGD([{'params': part.parameters(), 'lr': lr} for part, lr in parts], lr=0.1)
-
-    tags = Kept().get_lr_tags(tiny_runner(optimizer=groups, max_epochs=1))
-    assert tags == {'learning_rate': 0.01, 'learning_rate/x10': 0.1}
 
 
 def test_a_run_without_optimizer_has_no_rates():
@@ -351,22 +312,6 @@ def test_what_a_run_had_to_say_is_not_said_by_the_next(caplog):
     runner.run([loader(28)], [('train', 1)])
     assert not runner.notices
     assert 'not finite' not in caplog.text
-
-
-def test_finite_losses_and_infinite_norms_are_not_told(caplog):
-    assert diverged(caplog, []) == []
-
-
-def test_a_validation_loss_that_is_not_finite_is_told_as_such(caplog):
-    class Validating(Tiny):
-        def val_step(self, data, optimizer=None, **kwargs):
-            return {'loss': torch.zeros(()), 'log_vars': {'loss': torch.tensor(float('nan'))}, 'num_samples': 4}
-
-    runner = tiny_runner(model=Validating(), max_epochs=1)
-    runner.register_hook(Kept(interval=2))
-    runner.run([loader(28)] * 2, [('train', 1), ('val', 1)])
-    assert 'val loss is not finite since iteration 7 (nan)' in caplog.text
-    assert 'train loss' not in caplog.text
 
 
 class OfNan(Tiny):

@@ -36,14 +36,6 @@ def test_calls_by_epoch(fake, train):
     live.end.assert_called_once_with()
 
 
-def test_calls_by_iteration(fake, train):
-    fake('dvclive')
-    hook = DvcliveLoggerHook(interval=2, by_epoch=False)
-    train(hook, epochs=1)
-    assert hook.dvclive.mock_calls[:2] == [call.set_step(2), call.log('train/loss', 1.5)]
-    assert hook.dvclive.mock_calls[4:6] == [call.set_step(4), call.log('val/acc', 0.25)]
-
-
 def test_the_users_own_stays_open(fake, train):
     dvclive, live = fake('dvclive'), MagicMock()
     hook = DvcliveLoggerHook(dvclive=live)
@@ -77,13 +69,6 @@ def test_the_model_is_saved_after_each_epoch(fake, train, tmp_path):
     train(DvcliveLoggerHook(str(file)), epochs=2)
     assert torch.load(file)['meta']['epoch'] == 2
     assert [path.name for path in file.parent.iterdir()] == ['m.pth']
-
-
-def test_other_ranks_open_no_files(fake, monkeypatch):
-    dvclive = fake('dvclive')
-    monkeypatch.setattr('runnerkit.hooks.logger.dvclive.get_dist_info', lambda: (1, 2))
-    assert DvcliveLoggerHook().dvclive is None
-    dvclive.Live.assert_not_called()
 
 
 def test_the_real_client(train, tmp_path):

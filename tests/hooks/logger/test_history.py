@@ -19,14 +19,6 @@ class Ten(Tiny):
     dis_step = train_step
 
 
-class Adds(Hook):
-    """Gives the loggers a text and a picture."""
-
-    def after_train_iter(self, runner):
-        if runner.log_buffer.ready:
-            runner.log_buffer.output.update(note='x', picture=torch.zeros(2, 2))
-
-
 def records(kind, workflow, optimizer=None, others=(), **limits):
     runner = tiny_runner(kind, Ten(), optimizer=optimizer, **limits)
     history = HistoryHook()
@@ -77,18 +69,6 @@ def test_other_rates_of_groups_have_names_of_their_own():
     assert record == {'mode': 'train', 'epoch': 1, 'step': 2, 'lr': 0.1, 'lr/x10': 1.0, 'loss': 10.0}
     (record,) = records('epoch', [('train', 1)], both, max_epochs=1)
     assert {name: rate for name, rate in record.items() if 'lr' in name} == {'lr/a': 0.1, 'lr/b': 0.2, 'lr/a_x10': 1.0}
-
-
-def test_only_numbers_and_texts_are_kept():
-    class Late(TextLoggerHook):
-        """A logger that averages before the next hook adds to it, and does not write itself."""
-
-        def _log(self, runner):
-            pass
-
-    (record,) = records('epoch', [('train', 1)], others=(Late(interval=2), Adds()), max_epochs=1)
-    assert record['note'] == 'x'
-    assert 'picture' not in record
 
 
 def test_it_logs_only_with_others():

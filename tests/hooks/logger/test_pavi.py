@@ -25,14 +25,6 @@ def test_calls(fake, train, rates, tmp_path):
     ]
 
 
-def test_what_the_user_says_of_the_run_comes_first(fake, train):
-    pavi = fake('pavi')
-    given = {'name': 'n', 'project': 'p'}
-    train(PaviLoggerHook(given), epochs=1)
-    pavi.SummaryWriter.assert_called_once_with(name='n', project='p', model='Known')
-    assert given == {'name': 'n', 'project': 'p'}
-
-
 def test_the_config_in_the_meta_is_the_sessions_text(fake, tmp_path):
     pavi = fake('pavi')
     runner = tiny_runner(max_epochs=1, work_dir=tmp_path / 'exp')
@@ -42,13 +34,6 @@ def test_the_config_in_the_meta_is_the_sessions_text(fake, tmp_path):
     runner.run([loader(12)], [('train', 1)])
     text = pavi.SummaryWriter.call_args.kwargs['session_text']
     assert text == "gpu_ids:\n- 0\n- 1\nloss: <class 'torch.nn.modules.loss.MSELoss'>\nlr: 0.1\nmax_iter: 3\n"
-
-
-def test_iterations(fake, train):
-    fake('pavi')
-    hook = PaviLoggerHook(interval=2, by_epoch=False)
-    train(hook, epochs=1)
-    assert hook.writer.add_scalars.mock_calls == [call('train', ANY, 2), call('val', ANY, 4)]
 
 
 def test_the_last_checkpoint(fake, train, tmp_path):

@@ -14,7 +14,7 @@ from support import loader, tiny_runner
 from runnerkit.hooks import EvalHook, Hook, ProgressBarHook, TextLoggerHook
 from runnerkit.hooks.hook import Score
 from runnerkit.hooks.logger import progress
-from runnerkit.hooks.logger.progress import fitting, on_host
+from runnerkit.hooks.logger.progress import on_host
 from runnerkit.utils.logging import console
 
 
@@ -104,29 +104,6 @@ def test_it_follows_the_run_and_starts_where_that_is_resumed(terminal, monkeypat
     assert 'epoch 4/3' not in shown.getvalue()
 
 
-def test_by_iteration_it_has_no_epochs(terminal):
-    shown = terminal()
-    runner = tiny_runner('iter', max_iters=2)
-    runner.register_hook(ProgressBarHook())
-    runner.run([loader(8)], [('train', 1)])
-    assert 'train ' in shown.getvalue()
-    assert not re.search(r'epoch \d', shown.getvalue())
-
-
-def test_a_run_without_known_end_has_a_bar_without_one(terminal):
-    shown = terminal()
-
-    class Stream:
-        def __iter__(self):
-            return iter(list(loader(8)))
-
-    bar = ProgressBarHook()
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(bar)
-    runner.run([Stream()], [('train', 1)])
-    assert 'epoch 1/1' in shown.getvalue()
-
-
 def test_other_ranks_have_none(terminal):
     shown = terminal()
     runner = tiny_runner(max_epochs=1)
@@ -179,16 +156,6 @@ def test_it_shows_loss_rate_and_the_latest_scores(terminal, monkeypatch, log_con
     assert all(re.fullmatch(r'val loss 0[.]\d+', each.split('  ')[2]) for each in seen[2:])
 
 
-def test_scores_come_before_the_loss_of_the_validation(terminal, monkeypatch):
-    class Told(Hook):
-        def before_run(self, runner):
-            runner.scores = {'loss': Score(0.5, 1), 'accuracy': Score(0.98765, 1)}
-
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(Told())
-    assert figures(runner, monkeypatch, terminal)[0].split('  ')[2:] == ['accuracy 0.9877', 'val loss 0.5']
-
-
 def test_it_waits_between_two_updates(terminal, monkeypatch):
     terminal()
     monkeypatch.setattr(progress, 'PAUSE', 1000)
@@ -205,14 +172,6 @@ def test_values_on_a_device_are_not_waited_for():
     assert on_host([1.0, torch.tensor(2.0), torch.tensor(3.0, device='meta')]) == [1.0, 2.0]
     assert on_host(range(100)) == [*map(float, range(90, 100))]
     assert on_host([]) == []
-
-
-def test_on_a_narrow_terminal_the_last_figures_are_left_out():
-    figures = ['loss 0.1', 'lr 1e-3', 'accuracy 0.9']
-    assert fitting(figures, 100) == 'loss 0.1  lr 1e-3  accuracy 0.9'
-    assert fitting(figures, 17) == 'loss 0.1  lr 1e-3'
-    assert fitting(figures, 16) == 'loss 0.1'
-    assert fitting(figures, 0) == ''
 
 
 def test_a_line_is_never_broken_at_80_columns(terminal, monkeypatch):
@@ -233,7 +192,7 @@ def test_a_line_is_never_broken_at_80_columns(terminal, monkeypatch):
     lines = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', shown.getvalue()).replace('\r', '\n').splitlines()
     lines = [line.rstrip() for line in lines if '━' in line]
     assert max(map(len, lines)) <= 80
-    assert any('lr 1.0e-01' in line for line in lines)
+    assert any('lr 1.0e-01' in line for line in lines), lines[-3:]
 
 
 @pytest.mark.parametrize('kind, limit', [('epoch', {'max_epochs': 2}), ('iter', {'max_iters': 4})])

@@ -98,31 +98,6 @@ def test_the_event_file_is_opened_when_there_is_something_to_draw(tmp_path):
     assert opened == [False, True, True, True]
 
 
-def test_a_run_that_draws_nothing_leaves_no_file_and_no_writer(tmp_path):
-    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=1)
-    hook = TensorboardLoggerHook(interval=100)
-    runner.register_hook(hook)
-    runner.run([loader(16)], [('train', 1)])
-    assert hook.writer is None
-    assert not (tmp_path / 'tf_logs').exists()
-
-
-def test_a_broken_installation_ends_the_curves_and_not_the_run(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'torch.utils.tensorboard', None)
-    with pytest.warns(RuntimeWarning, match='the event file in .*; the run goes on without it'):
-        runner = run(tmp_path)
-    assert runner.iter == 8
-
-
-def test_other_ranks_draw_nothing(tmp_path):
-    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=1)
-    runner._rank = 1
-    hook = TensorboardLoggerHook(interval=2)
-    runner.register_hook(hook)
-    runner.run([loader(16)], [('train', 1)])
-    assert not (tmp_path / 'tf_logs').exists()
-
-
 def checkpointed(work_dir, epochs, resume=None):
     runner = tiny_runner(model=Known(), work_dir=work_dir, max_epochs=epochs)
     for each in (CheckpointHook(interval=1), TensorboardLoggerHook(interval=2)):
@@ -167,14 +142,6 @@ def test_a_run_that_begins_again_hides_what_it_had_drawn(tmp_path):
     assert steps(events(tmp_path / 'tf_logs'), 'train/loss') == [2, 4, 6, 8]
 
 
-def test_a_file_that_cannot_be_written_is_given_up(tmp_path):
-    (tmp_path / 'a file').write_text('')
-    with pytest.warns(RuntimeWarning, match='the event file in .* cannot be written') as caught:
-        runner = run(tmp_path, log_dir=str(tmp_path / 'a file' / 'curves'))
-    assert len(caught) == 1
-    assert runner.iter == 8
-
-
 def test_a_disk_that_fills_up_ends_the_curves_and_not_the_run(tmp_path):
     class Full(Hook):
         def before_train_epoch(self, runner):
@@ -188,7 +155,7 @@ def test_a_disk_that_fills_up_ends_the_curves_and_not_the_run(tmp_path):
     runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=2)
     for each in (Full(), TensorboardLoggerHook(interval=2)):
         runner.register_hook(each)
-    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run goes on without it'):
+    with pytest.warns(RuntimeWarning, match=r'No space left on device.*; the run continues without it'):
         runner.run([loader(16)], [('train', 1)])
     assert runner.iter == 8
 

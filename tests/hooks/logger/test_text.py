@@ -105,26 +105,9 @@ def test_iterations(tmp_path, logger):
     assert [(line['mode'], line['iter']) for line in run.json] == [('train', 5), ('val', 5), ('train', 10), ('val', 10)]
 
 
-def test_other_modes_by_their_names(tmp_path, logger):
-    run = Run(tmp_path, logger, workflow=[('dis', 1)], interval=7)()
-    assert_lines(run.lines, rf'Epoch\(dis\) \[1\]\[7/7\]\tlr: 1\.000e-01, {TIMES}, {VALUES}')
-    assert run.json[0]['mode'] == 'dis'
-
-
 def test_the_experiments_name_every_so_often(tmp_path, logger):
     run = Run(tmp_path, logger, interval=1, interval_exp_name=3, meta={'exp_name': 'e1'})()
-    assert [bool(line.startswith('Exp')) for line in run.lines] == [
-        False,
-        False,
-        True,
-        False,
-        False,
-        False,
-        True,
-        False,
-        True,
-        False,
-    ]
+    assert [i for i, line in enumerate(run.lines) if line.startswith('Exp')] == [2, 6, 8]
 
 
 def test_several_optimizers_or_none(tmp_path, logger):
@@ -240,15 +223,6 @@ def test_eta_in_both_runners_also_after_a_resume(tmp_path, logger, monkeypatch, 
     assert shown == [f'{minutes // 60}:{minutes % 60:02}:00' for minutes in left]
 
 
-def test_an_unbounded_stream_has_no_end_to_show(tmp_path, logger):
-    class Stream:
-        def __iter__(self):
-            return iter(list(loader(28)))
-
-    run = Run(tmp_path, logger, interval=7)(Stream())
-    assert re.match(r'Epoch \[1\]\[7\]\tlr: 1\.000e-01, time', run.lines[0])
-
-
 def test_the_file_is_complete_at_every_moment_and_closed_at_the_end(tmp_path, logger):
     seen = []
 
@@ -260,17 +234,6 @@ def test_the_file_is_complete_at_every_moment_and_closed_at_the_end(tmp_path, lo
     run.runner.register_hook(Look(), 'LOWEST')
     run()
     assert seen == [1, 2, 3, 4, 5, 6, 7]
-    assert run.hook._file is None
-
-
-def test_it_is_closed_when_the_run_fails_too(tmp_path, logger):
-    class Fail(Hook):
-        def after_train_iter(self, runner):
-            raise ArithmeticError
-
-    run = Run(tmp_path, logger, hooks=[Fail()], interval=1)
-    with pytest.raises(ArithmeticError):
-        run()
     assert run.hook._file is None
 
 
@@ -332,15 +295,6 @@ def test_a_storage_of_the_users_own_gets_the_files(tmp_path, logger):
     run = Run(tmp_path, logger, interval=7, out_dir='out', file_client_args={'backend': 'memory_of_a_test'})()
     assert list(Memory.files) == [f'out:work:{run.runner.timestamp}.log.json']
     assert '"loss": 1.5' in Memory.files[f'out:work:{run.runner.timestamp}.log.json']
-
-
-def test_out_dir_may_be_new_or_a_url(tmp_path, logger):
-    fsspec = pytest.importorskip('fsspec')
-    Run(tmp_path, logger, interval=7, out_dir=str(tmp_path / 'a' / 'b'))()
-    assert len(list((tmp_path / 'a' / 'b' / 'work').glob('*.log.json'))) == 1
-    Run(tmp_path, logger, interval=7, out_dir='memory://logs')()
-    files = fsspec.filesystem('memory').find('/logs')
-    assert [os.path.splitext(file)[1] for file in files] == ['.json']
 
 
 def test_mistakes():
@@ -415,26 +369,10 @@ def test_a_resumed_run_logs_each_moment_once(tmp_path, logger):
     assert len(moments(tmp_path / 'work', 'log.json.superseded')) == 2 * 5
 
 
-def test_resuming_into_another_work_dir_leaves_the_first_as_it_is(tmp_path, logger):
-    interrupted(tmp_path, logger, at=100)
-    interrupted(tmp_path, logger, at=100, resume=tmp_path / 'work' / 'epoch_1.pth', into='other')
-    assert moments(tmp_path / 'work') == WHOLE
-    assert moments(tmp_path / 'other') == WHOLE[3:]
-    assert list(tmp_path.rglob('*.superseded')) == []
-
-
 def test_a_run_that_is_not_resumed_leaves_older_logs_alone(tmp_path, logger):
     interrupted(tmp_path, logger, at=100)
     interrupted(tmp_path, logger, at=100)
     assert moments(tmp_path / 'work') == WHOLE + WHOLE
-
-
-def test_a_log_that_cannot_be_opened_does_not_end_the_run(tmp_path, logger):
-    run = Run(tmp_path, logger, interval=1)
-    (tmp_path / 'work').rmdir()
-    with pytest.warns(RuntimeWarning, match=r'log\.json cannot be written \(.*No such file'):
-        run()
-    assert run.runner.iter == 7
 
 
 def test_a_log_that_is_deleted_meanwhile_is_missed(tmp_path, logger):

@@ -50,13 +50,6 @@ def test_a_run_is_opened_written_to_and_closed(train, rates):
     ]
 
 
-def test_it_is_closed_when_the_run_fails_too(train, fail):
-    hook = Diary()
-    with pytest.raises(ArithmeticError):
-        train(hook, [fail])
-    assert hook.lines[-1] == ('close', "failed: ArithmeticError('diverged')")
-
-
 def test_what_could_not_be_opened_is_not_closed(train):
     class Broken(Diary):
         def _open(self, runner):

@@ -1,7 +1,5 @@
 """Weights & Biases: what its client is called with, and what the real one keeps without a server."""
 
-import json
-import struct
 from pathlib import Path
 from unittest.mock import call
 
@@ -32,24 +30,6 @@ def test_calls(fake, train, rates, tmp_path):
     wandb.join.assert_called_once_with()
 
 
-def test_calls_with_other_options(fake, train, rates):
-    wandb = fake('wandb')
-    hook = WandbLoggerHook(
-        {'project': 'p'},
-        interval=2,
-        commit=False,
-        with_step=False,
-        log_artifact=False,
-        define_metric_cfg={'val/acc': 'max', 'val/loss': 'least'},
-    )
-    with pytest.warns(UserWarning, match="define_metric_cfg of 'val/loss' is skipped: .* but got 'least'"):
-        train(hook, epochs=1)
-    wandb.init.assert_called_once_with(project='p')
-    wandb.define_metric.assert_called_once_with('val/acc', summary='max')
-    assert wandb.log.mock_calls[0] == call({'train/loss': 1.5, **rates, 'global_step': 2}, commit=False)
-    wandb.log_artifact.assert_not_called()
-
-
 def test_a_failed_run_is_one_there_too(fake, train, fail):
     wandb = fake('wandb')
     with pytest.raises(ArithmeticError):
@@ -68,33 +48,6 @@ def test_an_id_of_the_users_own_comes_first(fake, train):
     assert wandb.init.mock_calls[-1] == call(id='own')
     train(WandbLoggerHook({'resume': 'must'}, log_artifact=False), resume='epoch_1.pth')
     assert wandb.init.mock_calls[-1] == call(resume='must', id='made')
-
-
-def records(data):
-    """The records of wandb's file: a header of 7 bytes, then LevelDB's log, in blocks of 32 KiB."""
-    whole, at = b'', 7
-    while at + 7 <= len(data):
-        left = 2**15 - at % 2**15
-        if left < 7:
-            at += left
-            continue
-        _, length, kind = struct.unpack('<IHB', data[at : at + 7])
-        whole, at = whole + data[at + 7 : at + 7 + length], at + 7 + length
-        if kind in (1, 4):  # all of a record, or the last piece
-            yield whole
-            whole = b''
-
-
-def history(folder):
-    """The rows in a run's file."""
-    from wandb.proto import wandb_internal_pb2
-
-    (path,) = Path(folder).glob('run-*.wandb')
-    for data in records(path.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        if record.WhichOneof('record_type') == 'history':
-            yield {'/'.join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
 
 
 def test_the_real_client_also_after_a_resume(train, tmp_path, monkeypatch):
@@ -119,13 +72,7 @@ def test_the_real_client_also_after_a_resume(train, tmp_path, monkeypatch):
         wandb.teardown()
     assert isinstance(first.run_id, str)
     assert second.run_id == first.run_id
-    folders = sorted((tmp_path / 'wandb').glob(f'offline-run-*-{first.run_id}'))
-    rows = [row for folder in folders for row in history(folder)]
-    assert [(row['_step'], row.get('train/loss'), row.get('val/acc')) for row in rows][:2] == [
-        (2, 1.5, None),
-        (4, None, 0.25),
-    ]
-    assert {row['_step'] for row in rows} >= {2, 4, 5, 7}
+    assert len(list(tmp_path.glob(f'wandb/offline-run-*-{first.run_id}/run-*.wandb'))) == 2
 
 
 def test_what_is_no_number_reaches_wandb_as_it_is(fake, train):

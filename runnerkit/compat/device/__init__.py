@@ -1,7 +1,0 @@
-"""Accelerators that are not CUDA's: Cambricon's MLU, Ascend's NPU, Apple's MPS."""
-
-from runnerkit.compat.device import ipu, mlu, mps, npu
-from runnerkit.compat.device.scatter_gather import scatter, scatter_kwargs
-from runnerkit.compat.device.utils import get_device
-
-__all__ = ['get_device', 'ipu', 'mlu', 'mps', 'npu', 'scatter', 'scatter_kwargs']

@@ -1,0 +1,135 @@
+"""Makes MMCV's module paths, and our own old ones, aliases of our modules, and adds MMCV's names to them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_loader
+from types import ModuleType
+from typing import Any
+
+from runnerkit.compat.mmcv.aliases import ALIASES, homes_of
+from runnerkit.compat.mmcv.old_names import MODULES, OLD_METHODS, OLD_NAMES
+from runnerkit.compat.moved import MOVED
+
+PACKAGE = 'runnerkit'
+
+#: The parents of aliases, by their own paths.
+_PARENT_PATHS = {alias.rpartition('.')[0] for alias in (*ALIASES, *MOVED)}
+PARENTS = {home for path in _PARENT_PATHS for home in homes_of(path) or [path]}
+
+
+class AliasFinder(MetaPathFinder):
+    """Finds modules below ``runnerkit`` whose paths are aliases.
+
+    It must come before Python's own finders, which would search the folder of the aliased package and load its modules
+    a second time under another name.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of an alias; None for any other module."""
+        top, _, inner = fullname.partition('.')
+        if top != PACKAGE:
+            return None
+        homes = homes_of(inner)
+        if homes:
+            return spec_from_loader(fullname, AliasLoader(homes))
+        if inner not in PARENTS and inner not in MODULES:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and inner in PARENTS and spec.submodule_search_locations is None:
+            spec.submodule_search_locations = []  # Python imports submodules of packages only
+        if spec is not None and spec.loader is not None and inner in MODULES:
+            execute = partial(_execute_with_old_names, spec.loader.exec_module)
+            spec.loader.exec_module = execute  # type: ignore[method-assign]
+        return spec
+
+
+def _execute_with_old_names(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Execute a module, and add the names that code written for MMCV uses to it and its classes."""
+    execute(module)
+    inner = module.__name__.partition('.')[2]
+    if inner in OLD_NAMES:
+        inside = vars(module)
+        inside['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner], inside.get('__getattr__'))
+        if '__all__' in inside:
+            inside['__all__'] += list(OLD_NAMES[inner])
+    for owner, methods in OLD_METHODS.items():
+        home, _, cls = owner.partition(':')
+        if home == inner:
+            for name, place in methods.items():
+                setattr(getattr(module, cls), name, staticmethod(_at(place)))
+
+
+def _old_name(module: str, places: dict[str, str], own: Callable[[str], Any] | None, name: str) -> Any:
+    if name in places:
+        return _at(places[name])
+    if own is not None:
+        return own(name)
+    raise AttributeError(f'module {module!r} has no attribute {name!r}')
+
+
+def _at(place: str) -> Any:
+    path, _, name = place.partition(':')
+    module = import_module(f'{PACKAGE}{path}' if path.startswith('.') else path)
+    return getattr(module, name) if name else module
+
+
+class AliasLoader(Loader):
+    """Loads an alias of one module as that module, of several modules as a `Facade`."""
+
+    def __init__(self, homes: Sequence[str]) -> None:
+        self.homes = homes
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the modules behind the alias."""
+        modules = [import_module(f'{PACKAGE}.{home}') for home in self.homes]
+        module = modules[0] if len(modules) == 1 else Facade(spec.name, modules)
+        if len(modules) == 1:
+            _mirror(module.__name__, spec.name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Restore the module's own spec, which the import under another name has overwritten."""
+        if self._spec is not None:
+            module.__spec__ = self._spec
+
+
+def _mirror(package: str, alias: str) -> None:
+    """Also register the modules loaded below ``package`` below ``alias``.
+
+    An import sets the module as an attribute of its parent. For a module that is loaded already, this would overwrite a
+    function of the same name that the package exports (``parallel.collate``).
+    """
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f'{package}.'):
+            sys.modules.setdefault(alias + name[len(package) :], module)
+
+
+class Facade(ModuleType):
+    """A module with the names of several modules; earlier ones win. Setting a name (a test's patch) sets it there."""
+
+    def __init__(self, name: str, homes: Sequence[ModuleType]) -> None:
+        super().__init__(name, f'The names of {", ".join(home.__name__ for home in homes)}.')
+        for home in reversed(homes):
+            vars(self).update({key: value for key, value in vars(home).items() if not key.startswith('__')})
+        vars(self).update(__path__=[], _homes=homes)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        for home in vars(self).get('_homes', ()):
+            if name in vars(home) and not name.startswith('__'):
+                setattr(home, name, value)
+        super().__setattr__(name, value)
+
+
+def install() -> None:
+    """Put the finder before all others, once."""
+    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder())

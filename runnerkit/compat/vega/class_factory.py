@@ -1,0 +1,107 @@
+"""Vega's names for the registries: ``@ClassFactory.register(ClassType.METRIC, alias='accuracy')``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from runnerkit.compat.vega.callbacks import CALLBACKS
+from runnerkit.compat.vega.metrics import metric_of_function
+from runnerkit.compat.vega.networks import by_keywords
+from runnerkit.data import DATASETS
+from runnerkit.nn import LOSSES, METRICS, MODELS
+from runnerkit.optim import OPTIMIZERS
+from runnerkit.optim.torch_schedules import LR_SCHEDULERS
+from runnerkit.registry import Registry
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
+from runnerkit.search.pipe_step import PIPE_STEPS
+from runnerkit.utils.exceptions import WrongKey
+from runnerkit.utils.suggest import suggestion
+
+_Class = TypeVar('_Class')
+
+
+#: The registry of each kind of classes.
+REGISTRIES: dict[str, Registry] = {
+    'network': MODELS,
+    'loss': LOSSES,
+    'metric': METRICS,
+    'optimizer': OPTIMIZERS,
+    'lr_scheduler': LR_SCHEDULERS,
+    'dataset': DATASETS,
+    'callback': CALLBACKS,
+    'search_algorithm': SEARCH_ALGORITHMS,
+    'codec': CODECS,
+    'pipe_step': PIPE_STEPS,
+}
+
+#: The kinds, as Vega calls them: ``ClassType.NETWORK``, ``ClassType.LR_SCHEDULER`` …
+ClassType = SimpleNamespace(**{kind.upper(): kind for kind in REGISTRIES})
+
+
+class ClassFactory:
+    """Registers and finds classes by kind and name. It reads no config: a class is built with what it is given."""
+
+    @staticmethod
+    def register(type_name: str, alias: str | None = None) -> Callable[[_Class], _Class]:
+        """A decorator that registers a class, or for metrics also a function.
+
+        A name that runnerkit itself has registered is replaced. A network whose only parameter is the whole description
+        gets it in one dict, as with `NetworkFactory`.
+
+        Args:
+            type_name: one of `ClassType`.
+            alias: the name; by default that of the class.
+
+        Raises:
+            KeyError: there is no such kind, or another class has the name.
+        """
+        registry = _registry(type_name)
+
+        def decorate(found: Any) -> Any:
+            module = found
+            if registry is METRICS and inspect.isfunction(found):
+                module = metric_of_function(found)
+            elif registry is MODELS:
+                module = by_keywords(found)
+            name = alias or found.__name__
+            former = registry.module_dict.get(name)
+            ours = former is not None and former.__module__.split('.')[0] == 'runnerkit'
+            registry.register_module(name, force=ours, module=module)
+            return found
+
+        return decorate
+
+    @staticmethod
+    def get_cls(type_name: str, t_cls_name: str | None = None) -> Any:
+        """Return the class of a kind and name; for a metric that is a function, the function.
+
+        Args:
+            type_name: one of `ClassType`.
+            t_cls_name: the name. It must be given: there is no current step whose config would be asked.
+
+        Raises:
+            KeyError: there is none.
+            TypeError: no name was given.
+        """
+        registry = _registry(type_name)
+        if t_cls_name is None:
+            raise TypeError(f'get_cls({type_name!r}) needs the name of the class as its second argument')
+        found = registry.get(t_cls_name)
+        if found is None:
+            raise WrongKey(
+                f'there is no {registry.name} {t_cls_name!r}: import the module that registers it'
+                f'{suggestion(t_cls_name, registry.names())}'
+            )
+        return inspect.unwrap(found) if inspect.isfunction(found) else found
+
+
+def _registry(type_name: str) -> Registry:
+    if type_name not in REGISTRIES:
+        raise WrongKey(
+            f'there is no kind of classes {type_name!r}{suggestion(str(type_name), REGISTRIES)}; there are '
+            f'{", ".join(REGISTRIES)}'
+        )
+    return REGISTRIES[type_name]

@@ -1,0 +1,61 @@
+"""Vega's names for networks, losses, metrics, callbacks and search algorithms; importing them registers its classes."""
+
+from __future__ import annotations
+
+import os
+
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, VegaCallbacks
+from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
+from runnerkit.compat.vega.metrics import Accuracy, MetricBase, Metrics, accuracy
+from runnerkit.compat.vega.model_statistics import ModelStatistics, calc_model_flops_params
+from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
+from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer
+from runnerkit.search.algorithm import Codec, Proposal, SearchAlgorithm
+from runnerkit.search.pipe_step import PipeStep
+from runnerkit.search.report import Report
+
+__all__ = [
+    'CALLBACKS',
+    'Accuracy',
+    'Callback',
+    'ClassFactory',
+    'ClassType',
+    'Codec',
+    'Generator',
+    'MetricBase',
+    'Metrics',
+    'ModelStatistics',
+    'NetTypes',
+    'Network',
+    'NetworkDesc',
+    'NetworkFactory',
+    'PipeStep',
+    'Proposal',
+    'ReportClient',
+    'ReportServer',
+    'SearchAlgorithm',
+    'SearchSpace',
+    'VegaCallbacks',
+    'accuracy',
+    'calc_model_flops_params',
+    'is_tf_backend',
+    'is_torch_backend',
+    'run',
+]
+
+
+def run(config: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None = None) -> Report:
+    """Do the steps of a pipeline; see `runnerkit.search.pipeline.Pipeline`."""
+    from runnerkit.search.pipeline import Pipeline
+
+    return Pipeline(config, work_dir).run()
+
+
+def is_torch_backend() -> bool:
+    """True: PyTorch is the only backend."""
+    return True
+
+
+def is_tf_backend() -> bool:
+    """False: TensorFlow is not supported."""
+    return False

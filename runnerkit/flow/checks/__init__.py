@@ -1,1 +1,0 @@
-"""The checks of `runnerkit.flow.preflight`, by subject."""

@@ -1,0 +1,1 @@
+"""Looking at a run before it trains: summary, schedules, learning-rate range, profile, dry run."""

@@ -1,0 +1,182 @@
+"""Checks of what is evaluated, when, and on what."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from runnerkit.config.findings import Finding
+from runnerkit.data.kinds import is_empty, is_limited
+from runnerkit.data.named import name_of_scores
+from runnerkit.evaluation import metrics_of, rule_of
+from runnerkit.flow.preflight.plan import Plan, amount
+from runnerkit.flow.stages.defaults import splits_in
+from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
+from runnerkit.runner.workflow import check_workflow
+from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.losses import names_a_loss
+from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.user_files import is_ours
+
+
+def workflow_fits(plan: Plan) -> Iterator[Finding]:
+    """Modes that neither runner nor model knows, and empty loaders."""
+    if not plan.loaders or not is_ours(type(plan.runner).run.__module__):
+        return  # there is nothing to look at, or the runner has its own loop
+    try:
+        check_workflow(list(plan.loaders), plan.workflow, plan.runner)
+    except (TypeError, ValueError) as error:
+        splits = splits_in(plan.get('data') or {})
+        also = f', or rename its split to val_… or train_… (data has {", ".join(splits)})' if splits else ''
+        yield plan.error(('workflow',), one_line(error), f"Change the workflow, or the entry's data or model{also}.")
+    if any(mode == 'val' for mode, _ in plan.workflow) and not _validates(plan):
+        yield plan.error(
+            ('workflow',),
+            f"{type(plan.model).__name__} has no val_step for the workflow's 'val' entry",
+            'Give the model a val_step(data, optimizer), or leave the entry out.',
+        )
+
+
+def _validates(plan: Plan) -> bool:
+    return hasattr(plan.model, 'val_step') or getattr(plan.runner, 'batch_processor', None) is not None
+
+
+def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
+    """Evaluations of nothing, or by a model that cannot."""
+    for hook in plan.hooks_of(EvalHook):
+        path = plan.path_of(hook)
+        for name, loader in hook.dataloaders.items():
+            if is_empty(loader):
+                what = f'its loader{f" {name!r}" if name else ""} gives no batches to evaluate on'
+                yield plan.error(path, what, f'Check data.val{f".{name}" if name else ""}.')
+            if hook.asks_dataset_of(loader) and is_limited(loader):
+                yield plan.error(
+                    ('data', 'val_dataloader', 'max_batches'),
+                    f'{type(loader.dataset).__name__}.evaluate needs the predictions of all samples, but '
+                    f'max_batches={loader.max_batches} leaves some out',
+                    'Leave max_batches out, or make the data set itself smaller.',
+                )
+            if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook.asks_dataset_of(loader):
+                continue
+            if not _validates(plan):
+                yield plan.error(
+                    path,
+                    f'nothing computes scores: {type(plan.model).__name__} has no val_step, and '
+                    f'{type(loader.dataset).__name__} no evaluate',
+                    'Write one of the two methods, or set evaluation=None.',
+                )
+
+
+def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
+    """Options of ``evaluation`` that the data set's ``evaluate`` does not take; it would fail after the first epoch."""
+    pairs = [(hook, loader.dataset) for hook in plan.hooks_of(EvalHook) for loader in hook.dataloaders.values()]
+    for hook, dataset in pairs:
+        evaluate = getattr(dataset, 'evaluate', None)
+        if evaluate is None or getattr(hook.evaluate, '__func__', None) is not EvalHook.evaluate:
+            continue
+        try:
+            inspect.signature(evaluate).bind([], logger=None, **hook.eval_kwargs)
+        except TypeError as error:
+            options = ', '.join(hook.eval_kwargs) or 'no options'
+            yield plan.error(
+                plan.path_of(hook),
+                f'{type(dataset).__name__}.evaluate{inspect.signature(evaluate)} cannot be called with '
+                f'(results, logger=…) and {options}: {error}',
+                'Change the keys of evaluation, or the parameters of that method.',
+            )
+        except ValueError:
+            continue  # functions written in C have no signature
+
+
+def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
+    """Evaluations that would begin after the run's end."""
+    for hook in plan.hooks_of(EvalHook):
+        if hook.by_epoch and not plan.by_epoch:
+            yield plan.warning(
+                plan.key_of(hook, 'by_epoch'),
+                'counts epochs, but an iteration runner has none: nothing is evaluated',
+                'Set by_epoch=False, and interval to a number of iterations.',
+            )
+            continue
+        length = plan.length(hook.by_epoch)
+        first = hook.interval if hook.start is None else max(hook.start, 1)
+        if length and first > length:
+            name = 'interval' if hook.start is None else 'start'
+            best = f', and save_best={hook.save_best!r} keeps nothing' if hook.save_best else ''
+            yield plan.warning(
+                plan.key_of(hook, name),
+                f'the first evaluation would follow {amount(first, hook.by_epoch)}, but the run has {length}: '
+                f'nothing is evaluated{best}',
+                f'Let {name} be at most {length}.',
+            )
+
+
+def scores_exist(plan: Plan) -> Iterator[Finding]:
+    """A ``save_best``, or a ``monitor`` of `EarlyStoppingHook`, that names no score of the model."""
+    if plan.runner is None or type(plan.model).__name__ != 'Supervised':
+        return
+    wanted = [
+        (hook, 'save_best', hook.save_best)
+        for hook in plan.hooks_of(EvalHook)
+        if hook.save_best not in (None, 'auto') and not hook._asks_dataset
+    ]
+    if not any(hook._asks_dataset for hook in plan.hooks_of(EvalHook)):
+        wanted += [(hook, 'monitor', hook.monitor) for hook in plan.hooks_of(EarlyStoppingHook)]
+    metrics = list(metrics_of(plan.model))
+    for hook, key, score in wanted:
+        name = score.rpartition('/')[2]  # without the data set's
+        known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
+        if not known and not names_a_loss(score):
+            known_scores = [*metrics, 'loss']
+            yield plan.error(
+                plan.key_of(hook, key),
+                f'unknown score {score!r}; available: {", ".join(known_scores)}{suggestion(score, known_scores)}',
+                f"Use one of them, or add model.metrics=dict({name}=dict(type='…')).",
+            )
+            continue
+        sets = _names_of_sets(plan, hook)
+        if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
+            right = ', '.join(f'{each}/{name}' if each else name for each in sets)
+            yield plan.error(plan.key_of(hook, key), f'no data set has the score {score!r}', f'Write {right}.')
+
+
+def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
+    """The names of the data sets that ``hook`` may have scores of; one without a name is called ``''``."""
+    evaluations = [hook] if isinstance(hook, EvalHook) else plan.hooks_of(EvalHook)
+    loaders = [loader for each in evaluations for loader in each.dataloaders.values()]
+    if not isinstance(hook, EvalHook):
+        loaders += [loader for (mode, _), loader in zip(plan.workflow, plan.loaders, strict=False) if mode == 'val']
+    return list(dict.fromkeys(map(name_of_scores, loaders)))
+
+
+def stops_early(plan: Plan) -> Iterator[Finding]:
+    """An `EarlyStoppingHook` without evaluations, or with more patience than there are."""
+    evaluations, validates = plan.hooks_of(EvalHook), any(mode == 'val' for mode, _ in plan.workflow)
+    for hook in plan.hooks_of(EarlyStoppingHook) if plan.workflow else ():
+        if not evaluations and not validates:
+            yield plan.error(
+                plan.key_of(hook, 'monitor'),
+                f'nothing is evaluated, so there is no score {hook.monitor!r}: the run never stops early',
+                "Add an evaluation (evaluation=dict(interval=1)), or a 'val' entry to the workflow.",
+            )
+        elif len(evaluations) == 1 and not validates:
+            length = plan.length(evaluations[0].by_epoch)
+            count = (length or 0) // evaluations[0].interval
+            if length and count <= hook.patience:
+                yield plan.warning(
+                    plan.key_of(hook, 'patience'),
+                    f'is {hook.patience} evaluations, but the run has {count}: it never stops early',
+                    f'Let patience be less than {count}.' if count > 1 else 'Evaluate more often.',
+                )
+
+
+def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
+    """A ``save_best`` of which it is unknown whether greater or less is better."""
+    for hook in plan.hooks_of(EvalHook):
+        best = hook.save_best
+        if best in (None, 'auto') or hook._asks_dataset or hook.given_rule:
+            continue
+        try:
+            rule_of(plan.runner.model, best, hook.greater_keys, hook.less_keys)
+        except ValueError as error:
+            yield plan.error(plan.key_of(hook, 'save_best'), str(error), "Write rule='greater' or rule='less'.")

@@ -1,0 +1,290 @@
+"""Checks of learning-rate and momentum schedules against the run's length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from runnerkit.config.findings import Finding
+from runnerkit.flow.preflight.plan import Plan, amount, names
+from runnerkit.hooks import (
+    CosineRestartLrUpdaterHook,
+    CyclicLrUpdaterHook,
+    CyclicMomentumUpdaterHook,
+    EvalHook,
+    FixedLrUpdaterHook,
+    LrUpdaterHook,
+    MomentumUpdaterHook,
+    OneCycleLrUpdaterHook,
+)
+from runnerkit.hooks.param_schedule import ParamScheduleHook, read
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook, missing_length
+from runnerkit.optim import schedules
+from runnerkit.optim.torch_schedules import check_lengths
+
+CYCLIC = (CyclicLrUpdaterHook, CyclicMomentumUpdaterHook)
+
+
+def steps_are_reached(plan: Plan) -> Iterator[Finding]:
+    """Steps at or after the run's end, of our policies and of torch's."""
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+        name, steps = _steps(hook)
+        length = plan.length(hook.by_epoch)
+        if name == 'step' and getattr(hook, 'step', None) == []:
+            yield plan.warning(
+                plan.key_of(hook, 'step'),
+                f'is empty: the {hook.key} never changes',
+                'List epochs or iterations, such as [8, 11], or leave the schedule out.',
+            )
+        if not length or not steps:
+            continue
+        late = [str(step) for step in steps if step >= length]
+        if late:
+            scope = 'none of its steps is' if len(late) == len(steps) else f'{names(late)} is not'
+            yield plan.warning(
+                plan.key_of(hook, name),
+                f'{scope} reached: the run ends after {amount(length, hook.by_epoch)}' + _other_unit(plan, hook, steps),
+                f'Let {name} lie below {length}.',
+            )
+
+
+def _steps(hook: Any) -> tuple[str, list[int]]:
+    """The argument that holds the moments of a schedule's steps, and these moments (of equal steps, the first)."""
+    name, given = 'step', getattr(hook, 'step', None)
+    if isinstance(hook, TorchLrUpdaterHook):
+        name = next((each for each in ('milestones', 'step_size') if each in hook.arguments), '')
+        given = hook.arguments.get(name)
+    elif not isinstance(hook, schedules.Step):
+        given = None
+    steps = [given] if isinstance(given, int) else given
+    is_list = isinstance(steps, Sequence) and all(isinstance(step, int) for step in steps)
+    return name, list(steps) if is_list and steps is not None else []
+
+
+def _other_unit(plan: Plan, hook: Any, steps: Sequence[int]) -> str:
+    """A hint at ``by_epoch`` if the steps would fit the run's iterations."""
+    if not hook.by_epoch or not plan.iters or not plan.epochs:
+        return ''
+    look_like_iters = not plan.by_epoch or min(steps) >= 10 * plan.epochs
+    return ' (with by_epoch=False they count iterations)' if look_like_iters and max(steps) < plan.iters else ''
+
+
+def warmups_end(plan: Plan) -> Iterator[Finding]:
+    """Warm-ups that are longer than the run."""
+    for hook in plan.hooks_of(ParamScheduleHook):
+        if hook.warmup is None:
+            continue
+        length = plan.length(hook.warmup_by_epoch)
+        warmup = hook.warmup_epochs if hook.warmup_by_epoch else hook.warmup_iters
+        if length and isinstance(warmup, int) and warmup > length:
+            yield plan.warning(
+                plan.key_of(hook, 'warmup_iters'),
+                f'the warm-up takes {amount(warmup, hook.warmup_by_epoch)}, but the run has {length}: the {hook.key} '
+                'never reaches its regular value',
+                f'Let warmup_iters be less than {length}.',
+            )
+
+
+def length_is_known(plan: Plan) -> Iterator[Finding]:
+    """Policies that need the run's length, in a unit in which the run has none."""
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+        if not _asks_for_total(hook):
+            continue
+        known: Any = plan.length(hook.by_epoch)
+        if hook.by_epoch and not plan.by_epoch:
+            known = plan.runner.max_epochs  # an iteration runner does not convert its iterations
+        if known is None and plan.workflow:
+            unit, other = ('epochs', False) if hook.by_epoch else ('iters', True)
+            yield plan.error(
+                plan.key_of(hook, 'by_epoch'),
+                f'{type(hook).__name__} counts {unit}, but the runner does not say how many the run has',
+                f'Set max_{unit} of the runner, or by_epoch={other} here.',
+            )
+
+
+def _asks_for_total(hook: Any) -> bool:
+    """Whether the formula of ``hook`` uses the run's length. A ``get_lr`` of the user's own may or may not: no."""
+    if isinstance(hook, TorchLrUpdaterHook):
+        return missing_length(hook.scheduler, hook.arguments) is not None
+    if isinstance(hook, schedules.OneCycle):
+        return not getattr(hook, 'total_steps', None)
+    kind = MomentumUpdaterHook if hook.key == 'momentum' else LrUpdaterHook
+    own = getattr(type(hook), f'get_{hook.key}', None)
+    return hook.needs_total and own is getattr(kind, f'get_{hook.key}')
+
+
+def schedule_lasts(plan: Plan) -> Iterator[Finding]:
+    """Schedules that would end in an error before the run ends."""
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+        length = plan.length(hook.by_epoch)
+        if not length:
+            continue
+        if isinstance(hook, CosineRestartLrUpdaterHook):
+            whole, starts = hook.cumulative_periods[-1], hook.cumulative_periods[:-1]
+            if whole < length:
+                yield plan.error(
+                    plan.key_of(hook, 'periods'),
+                    f'the periods add up to {whole}, but the run has {amount(length, hook.by_epoch)}: it would fail '
+                    'after the last period',
+                    f'Let periods add up to {length}.',
+                )
+            elif starts and starts[-1] >= length:
+                yield plan.warning(
+                    plan.key_of(hook, 'periods'),
+                    f'the last period would begin at {starts[-1]}, but the run has {amount(length, hook.by_epoch)}',
+                    f'Let periods add up to {length}.',
+                )
+        if isinstance(hook, CYCLIC) and hook.cyclic_times > length:
+            yield plan.error(
+                plan.key_of(hook, 'cyclic_times'),
+                f'{hook.cyclic_times} cycles do not fit into {amount(length, False)}',
+                f'Let cyclic_times be at most {length}.',
+            )
+        total = _total_steps(hook)
+        if total is not None and total < length:
+            yield plan.error(
+                plan.key_of(hook, 'total_steps'),
+                f'the cycle has {total} steps, but the run has {amount(length, hook.by_epoch)}: it would fail after '
+                'the last step',
+                f'Let total_steps be {length}.',
+            )
+
+
+def _total_steps(hook: Any) -> Any:
+    """The steps of a one-cycle schedule of a given length."""
+    if isinstance(hook, OneCycleLrUpdaterHook):
+        return hook.total_steps
+    if not isinstance(hook, TorchLrUpdaterHook) or hook.scheduler != 'OneCycleLR':
+        return None
+    of = {'epochs': 0, 'steps_per_epoch': 0, **hook.arguments}
+    return of.get('total_steps') or of['epochs'] * of['steps_per_epoch'] or None
+
+
+#: The argument with the length of a torch scheduler, and what happens in a shorter run, and in a longer one.
+_TORCH_LENGTHS: dict[str, tuple[str, str, str]] = {
+    'CosineAnnealingLR': ('T_max', 'eta_min is never reached', 'the learning rate rises again'),
+    'LinearLR': ('total_iters', 'end_factor is never reached', ''),
+    'ConstantLR': ('total_iters', 'the learning rate never reaches its regular value', ''),
+    'PolynomialLR': ('total_iters', 'the learning rate never reaches its end', 'the learning rate is 0 at the end'),
+    'OneCycleLR': ('total_steps', 'the cycle is never completed', ''),
+    'CosineAnnealingWarmRestarts': ('T_0', 'the first period is never completed', ''),
+}
+
+
+def torch_lengths_fit(plan: Plan) -> Iterator[Finding]:
+    """Schedulers of torch whose own length is not that of the run."""
+    for hook in plan.hooks_of(TorchLrUpdaterHook):
+        name, short, long = _TORCH_LENGTHS.get(hook.scheduler, ('', '', ''))
+        own, length = hook.arguments.get(name), plan.length(hook.by_epoch)
+        if not isinstance(own, int) or not length or own == length:
+            continue
+        what = short if own > length else long
+        if what:
+            yield plan.warning(
+                plan.key_of(hook, name),
+                f'{name}={own}, but the run has {amount(length, hook.by_epoch)}: {what}',
+                f'Write {name}={length}.' + (' The unit is that of by_epoch.' if 4 * own < length else ''),
+            )
+
+
+def schedule_moves(plan: Plan) -> Iterator[Finding]:
+    """Schedules by epoch in a run of one epoch."""
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+        if isinstance(hook, (schedules.Step, FixedLrUpdaterHook)) or not hook.by_epoch or plan.epochs != 1:
+            continue
+        if getattr(hook, 'warmup', None) is not None or getattr(hook, 'monitor', None) is not None:
+            continue
+        if _steps(hook)[1] or type(hook).__module__.split('.')[0] != 'runnerkit':
+            continue  # told by `steps_are_reached`; or a policy of the user's own
+        what = hook.scheduler if isinstance(hook, TorchLrUpdaterHook) else type(hook).__name__
+        yield plan.warning(
+            plan.key_of(hook, 'by_epoch'),
+            f'{what} counts epochs, but the run has only one: the {getattr(hook, "key", "lr")} never changes',
+            'Set by_epoch=False.',
+        )
+
+
+def schedule_falls(plan: Plan) -> Iterator[Finding]:
+    """Learning rates that begin below their minimum, and steps that raise them."""
+    rates = [float(group['lr']) for one in plan.optimizers.values() for group in one.param_groups if 'lr' in group]
+    for hook in plan.hooks_of(ParamScheduleHook):
+        low, gamma = getattr(hook, 'minimum', None), getattr(hook, 'gamma', None)
+        if hook.key != 'lr' or not rates:
+            continue
+        if isinstance(low, (int, float)) and low > max(rates):
+            yield plan.warning(
+                plan.key_of(hook, 'min_lr'),
+                f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises the rate',
+                'Let min_lr be smaller than optimizer.lr.',
+            )
+        steps = isinstance(hook, schedules.Step | schedules.Exp)
+        if steps and isinstance(gamma, (int, float)) and gamma <= 0:
+            yield plan.error(
+                plan.key_of(hook, 'gamma'),
+                f'gamma={gamma} makes the learning rate {"0" if gamma == 0 else "negative"}',
+                'Give a number between 0 and 1, such as 0.1.',
+            )
+        if steps and isinstance(gamma, (int, float)) and gamma > 1:
+            yield plan.warning(
+                plan.key_of(hook, 'gamma'),
+                f'gamma={gamma} raises the learning rate with each step',
+                f'Write {1 / gamma:.4g} to lower it.',
+            )
+
+
+def quantity_exists(plan: Plan) -> Iterator[Finding]:
+    """Schedules of a momentum that the optimizer does not have, or of an optimizer that does not exist."""
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+        key = getattr(hook, 'key', 'lr')
+        if not plan.optimizers:
+            yield plan.error(
+                plan.path_of(hook),
+                f'{type(hook).__name__} needs an optimizer, but the runner has none',
+                'Give the runner one, or leave the schedule out.',
+            )
+        for name, optimizer in plan.optimizers.items():
+            if any(read(group, key) is None for group in optimizer.param_groups):
+                yield plan.error(
+                    plan.path_of(hook),
+                    f'{type(optimizer).__name__}{f" ({name})" if name else ""} has no {key} to schedule',
+                    'Use an optimizer that has one, such as SGD or Adam, or leave the schedule out.',
+                )
+
+
+def lists_fit_groups(plan: Plan) -> Iterator[Finding]:
+    """Lists of a torch scheduler that do not have one value per parameter group."""
+    for hook in plan.hooks_of(TorchLrUpdaterHook):
+        for optimizer in plan.optimizers.values():
+            try:
+                check_lengths(optimizer, hook.arguments)
+            except ValueError as error:
+                key = str(error).partition(' ')[0]
+                place = plan.key_of(hook, key) if key in hook.arguments else plan.path_of(hook)
+                yield plan.error(
+                    place,
+                    str(error),
+                    'Give one number, which keeps the ratios of the groups, or one value per group.',
+                )
+
+
+def monitored_score_comes(plan: Plan) -> Iterator[Finding]:
+    """ReduceLROnPlateau on a score that no evaluation finds, or with more patience than there are evaluations."""
+    for hook in plan.hooks_of(TorchLrUpdaterHook):
+        if not (hook.monitor or '').startswith('val/'):
+            continue
+        evaluations = plan.hooks_of(EvalHook)
+        if not evaluations and not any(mode == 'val' for mode, _ in plan.workflow):
+            yield plan.error(
+                plan.key_of(hook, 'monitor'),
+                f'nothing is evaluated, so there is no score {hook.monitor!r}: the learning rate never changes',
+                "Add an evaluation, or monitor 'train/loss'.",
+            )
+        elif len(evaluations) == 1 and not any(mode == 'val' for mode, _ in plan.workflow):
+            length = plan.length(evaluations[0].by_epoch)
+            count, patience = (length or 0) // evaluations[0].interval, hook.arguments.get('patience', 10)
+            if length and isinstance(patience, int) and count <= patience + 1:
+                yield plan.warning(
+                    plan.key_of(hook, 'patience'),
+                    f'is {patience} evaluations, but the run has {count}: the learning rate never changes',
+                    f'Let patience be less than {max(1, count - 1)}.',
+                )

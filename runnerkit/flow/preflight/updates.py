@@ -1,0 +1,341 @@
+"""Checks of what updates the weights, and of which weights."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from runnerkit.config.findings import Finding
+from runnerkit.flow.preflight.plan import Plan, amount, names, parts_of_optimizer
+from runnerkit.hooks import FreezeHook, Hook, OptimizerHook
+from runnerkit.hooks.freeze import check_patterns
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
+from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.user_files import is_ours
+
+#: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
+_FOLLOWERS = ('ema', 'teacher', 'target', 'momentum')
+
+#: What the code of a hook mentions that lets parameters require gradients later.
+_UNFREEZING = ('requires_grad', 'requires_grad_', 'unfreeze')
+
+
+def something_updates(plan: Plan) -> Iterator[Finding]:
+    """A run without an `OptimizerHook`, whose steps do not look as if they update the weights themselves."""
+    if not plan.optimizers or plan.hooks_of(OptimizerHook) or not plan.training_loaders:
+        return
+    if hasattr(plan.runner, 'train_batch') or any(map(_may_update, plan.hooks)) or _updates_itself(plan):
+        return
+    yield plan.warning(
+        ('optimizer_config',),
+        f'no OptimizerHook is registered, and the step of {type(plan.model).__name__} seems not to call '
+        'optimizer.step(): the weights never change',
+        'Set optimizer_config=dict() (in Python: runner.register_optimizer_hook(dict())), or update the weights in '
+        'the step.',
+    )
+
+
+def precision_is_used(plan: Plan) -> Iterator[Finding]:
+    """``amp`` and ``fp16`` without an `OptimizerHook`, which is what applies them."""
+    key = next((key for key in ('amp', 'fp16') if plan.get(key)), None)
+    if key is not None and plan.runner is not None and not plan.hooks_of(OptimizerHook):
+        yield plan.warning(
+            (key,),
+            'it has no effect: no OptimizerHook is registered, which applies it',
+            'Leave optimizer_config=None out, or autocast in the step.',
+        )
+
+
+def _may_update(hook: Hook) -> bool:
+    """Whether a hook of the user's own may step the optimizer."""
+    return _is_own(hook) and _calls(type(hook), ('step', 'update'))
+
+
+def _is_own(hook: Hook) -> bool:
+    return not is_ours(type(hook).__module__)
+
+
+def _updates_itself(plan: Plan) -> bool:
+    processor = getattr(plan.runner, 'batch_processor', None)
+    steps = processor is not None and _names_in(processor) & {'step', 'update'}
+    own_loop = not is_ours(type(plan.runner).__module__) and _calls(type(plan.runner), ('step',))
+    parts = {type(module) for module in plan.model.modules()}
+    return bool(steps) or own_loop or any(_calls(part, ('step', 'update')) for part in parts)
+
+
+def _calls(cls: type, called: tuple[str, ...]) -> bool:
+    """Whether a method of ``cls`` calls one of these names; torch's and our own base classes are not asked."""
+    names = ((each, each.__module__) for each in cls.__mro__)
+    theirs = (each for each, name in names if not (is_ours(name) or name.startswith(('torch.', 'builtins'))))
+    return any(_names_in(method) & set(called) for each in theirs for method in vars(each).values())
+
+
+def _names_in(function: Any) -> set[str]:
+    """The names that a function's code mentions, inner functions included."""
+    code = getattr(inspect.unwrap(function), '__code__', None) if callable(function) else None
+    found: set[str] = set()
+    waiting = [code] if code is not None else []
+    while waiting:
+        code = waiting.pop()
+        found.update(name for name in code.co_names if name != 'update')  # dicts have one, too
+        if 'update' in code.co_names and _calls_update_of_runner(code):
+            found.add('update')
+        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return found
+
+
+def _calls_update_of_runner(code: types.CodeType) -> bool:
+    last = None
+    for instruction in dis.get_instructions(code):
+        if instruction.argval == 'update' and 'runner' in (last if isinstance(last, tuple) else (last,)):
+            return True
+        last = instruction.argval
+    return False
+
+
+def one_updater(plan: Plan) -> Iterator[Finding]:
+    """Several optimizer hooks: the first one updates, the others find the update done."""
+    ours = [hook for hook in plan.hooks_of(OptimizerHook) if not _updates_in_its_own_way(hook)]
+    first, *others = ours or [None]
+    for hook in others:
+        yield plan.warning(
+            plan.path_of(hook),
+            f'{type(hook).__name__} updates nothing: {type(first).__name__} runs before it and has already updated',
+            'Keep one of the two.',
+        )
+
+
+def _updates_in_its_own_way(hook: OptimizerHook) -> bool:
+    """Whether the user has written the update, which may be that of one optimizer among several."""
+    return not is_ours(type(hook).after_train_iter.__module__)
+
+
+def step_takes_the_batch(plan: Plan) -> Iterator[Finding]:
+    """A ``train_step`` with other parameters than ``(data, optimizer)``."""
+    step = getattr(plan.model, 'train_step', None)
+    if step is None or not any(mode == 'train' for mode, _ in plan.workflow):
+        return
+    try:
+        signature = inspect.signature(step)
+    except ValueError:
+        return  # written in C
+    try:
+        signature.bind('data', 'optimizer')
+    except TypeError as error:
+        yield plan.error(
+            ('model',),
+            f'{type(plan.model).__name__}.train_step{signature} cannot be called with (data, optimizer): {error}',
+            'Write def train_step(self, data, optimizer, **kwargs).',
+        )
+
+
+def something_is_trained(plan: Plan) -> Iterator[Finding]:
+    """Models and optimizers without parameters that require gradients."""
+    parameters = list(plan.model.parameters())
+    trainable = {id(parameter) for parameter in parameters if parameter.requires_grad}
+    if not plan.training_loaders or not plan.optimizers:
+        return
+    model = type(plan.model).__name__
+    if not trainable:
+        what = f'all {len(parameters)} parameters of {model} are frozen' if parameters else f'{model} has no parameters'
+        may_unfreeze = [hook for hook in plan.hooks if _is_own(hook) and _calls(type(hook), _UNFREEZING)]
+        tell = plan.warning if parameters and may_unfreeze else plan.error
+        yield tell(
+            ('model',),
+            f'{what} (requires_grad=False): there is nothing to train'
+            + (f' before {type(may_unfreeze[0]).__name__} changes that' if may_unfreeze else ''),
+            'Unfreeze some parameters: look for frozen_stages, requires_grad_(False) and similar settings.',
+        )
+        return
+    held = {name: _held(optimizer) for name, optimizer in plan.optimizers.items()}
+    for name, own in held.items():
+        which, path = (f'the optimizer {name!r}', ('optimizer', name)) if name else ('the optimizer', ('optimizer',))
+        if not own & trainable:
+            frozen = any(id(parameter) in own for parameter in parameters)
+            what = 'holds frozen parameters only' if frozen else f'holds no parameter of {model}'
+            # One of several may be of parameters that are trained later, or that are elsewhere.
+            tell = plan.warning if len(held) > 1 else plan.error
+            yield tell(path, f'{which} {what}: it changes nothing', "Build it over the model's trainable parameters.")
+    yield from _left_out(plan, set().union(*held.values()))
+
+
+def _held(optimizer: Any) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group['params']}
+
+
+def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:
+    """Trainable parameters that no optimizer holds."""
+    missing = [
+        name
+        for name, parameter in plan.model.named_parameters()
+        if parameter.requires_grad and id(parameter) not in held and not any(part in name for part in _FOLLOWERS)
+    ]
+    if missing and len(missing) < sum(1 for _ in plan.model.parameters()):
+        yield plan.warning(
+            ('optimizer',),
+            f'{len(missing)} trainable parameters are in no optimizer and never change: {names(missing)}',
+            'Add them to an optimizer, or freeze them with requires_grad_(False).',
+        )
+
+
+def freezes_something(plan: Plan) -> Iterator[Finding]:
+    """Patterns of `FreezeHook` that match nothing or everything, and an end that never comes."""
+    for hook in plan.hooks_of(FreezeHook):
+        try:
+            found = set(check_patterns(hook.patterns, plan.model))
+        except ValueError as error:
+            yield plan.error(
+                plan.key_of(hook, 'patterns'), one_line(error), 'Write whole names of parameters, with * for any text.'
+            )
+            continue
+        if not any(part.requires_grad for name, part in plan.model.named_parameters() if name in found):
+            yield plan.warning(
+                plan.key_of(hook, 'patterns'),
+                f'freezes nothing: its parameters do not require gradients anyway ({names(sorted(found))})',
+                'Remove the hook, or the code that freezes them in the model.',
+            )
+        length = plan.length(hook.by_epoch)
+        if length and hook.until is not None and hook.until >= length:
+            yield plan.warning(
+                plan.key_of(hook, 'until'),
+                f'is never reached: the run ends after {amount(length, hook.by_epoch)}',
+                f'Let until be less than {length}, or leave it out.',
+            )
+
+
+def groups_hold_something(plan: Plan) -> Iterator[Finding]:
+    """Parameter groups without parameters."""
+    for name, optimizer in plan.optimizers.items():
+        empty = [str(index) for index, group in enumerate(optimizer.param_groups) if not group['params']]
+        if empty and len(empty) < len(optimizer.param_groups):
+            yield plan.warning(
+                ('optimizer', name) if name else ('optimizer',),
+                f'parameter group {names(empty)} is empty',
+                'Remove it, or check how its parameters are selected.',
+            )
+
+
+def learning_rate(plan: Plan) -> Iterator[Finding]:
+    """A learning rate of 0 that no schedule raises."""
+    if any(_may_raise(hook) for hook in plan.hooks):
+        return
+    for name, optimizer in plan.optimizers.items():
+        if optimizer.param_groups and all(float(group.get('lr', 1)) == 0 for group in optimizer.param_groups):
+            path = ('optimizer', name, 'lr') if name else ('optimizer', 'lr')
+            yield plan.warning(path, 'is 0: the weights never change', 'Give a positive learning rate.')
+
+
+def _may_raise(hook: Hook) -> bool:
+    """Whether a hook may give a learning rate of 0 another value."""
+    if not is_ours(type(hook).__module__):
+        return True
+    has_end = getattr(hook, 'minimum', None) or hasattr(hook, '_max_lr')
+    return isinstance(hook, TorchLrUpdaterHook) or (getattr(hook, 'key', '') == 'lr' and bool(has_end))
+
+
+# --- paramwise_cfg ---------------------------------------------------------------------------------------------------
+
+#: Whether a multiplier applies to a parameter: its module, its name there, and whether that is a part of a deformable
+#: convolution.
+_Applies = Callable[[nn.Module, str, bool], bool]
+
+
+def _is_bias(module: nn.Module, name: str, in_dcn: bool) -> bool:
+    return name == 'bias' and not isinstance(module, NORMS) and not in_dcn
+
+
+def _is_depthwise(module: nn.Module) -> bool:
+    return isinstance(module, nn.Conv2d) and module.in_channels == module.groups
+
+
+#: What each multiplier applies to, in words and as a predicate.
+_MULTIPLIERS: dict[str, tuple[str, _Applies]] = {
+    'bias_lr_mult': ('bias outside of norm layers', _is_bias),
+    'bias_decay_mult': (
+        'bias outside of norm layers and depthwise convolutions',
+        lambda module, name, in_dcn: _is_bias(module, name, in_dcn) and not _is_depthwise(module),
+    ),
+    'norm_decay_mult': ('norm layer with parameters', lambda module, name, in_dcn: isinstance(module, NORMS)),
+    'dwconv_decay_mult': ('depthwise convolution', lambda module, name, in_dcn: _is_depthwise(module)),
+    'dcn_offset_lr_mult': (
+        'deformable convolution',
+        lambda module, name, in_dcn: in_dcn and isinstance(module, nn.Conv2d),
+    ),
+}
+
+
+def multipliers_match(plan: Plan) -> Iterator[Finding]:
+    """Multipliers and patterns of ``paramwise_cfg`` that apply to no parameter."""
+    for path, name, config in parts_of_optimizer(plan):
+        paramwise = config.get('paramwise_cfg')
+        if not isinstance(paramwise, Mapping) or config.get('constructor', 'DefaultOptimizerConstructor') != (
+            'DefaultOptimizerConstructor'
+        ):
+            continue
+        model: nn.Module = plan.model
+        if config.get('params') is None:
+            model = dict(plan.model.named_modules()).get(name, plan.model)
+        path = (*path, 'paramwise_cfg')
+        yield from _patterns(plan, path, paramwise.get('custom_keys') or {}, model)
+        for key, (meant, applies) in _MULTIPLIERS.items():
+            if paramwise.get(key, 1) != 1 and not _applies_somewhere(model, applies):
+                yield plan.warning(
+                    (*path, key), f'applies to nothing: {type(model).__name__} has no {meant}', f'Leave {key} out.'
+                )
+
+
+def _applies_somewhere(model: nn.Module, applies: _Applies) -> bool:
+    for parent in model.modules():
+        in_dcn = any(cls.__name__ in DEFORMABLE for cls in type(parent).__mro__)
+        for module in (model, *parent.children()) if parent is model else parent.children():
+            inside = in_dcn and module is not model
+            if any(applies(module, name, inside) for name, _ in module.named_parameters(recurse=False)):
+                return True
+    return False
+
+
+def _patterns(plan: Plan, path: tuple[Any, ...], patterns: Mapping[str, Any], model: nn.Module) -> Iterator[Finding]:
+    if not patterns:
+        return
+    # As the constructor sees them: a parameter of the model itself is called '.weight'.
+    parameters = {name if '.' in name else f'.{name}': part for name, part in model.named_parameters()}
+    ordered = sorted(sorted(patterns), key=len, reverse=True)
+    decides: dict[str, list[str]] = {pattern: [] for pattern in patterns}
+    for name in parameters:
+        first = next((pattern for pattern in ordered if pattern in name), None)
+        if first is not None:
+            decides[first].append(name)
+    for pattern, own in decides.items():
+        matching = [name for name in parameters if pattern in name]
+        what = ''
+        if not matching:
+            what = f'matches no parameter of {type(model).__name__}, such as {names(list(parameters))}'
+        elif not own:
+            what = f'has no effect: longer patterns match each of its parameters ({names(matching)})'
+        elif not any(parameters[name].requires_grad for name in own):
+            what = f'has no effect: its parameters are frozen ({names(own)})'
+        if what:
+            yield plan.warning(
+                (*path, 'custom_keys', pattern), what, "Write a part of a parameter's name, or leave it out."
+            )
+
+
+def multipliers_last(plan: Plan) -> Iterator[Finding]:
+    """Learning rates of several groups that a policy replaces by one."""
+    differ = any(len({float(group.get('lr', 0)) for group in one.param_groups}) > 1 for one in plan.optimizers.values())
+    for hook in plan.hooks if differ else ():
+        peak = getattr(hook, '_max_lr', None) if isinstance(hook, ParamScheduleHook) else None
+        if isinstance(peak, (int, float)):
+            yield plan.warning(
+                plan.key_of(hook, 'max_lr'),
+                f'max_lr={peak} becomes the peak of every parameter group: their different learning rates '
+                '(paramwise_cfg) are lost',
+                "Use torch's policy='OneCycleLR', which keeps them, or give a list with one value per group.",
+            )

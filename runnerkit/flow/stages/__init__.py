@@ -1,0 +1,1 @@
+"""The five stages of a run, and what they are made of."""

@@ -1,0 +1,153 @@
+"""Stage 2: the data, the model, and its optimizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from runnerkit.config.objects import refuse_marks
+from runnerkit.data.classes import class_names
+from runnerkit.data.kinds import dataset_of
+from runnerkit.flow.context import Context
+from runnerkit.flow.stages.build_on_rank_zero import build_on_rank_zero
+from runnerkit.flow.stages.building import build_experiment, experiment_of
+from runnerkit.flow.stages.defaults import required_section
+from runnerkit.flow.stages.loading import load_data, loader_settings
+from runnerkit.flow.stages.stage import STAGES, Stage
+from runnerkit.flow.stages.switches import compile_options, use_channels_last
+from runnerkit.flow.stages.wrapping import placed, wrapped
+from runnerkit.flow.work_dir.resume import resume_from, resumes
+from runnerkit.nn import build_model
+from runnerkit.nn.compiled import compile_model
+from runnerkit.optim import build_optimizer
+from runnerkit.parallel.steps import Steps
+from runnerkit.registry import placed_errors
+from runnerkit.utils.seed import set_random_seed
+
+
+class NetworkBase(Stage):
+    """Build data, model and optimizer: a subclass overrides `build_network`, which may call the other methods."""
+
+    def __call__(self, context: Context) -> None:
+        """Run the stage.
+
+        Raises:
+            ValueError: it has built no model, or no loaders.
+        """
+        self.build_network(context)
+        for name, way_out in (('model', 'build_model'), ('loaders', 'build_data')):
+            if getattr(context, name) in (None, []):
+                raise ValueError(
+                    f'the stage {type(self).__name__} has not set context.{name}: set it in build_network, or call '
+                    f'self.{way_out}(context) there'
+                )
+        classes = class_names(dataset_of(context.loaders[0]))
+        if classes is not None:
+            context.meta['CLASSES'] = classes  # for the checkpoints
+
+    def build_network(self, context: Context) -> None:
+        """Set ``context.model`` and ``context.loaders``, and ``context.optimizer`` if a hook updates the weights.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override build_network')
+
+    def build_data(self, context: Context) -> None:
+        """Build a loader for every workflow entry, and for the evaluation."""
+        load_data(context)
+
+    def build_model(self, context: Context) -> None:
+        """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew.
+
+        A model that is given as an object keeps its weights.
+        """
+        config = required_section(context.cfg, 'model')
+        refuse_marks(config, 'model')
+
+        def build() -> Any:
+            set_random_seed(context.seed)
+            with placed_errors(context.cfg, 'model'):
+                return build_model(config)
+
+        def initialise(model: Any) -> None:
+            if hasattr(model, 'init_weights'):
+                with placed_errors(context.cfg, 'model'):
+                    model.init_weights()
+
+        is_given = isinstance(config, nn.Module)
+        model = build() if is_given else build_on_rank_zero(build, initialise, context.cfg, context.logger)
+        model = placed(model, context.cfg, context.device)
+        if context.cfg.get('channels_last'):
+            use_channels_last(model)
+        options = compile_options(context.cfg)
+        if options is not None:
+            with placed_errors(context.cfg, 'compile'):
+                compile_model(model, **options)
+        context.model = wrapped(model, context.cfg, context.device, context.logger)
+        if context.cfg.get('channels_last') and isinstance(context.model, Steps):
+            context.model.keep_strides = True
+        if context.options.diff_seed:  # only now, so that all ranks have the same weights
+            set_random_seed(context.seed, use_rank_shift=True)
+
+    def build_optimizer(self, context: Context) -> None:
+        """Build the optimizer.
+
+        With ``--auto-scale-lr`` or ``auto_scale_lr.enable``, its learning rate is scaled with the batch size.
+        """
+        cfg = context.cfg
+        config = required_section(cfg, 'optimizer')
+        if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
+            with placed_errors(cfg, 'auto_scale_lr'):
+                config = scaled_lr(config, cfg, context)
+        with placed_errors(cfg, 'optimizer'):
+            context.optimizer = build_optimizer(context.model, config)
+
+
+@STAGES.register_module()
+class Network(NetworkBase):
+    """The default: everything as the config says."""
+
+    def build_network(self, context: Context) -> None:
+        """Build the data, the model, the optimizer."""
+        if experiment_of(context.cfg) is None:
+            self.build_data(context)
+            self.build_model(context)
+            self.build_optimizer(context)
+            return
+        for section, build in (
+            ('data', self.build_data),
+            ('model', self.build_model),
+            ('optimizer', self.build_optimizer),
+        ):
+            if context.cfg.get(section) is not None:
+                build(context)
+        build_experiment(context)  # which has the rest
+
+
+def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:
+    """The optimizer's config with its learning rate scaled by batch size over ``auto_scale_lr.base_batch_size``.
+
+    Source: Goyal et al., "Accurate, Large Minibatch SGD", 2017 (the linear scaling rule).
+    """
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    if not base:
+        raise ValueError(
+            '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=…) in the config: the batch size the lr is '
+            'meant for'
+        )
+    samples = loader_settings(cfg.data, 'train')['samples_per_gpu']
+    context.lr_scaled_for = samples, base
+    batch = context.world_size * samples
+    scaled = config.copy()
+    scaled['lr'] = config['lr'] * batch / base
+    context.logger.info(
+        'lr scaled from %g to %g for a batch of %d instead of %d%s',
+        config['lr'],
+        scaled['lr'],
+        batch,
+        base,
+        '; a resumed run keeps the number of ranks of its start' if resumes(context) or resume_from(context) else '',
+    )
+    return scaled

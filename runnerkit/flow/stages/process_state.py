@@ -1,0 +1,84 @@
+"""Restores what a run changes for the whole process, so that it does not affect the next run there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from runnerkit.utils.logging import ConsoleHandler, logger_initialized
+
+#: Environment variables set by seeding and by joining a distributed run.
+VARIABLES = ('PYTHONHASHSEED', 'RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
+
+_cudnn, _matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+
+#: Settings of torch: a getter and a setter each.
+_SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = (
+    (lambda: _cudnn.deterministic, lambda value: setattr(_cudnn, 'deterministic', value)),
+    (lambda: _cudnn.benchmark, lambda value: setattr(_cudnn, 'benchmark', value)),
+    (lambda: _cudnn.allow_tf32, lambda value: setattr(_cudnn, 'allow_tf32', value)),
+    (lambda: _matmul.allow_tf32, lambda value: setattr(_matmul, 'allow_tf32', value)),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (torch.get_num_threads, torch.set_num_threads),
+)
+
+
+@contextmanager
+def preserved_process_state(logger: str = 'runnerkit') -> Iterator[None]:
+    """Restore torch's settings, environment variables and the logger on leaving the context.
+
+    Random generators are not restored: code after a run may rely on its seed.
+
+    Args:
+        logger: the name of the logger that the run sets up; handlers added inside the context are closed.
+    """
+    switches = [(read, _read(read), write) for read, write in _SWITCHES]
+    variables = {name: os.environ.get(name) for name in VARIABLES}
+    try:
+        with _preserved_logger(logger):
+            yield
+    finally:
+        for read, before, write in switches:
+            if before is not None and _read(read) != before:
+                write(before)
+        for name, value in variables.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RuntimeError:  # set through torch's newer API, which a run does not use
+        return None
+
+
+@contextmanager
+def _preserved_logger(name: str) -> Iterator[None]:
+    logger, was_set_up = logging.getLogger(name), name in logger_initialized
+    level, levels = logger.level, {handler: handler.level for handler in logger.handlers}
+    verbose = [(handler, handler.verbose) for handler in logger.handlers if isinstance(handler, ConsoleHandler)]
+    filters = [(handler, list(handler.filters)) for handler in logging.getLogger().handlers]
+    try:
+        yield
+    finally:
+        for handler in list(logger.handlers):
+            if handler not in levels:
+                logger.removeHandler(handler)
+                handler.close()
+        for handler, its_level in levels.items():
+            handler.setLevel(its_level)
+        for console, its_own in verbose:
+            console.verbose = its_own
+        logger.setLevel(level)
+        for root_handler, its_filters in filters:
+            root_handler.filters[:] = its_filters
+        if not was_set_up:
+            logger_initialized.pop(name, None)

@@ -1,0 +1,67 @@
+"""Stage 5, after the training, even if it failed: report the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from runnerkit.fileio.paths import shown
+from runnerkit.flow.context import Context
+from runnerkit.flow.look.curve import draw_and_tell, plot
+from runnerkit.flow.preflight import show_findings
+from runnerkit.flow.stages.stage import STAGES, Stage
+from runnerkit.hooks.hook import Score
+from runnerkit.utils.logging import print_result, printable
+
+
+class TerminalBase(Stage):
+    """The end of a run, however it ended (``context.outcome``): a subclass overrides `terminal`.
+
+    The flow closes afterwards what the stages have opened.
+    """
+
+    def __call__(self, context: Context) -> None:
+        """Run the stage."""
+        self.terminal(context)
+
+    def terminal(self, context: Context) -> None:
+        """Do what is left to do: clean up data, upload the model."""
+
+
+@STAGES.register_module()
+class Terminal(TerminalBase):
+    """The default: report where the results are, draw the learning curve, repeat the warnings of the start."""
+
+    def terminal(self, context: Context) -> None:
+        """Report."""
+        has_run = getattr(context.runner, 'outcome', None) is not None  # else the files there are of another run
+        if has_run and context.rank == 0 and not context.options.dry_run:
+            self.report(context)
+            self.draw(context)
+        if has_run or context.options.dry_run:  # else they have not been shown before
+            show_findings(context, 'Warnings' if context.options.dry_run else 'Once more, from the start of the run')
+
+    def report(self, context: Context) -> None:
+        """Print the latest scores, the best one, and the paths of the best and the last checkpoint."""
+        messages: dict[str, Any] = context.runner.meta.get('hook_msgs', {})
+        for done, values in latest(context.runner.scores).items():
+            print_result(f'Scores after {done} iterations: {values}', context.logger)
+        if 'best_ckpt' in messages:
+            best = f'Best score {messages["best_score"]:.4f}, checkpoint {shown(messages["best_ckpt"])}'
+            print_result(best, context.logger)
+        if 'last_ckpt' in messages:
+            print_result(f'Last checkpoint {shown(messages["last_ckpt"])}', context.logger)
+
+    def draw(self, context: Context) -> None:
+        """Draw ``curve.png``, or log that matplotlib is missing."""
+        best = context.runner.meta.get('hook_msgs', {}).get('best_ckpt')
+        draw_and_tell('learning curve', partial(plot, context.work_dir, best), context.logger)
+
+
+def latest(scores: Mapping[str, Score]) -> dict[int, str]:
+    """The latest value of each score, as text, by the iterations done when it was computed."""
+    found: dict[int, list[str]] = {}
+    for name, score in scores.items():
+        found.setdefault(score.iter, []).append(f'{printable(name)} {score.value:.4g}')
+    return {done: ', '.join(found[done]) for done in sorted(found)}

@@ -1,0 +1,159 @@
+"""Stage 4: the runner with its hooks, and the training itself."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+from runnerkit.distributed import from_first_rank
+from runnerkit.flow.context import Context
+from runnerkit.flow.experiment.experiment import Experiment
+from runnerkit.flow.look.outline import training_line
+from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
+from runnerkit.flow.stages.building import build_experiment, experiment_of, parts_of
+from runnerkit.flow.stages.defaults import runner_config, updating
+from runnerkit.flow.stages.stage import STAGES, Stage
+from runnerkit.flow.stages.wrapping import moves_batches
+from runnerkit.flow.use.scoring import evaluating_hook
+from runnerkit.flow.work_dir.take_over import take_over
+from runnerkit.hooks import StopAfterHook
+from runnerkit.hooks.logger import ProgressBarHook
+from runnerkit.parallel import FSDP2
+from runnerkit.parallel.steps import check_step
+from runnerkit.registry import placed_errors
+from runnerkit.runner import build_runner
+from runnerkit.utils.env import acts_as_mmcv
+from runnerkit.utils.logging import is_terminal
+
+DEFAULT_TIMER = {'type': 'IterTimerHook'}
+
+
+class RunnerBase(Stage):
+    """Build the runner, register its hooks, check the plan, resume; then call `run`, which a subclass overrides."""
+
+    def __call__(self, context: Context) -> None:
+        """Run the stage."""
+        self.build_runner(context)
+        # A wrapper of the user's own may spread plain tensors over the ranks.
+        context.runner.repairs_weights = isinstance(context.runner.model, (DistributedDataParallel, FSDP2))
+        context.runner.lr_scaled_for = context.lr_scaled_for
+        self.register_hooks(context)
+        # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
+        context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
+        self.resume(context)
+        if not context.options.dry_run:  # which has them below what it shows
+            show_findings(context, 'Before the first batch')
+        with context.guard(context):
+            try:
+                self.begin(context)
+                if not context.options.dry_run:
+                    context.logger.info('Training %s', training_line(context))
+                with context.runner.around_own_loop(context.loaders, context.workflow):
+                    self.run(context)
+            finally:
+                context.outcome = context.runner.outcome or context.outcome
+
+    def run(self, context: Context) -> None:
+        """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
+
+        Your own loop calls ``context.runner.train(loader)``; see `around_own_loop` of the runner.
+
+        Raises:
+            NotImplementedError: a subclass does not override it.
+        """
+        raise NotImplementedError(f'{type(self).__name__} must override run')
+
+    def save(self, epoch: int, context: Context, is_fleet: bool = False) -> None:
+        """Save a checkpoint, on every rank: PaddleRec's name for ``context.runner.save()``.
+
+        Args:
+            epoch: no effect; the runner counts.
+            context: of the run.
+            is_fleet: no effect.
+        """
+        context.runner.save()
+
+    def begin(self, context: Context) -> None:
+        """Make the work dir this run's, unless nothing is kept. Only now, so that a run refused earlier changes nothing
+        there."""
+        if not context.options.dry_run:
+            from_first_rank(partial(take_over, context))
+
+    def resume(self, context: Context) -> None:
+        """Resume from the checkpoint that the startup stage has noted, if any."""
+        checkpoint = context.resume_from
+        if checkpoint is not None:
+            context.runner.config_wins = True
+            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+                context.runner.resume(checkpoint)
+            context.findings += is_complete(Plan.of(context), checkpoint)
+
+    def build_runner(self, context: Context) -> None:
+        """Build the runner that the config names."""
+        if experiment_of(context.cfg) is not None:
+            if context.runner is None:  # a network stage of the user's own
+                build_experiment(context)
+            return
+        with placed_errors(context.cfg, 'runner'):
+            config = runner_config(context.cfg)
+        is_ours = config.get('type') in ('EpochBasedRunner', 'IterBasedRunner')
+        if is_ours and 'model' not in config and 'batch_processor' not in config:
+            with placed_errors(context.cfg, 'model'):  # the runner would also find it, and blame its section
+                check_step(context.model, None)
+        with placed_errors(context.cfg, 'runner'):
+            context.runner = build_runner(config, parts_of(context))
+        if not moves_batches(context.model) and context.device.type != 'cpu':
+            context.runner.batch_device = context.device
+        context.runner.timestamp = context.timestamp
+
+    def register_hooks(self, context: Context) -> None:
+        """Register the standard hooks, the evaluation hook and the custom hooks."""
+        cfg, runner = context.cfg, context.runner
+        runner.keeps_random_states = True
+        if not acts_as_mmcv():
+            runner.evaluates_on = 'val' if context.options.overfit is None else 'train'
+        of_all: dict[str, Any] = {
+            'checkpoint_config': cfg.get('checkpoint_config'),
+            'log_config': cfg.get('log_config'),
+            'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
+        }
+        if isinstance(runner, Experiment):
+            runner.register_training_hooks(None, **of_all)
+            runner.setup_hooks()
+        else:
+            runner.register_training_hooks(
+                cfg.get('lr_config'), updating(cfg), momentum_config=cfg.get('momentum_config'), **of_all
+            )
+            if context.val_loader is not None:
+                with placed_errors(cfg, 'evaluation'):
+                    evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}
+                    runner.register_hook(evaluating_hook(context.val_loader, evaluation), priority='LOW')
+            with placed_errors(cfg, 'custom_hooks'):
+                runner.register_custom_hooks(cfg.get('custom_hooks'))
+        if is_terminal() and context.rank == 0:
+            runner.register_hook(ProgressBarHook(), priority='LOWEST')
+        runner.register_profiler_hook(cfg.get('profiler_config'))
+        if context.options.stop_after is not None:
+            runner.register_hook(StopAfterHook(context.options.stop_after))
+        for hook, priority in context.hooks:
+            runner.register_hook(hook, priority=priority)
+
+
+@STAGES.register_module(name=['TrainStage', 'Runner'])
+class TrainStage(RunnerBase):
+    """The default: the runner's workflow. PaddleRec calls it ``Runner``."""
+
+    def run(self, context: Context) -> None:
+        """Run the workflow."""
+        run = context.runner.run
+        if isinstance(context.runner, Experiment) and not inspect.signature(run).parameters:
+            run()  # a loop of the user's own, over its own loaders
+        else:
+            run(context.loaders, context.workflow)
+
+
+#: The name in PaddleRec, and of earlier versions.
+Runner = TrainStage

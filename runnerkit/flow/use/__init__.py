@@ -1,0 +1,1 @@
+"""Using a trained model: load it, predict with it, test, export and publish it."""

@@ -1,0 +1,107 @@
+"""A checkpoint to hand on: the weights, what is needed to build the model, and the file's hash in its name."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.hub import HASH_IN_NAME
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.state_dict import weights_to_cpu
+from runnerkit.config import Config
+from runnerkit.config.literals import read_literals
+from runnerkit.flow.use.load import Trained, check_which, warn_if_not_finite, weights_of
+
+#: What a meta says about the run and its machine. Without the counts, a published file is not resumed by mistake.
+RUN_STATE = ('env_info', 'host_name', 'hook_msgs', 'epoch', 'iter')
+
+EXTENSIONS = ('.pth', '.pt')
+
+
+def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: str = 'best') -> Path:
+    """Write the weights of a checkpoint to a file to hand on, as MMCV's ``publish_model.py`` does.
+
+    Of the meta, what describes the model is kept, its config and its classes above all, so that `load_model` takes the
+    file; the optimizer and the state of the run are left out. Of averaged weights (`EMAHook`), the averages are
+    written. No code is executed, neither of the checkpoint nor of a work dir.
+
+    Args:
+        source: a work dir; or a checkpoint, by its path or URL.
+        out: ``models/lenet.pth`` becomes ``models/lenet-1a2b3c4d.pth``, with the first digits of the SHA-256 of the
+            file, which loaders of URLs check.
+        which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        OSError: writing failed.
+        ValueError: the checkpoint is damaged, could run code, or holds no weights; or ``out`` is not a ``.pth`` file.
+    """
+    place = check_out(os.fspath(out))
+    check_which(which)
+    path = find_checkpoint(source, best=which == 'best')
+    content = _load_checkpoint(path, 'cpu')
+    held = content.get('state_dict', content) if isinstance(content, Mapping) else None
+    if not isinstance(held, Mapping) or not any(isinstance(value, Tensor) for value in held.values()):
+        raise ValueError(f'{path} holds no weights: a checkpoint is a dict of tensors by name, maybe under state_dict')
+    if not all(isinstance(name, str) for name in held):
+        raise ValueError(f'{path} holds weights under names that are no texts, which no model has')
+    meta = content.get('meta')
+    meta = meta if isinstance(meta, Mapping) else {}
+    trained = Trained(path, {'state_dict': held, 'meta': meta}, _config(meta))
+    weights = weights_of(trained)
+    warn_if_not_finite(trained)
+    for name in [ema_name(name) for name in weights]:
+        weights.pop(name, None)
+    published = {
+        'meta': to_plain({key: value for key, value in meta.items() if key not in RUN_STATE}, 'meta'),
+        'state_dict': to_plain(weights_to_cpu(weights), 'state_dict'),
+    }
+    buffer = io.BytesIO()
+    torch.save(published, buffer)
+    target = place.with_name(_named(place, hashlib.sha256(buffer.getvalue()).hexdigest()))
+    write_atomically(target, methodcaller('write', buffer.getvalue()))
+    return target
+
+
+def check_out(out: str) -> Path:
+    """The path of a published file before its hash is added.
+
+    Raises:
+        ValueError: it is not a checkpoint's.
+    """
+    path = Path(out).expanduser()
+    if not path.stem.strip('.') or path.name in EXTENSIONS:
+        raise ValueError(f'a checkpoint is published under a name, such as lenet.pth, but got {out!r}')
+    if path.suffix not in ('', *EXTENSIONS):
+        raise ValueError(
+            f'a checkpoint is published as {" or ".join(EXTENSIONS)}, but not as {out}; other formats: '
+            f'runnerkit export … --out {path.name}'
+        )
+    return path
+
+
+def _named(path: Path, digest: str) -> str:
+    """The file's name with the first 8 digits of its hash, or as many as it takes not to look like a date."""
+    names = (f'{path.stem}-{digest[:count]}{path.suffix or EXTENSIONS[0]}' for count in range(8, len(digest)))
+    return next(name for name in names if HASH_IN_NAME.search(name))
+
+
+def _config(meta: Mapping[str, Any]) -> Config:
+    """The config in ``meta``, read as data; an empty one if that is not possible."""
+    try:
+        return Config(read_literals(str(meta.get('config', ''))))
+    except (ValueError, KeyError):
+        return Config({})

@@ -1,0 +1,188 @@
+"""The config and the user's files in a work dir: all that it takes to use the trained model, wherever the folder is."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.config import Config
+from runnerkit.config.config_dict import walk
+from runnerkit.config.pretty import has_text, path_of
+from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
+from runnerkit.hooks import HOOKS
+from runnerkit.nn.builder import LOSSES, METRICS, MODELS
+from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.utils.user_files import file_of_module, with_neighbours
+
+#: The folder with the user's files.
+CODE = 'code'
+
+_HERE = '{{ fileDirname }}'
+#: Stands for `_HERE` until the config is printed, since braces in a value are escaped. It has the same length.
+_MARK = 'runnerkit_WORKDIR'
+
+#: Where a class may be registered that a config names.
+_REGISTRIES = (MODELS, LOSSES, METRICS, DATASETS, SAMPLERS, TRANSFORMS, OPTIMIZERS, OPTIMIZER_BUILDERS, HOOKS)
+
+#: ``path/to/file.py``, or ``path/to/file.py:Name``.
+_IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
+
+
+def user_files(cfg: Any) -> list[Path]:
+    """The absolute paths of the Python files that a config names, with the neighbours that they import."""
+    found: dict[Path, None] = {}
+    named = [_file_in(value, alone=True) for value in _imports(cfg)] + [_file_in(value) for value in _values(cfg)]
+    for file in filter(None, named):
+        found.update(dict.fromkeys(with_neighbours(file)))
+    return list(found)
+
+
+def sources_in(folder: Path, cfg: Any) -> set[str]:
+    """The names of the files and folders in ``folder`` that a run of ``cfg`` reads."""
+    files = [*user_files(cfg), *([Path(cfg.filename).resolve()] if cfg.filename else [])]
+    folder = folder.resolve()
+    return {file.relative_to(folder).parts[0] for file in files if folder in file.parents}
+
+
+def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[str, str]:
+    """Write the config, and the user's files that it names, into ``work_dir``.
+
+    The config names them, and everything in the work dir, relative to its own place. Nothing that a run has not written
+    is overwritten.
+
+    Args:
+        work_dir: the folder.
+        cfg: the run's config.
+        record: what an earlier start of the same run has returned.
+
+    Returns:
+        The names of what it has written: ``config``, and ``code`` if there is a folder with files.
+    """
+    config = Path(cfg.filename).name if cfg.filename else 'config.py'
+    if (work_dir / config).exists() and record.get('config') != config:
+        stem, extension = os.path.splitext(config)
+        config = f'{stem}_run{extension}'
+    copies = _copies(user_files(cfg))
+    code = record.get('code') or CODE
+    is_own = bool(copies)
+    if copies and record.get('code') is None and (work_dir / code).exists():
+        is_own = not all(_is_same(work_dir / code / copy, file) for file, copy in copies.items())
+        code = f'{CODE}_run' if is_own else code
+    if is_own:
+        _write_code(work_dir / code, copies)
+    places = {str(file): f'{_MARK}/{code}/{copy.as_posix()}' for file, copy in copies.items()}
+    values = _portable(cfg._cfg_dict, str(work_dir), places)
+    text = Config(values, cfg_text='', filename=config).dump() or ''
+    write_atomically(work_dir / config, methodcaller('write', text.replace(_MARK, _HERE).encode()))
+    return {'config': config, **({'code': code} if is_own else {})}
+
+
+def copies_of(cfg: Any) -> list[str]:
+    """Where the user's files that a config names are in the folder for them."""
+    return [copy.as_posix() for copy in _copies(user_files(cfg)).values()]
+
+
+def files_needed(cfg: Any) -> list[Path]:
+    """The user's files that register classes which a config names, and that are not copied: it does not import them."""
+    names = {value for value in _values(cfg) if isinstance(value, str)}
+    registered = [made for each in _REGISTRIES for name, made in each.module_dict.items() if name in names]
+    files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
+    return sorted(file for file in files - {*user_files(cfg)} if file is not None)
+
+
+def _imports(cfg: Any) -> list[str]:
+    found = (cfg.get('custom_imports') or {}).get('imports') or []
+    return [found] if isinstance(found, str) else list(found)
+
+
+def _values(cfg: Any) -> Iterator[Any]:
+    """Every value of a config that is neither a dict nor a list."""
+    pending = [value for _, value in walk(cfg._cfg_dict)]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list | tuple):
+            pending += value
+        else:
+            yield value
+
+
+def _text_of(value: Any) -> str:
+    """A string itself; the path of a class or function, with its file if it is the user's; '' for other values."""
+    if isinstance(value, str):
+        return value
+    if not (inspect.isclass(value) or inspect.isroutine(value)) or not has_text(value):
+        return ''
+    module = value.__module__ or ''
+    if file_of_module(module) is None and '.' not in module and _is_of_user(module):
+        return f'{sys.modules[module].__file__}:{value.__qualname__}'
+    return path_of(value)
+
+
+def _file_in(value: Any, alone: bool = False) -> Path | None:
+    """The user's file that a value of a config is in, or names; ``alone``: also without a name in it."""
+    found = _IN_FILE.fullmatch(_text_of(value))
+    if found is None or not (found[2] or alone):
+        return None
+    file = Path(found[1]).expanduser().resolve()
+    return file if file.is_file() else None
+
+
+def _copies(files: list[Path]) -> dict[Path, Path]:
+    """Where each file goes, relative to the folder for them: neighbours stay neighbours."""
+    if not files:
+        return {}
+    common = os.path.commonpath([file.parent for file in files])
+    return {file: file.relative_to(common) for file in files}
+
+
+def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
+    """Write the copies into the work dir.
+
+    Raises:
+        ValueError: a link leads out of it, to files that may be anybody's.
+    """
+    for file, copy in copies.items():
+        if not (folder / copy).parent.resolve().is_relative_to(folder.parent.resolve()):
+            raise ValueError(
+                f'{(folder / copy).parent} leads out of the work dir, so the code of the run is not written there: '
+                'remove the link, or choose another work dir (--work-dir)'
+            )
+        if not _is_same(folder / copy, file):
+            write_atomically(folder / copy, methodcaller('write', file.read_bytes()))
+
+
+def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:
+    """``value`` with the user's files at their ``places``, and paths in ``work_dir`` relative to the config."""
+    if isinstance(value, dict):
+        return {key: _portable(item, work_dir, places) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_portable(item, work_dir, places) for item in value)
+    found = _IN_FILE.fullmatch(_text_of(value))
+    if found is not None:
+        file = str(Path(found[1]).expanduser().resolve())
+        if file in places:
+            return places[file] + (found[2] or '')
+    if isinstance(value, str) and (value == work_dir or value.startswith(work_dir + os.sep)):
+        return _MARK + value[len(work_dir) :]
+    return value
+
+
+def _is_same(path: Path, other: str | os.PathLike[str] | None) -> bool:
+    return other is not None and path.exists() and os.path.exists(other) and path.samefile(other)
+
+
+def _is_of_user(package: str) -> bool:
+    """Whether a loaded package is neither runnerkit's, nor Python's, nor an installed one."""
+    file = getattr(sys.modules.get(package), '__file__', None)
+    if package == 'runnerkit' or not isinstance(file, str):
+        return False
+    return 'site-packages' not in file and not file.startswith((sys.prefix, sys.base_prefix))

@@ -1,0 +1,38 @@
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from runnerkit.compat.mmcv.aliases import ALIASES, MMCV_ALIASES, homes_of
+
+GUIDE = Path(__file__).resolve().parents[3] / 'docs' / 'mmcv.md'
+HOMES = {home for homes in ALIASES.values() for home in ((homes,) if isinstance(homes, str) else homes)}
+
+
+@pytest.mark.parametrize('home', sorted(HOMES | {*MMCV_ALIASES.values()}))
+def test_every_home_exists(home):
+    import_module(f'runnerkit.{home}')
+
+
+@pytest.mark.parametrize('former', sorted(MOVED))
+def test_what_has_moved_is_the_same_module_under_its_former_path(former):
+    assert import_module(f'runnerkit.{former}') is import_module(f'runnerkit.{MOVED[former]}')
+
+
+def test_homes():
+    assert homes_of('runner.hooks') == ('hooks',)
+    assert homes_of('runner.hooks.logger.text') == ('hooks.logger.text',)
+    assert homes_of('runner.optimizer.builder') == ('optim.builder',)
+    assert homes_of('engine') == ('evaluation', 'distributed.results')
+    assert homes_of('engine.nothing') == ()
+    assert homes_of('runner') == homes_of('') == homes_of('hooks') == ()
+    assert not set(MMCV_ALIASES) & set(ALIASES)
+
+
+def test_the_migration_guide_has_the_same_table():
+    first, _, _ = GUIDE.read_text(encoding='utf-8').partition('## 2.')
+    rows = [line.split(' | ') for line in first.splitlines() if line.startswith('| `mmcv.')]
+    told = {re.findall('`mmcv.([^`]+)`', old)[0]: tuple(re.findall('`runnerkit.([^`]+)`', new)) for old, new in rows}
+    expected = {old: (homes,) if isinstance(homes, str) else homes for old, homes in ALIASES.items()}
+    assert told == expected

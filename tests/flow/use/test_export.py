@@ -1,0 +1,437 @@
+"""A trained model as a file, compared with the model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+import runnerkit
+from runnerkit.checkpoint import save_checkpoint
+from runnerkit.config import Config
+from runnerkit.data import DATASETS
+from runnerkit.flow.use import export as flow_export
+from runnerkit.flow.use import export_formats
+from runnerkit.flow.use.export import network_of
+from runnerkit.nn import MODELS, Supervised
+from runnerkit.utils.seed import set_random_seed
+
+
+class Pairs(torch.utils.data.Dataset):
+    """Two inputs and a target, by name."""
+
+    @classmethod
+    def from_files(cls, files, **settings):
+        return [{'a': torch.from_numpy(np.load(file)), 'b': torch.ones(2)} for file in files]
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, i):
+        return {'a': torch.full((4,), i / 5), 'b': torch.tensor([1.0, i]), 'target': torch.tensor(0)}
+
+
+class Tuples(Pairs):
+    def __getitem__(self, i):
+        return tuple(super().__getitem__(i).values())
+
+
+class Two(nn.Module):
+    """Two inputs, and outputs in a dict; with methods of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(2, 3)
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, a, b, scale=None):
+        logits = self.norm(self.first(a) + self.second(b))
+        return {'logits': logits, 'classes': (logits.argmax(1), logits.softmax(1))}
+
+    def features(self, a):
+        return self.first(a)
+
+
+class Dummy(Two):
+    """In MMCV's style."""
+
+    def forward(self, a, return_loss=True):
+        raise NotImplementedError
+
+    def forward_dummy(self, a):
+        return (self.first(a),)
+
+
+class Branches(Two):
+    def forward(self, a, b):
+        if a.sum() > 100:
+            return a
+        return self.first(a)
+
+
+class Fixed(Two):
+    def forward(self, a, b):
+        return self.first(a).view(2, -1) if len(a) == 2 else self.first(a)
+
+
+class Random(Two):
+    def forward(self, a, b):
+        return self.first(a) + torch.rand(3)
+
+
+class Counts(Two):
+    """It changes its buffers when it is called, and has an output that is called like an input."""
+
+    def forward(self, a, b):
+        self.norm.running_mean += 1
+        return {'a': self.first(a)}
+
+
+class Grows(Two):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('queue', torch.zeros(1))
+
+    def forward(self, a, b):
+        self.queue = torch.cat([self.queue, self.queue])
+        return self.first(a)
+
+
+class Nans(Two):
+    def forward(self, a, b):
+        return self.first(a), self.first(a) * float('nan')
+
+
+class Nothing(Two):
+    def forward(self, a, b):
+        return self.first(a)[:0]
+
+
+class Squeezed(Two):
+    def forward(self, a, b):
+        return self.first(a).squeeze(0)
+
+
+class Bfloats(Two):
+    def forward(self, a, b):
+        return nn.functional.linear(
+            a.to(torch.bfloat16), self.first.weight.to(torch.bfloat16), torch.ones(3).bfloat16()
+        )
+
+
+class Texts(Two):
+    def forward(self, a, b):
+        return {'logits': self.first(a), 'name': 'text'}
+
+
+CLASSES = (Two, Dummy, Branches, Fixed, Random, Counts, Grows, Nans, Nothing, Squeezed, Bfloats, Texts)
+
+
+@pytest.fixture
+def cfg(tmp_path, monkeypatch):
+    """The config of a model with two inputs, and its work dir with a checkpoint."""
+    for registry, classes in ((DATASETS, (Pairs, Tuples)), (MODELS, CLASSES)):
+        for each in classes:
+            monkeypatch.setitem(registry.module_dict, each.__name__, each)
+    return use(tmp_path, 'Two')
+
+
+def use(folder, name, **settings):
+    model = dict(type='Supervised', model=dict(type=name), loss=dict(type='CrossEntropyLoss'), inputs=['a', 'b'])
+    model.update(settings)
+    if settings.get('type', 'Supervised') != 'Supervised':
+        model = settings
+    data = dict(samples_per_gpu=2, train=dict(type='nowhere.Data'), val=dict(type='Pairs'))
+    cfg = Config(dict(model=model, data=data, work_dir=str(folder / 'run')))
+    set_random_seed(0)
+    built = MODELS.build(cfg.model)
+    for name, value in built.state_dict().items():
+        if 'running' in name:
+            value.uniform_(0.5, 1.5)
+    built.CLASSES = ('one', 'two', 'three')
+    save_checkpoint(built, f'{cfg.work_dir}/latest.pth', meta={'config': cfg.pretty_text, 'epoch': 3})
+    return cfg
+
+
+def ran(path, *inputs):
+    """What the file computes, by a reader that knows nothing of us."""
+    if path.suffix == '.pt2':
+        found = torch.export.load(path).module()(*inputs)
+        return [found['logits'], *found['classes']]
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs)}
+    return [torch.from_numpy(each) for each in session.run(None, given)]
+
+
+@pytest.mark.parametrize('extension', ['.pt2', '.onnx'])
+def test_programs_take_any_number_of_samples(cfg, tmp_path, extension):
+    path = tmp_path / f'two{extension}'
+    told = runnerkit.export(cfg, path)
+    model = runnerkit.load_model(cfg.work_dir, cfg).model
+    for count in (1, 2, 7):
+        a, b = torch.randn(count, 4), torch.randn(count, 2)
+        wanted = model(a, b)
+        for found, expected in zip(ran(path, a, b), [wanted['logits'], *wanted['classes']], strict=True):
+            assert torch.allclose(found, expected, atol=1e-5)
+    assert told.network == 'the network of Supervised (Two)'
+    assert told.inputs == {'a': 'float32 [batch, 4]', 'b': 'float32 [batch, 2]'}
+    assert told.outputs['logits'] == 'float32 [batch, 3]'
+    assert told.outputs['classes_0'] == 'int64 [batch]'
+    assert told.difference < 1e-5
+    assert 'compared with the model at the batch sizes 1 and 3: the largest difference is' in str(told)
+    if extension == '.onnx':
+        import onnx
+
+        proto = onnx.load(path)
+        assert [each.name for each in proto.graph.input] == ['a', 'b']
+        assert [each.name for each in proto.graph.output] == ['logits', 'classes_0', 'classes_1']
+        assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == 'batch'
+        metadata = {each.key: each.value for each in proto.metadata_props}
+    else:
+        files = {'metadata.json': ''}
+        torch.export.load(path, extra_files=files)
+        metadata = json.loads(files['metadata.json'])
+    assert (metadata['epoch'], metadata['CLASSES']) == ('3', '["one", "two", "three"]')
+
+
+def test_safetensors_hold_the_weights_of_the_whole_model(cfg, tmp_path):
+    path = tmp_path / 'two.safetensors'
+    runnerkit.export(cfg, path)
+    model, other = runnerkit.load_model(cfg.work_dir, cfg), MODELS.build(cfg.model)
+    runnerkit.load_checkpoint(other, path, strict=True)
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+    again = runnerkit.load_model(path, cfg)
+    assert torch.equal(again.model.norm.running_var, model.model.norm.running_var)
+    with safe_open(path, 'pt') as file:
+        assert file.metadata()['checkpoint'] == 'latest.pth'
+        assert "type='Two'" in file.metadata()['config']
+
+
+def test_what_is_exported_and_from_which_example(cfg, tmp_path):
+    path = tmp_path / 'x.pt2'
+    np.save(tmp_path / 'a.npy', np.zeros(4, np.float32))
+
+    def told(**options):
+        found = runnerkit.export(cfg, path, **options)
+        return found.network, list(found.inputs)
+
+    network = 'the network of Supervised (Two)'
+    assert told(shape=[(4,), (2,)]) == told(inputs=tmp_path / 'a.npy') == told(inputs='val') == (network, ['a', 'b'])
+    assert told(method='features', shape=(4,)) == (f'{network}, method features', ['a'])
+    cfg.data.val.type = 'Tuples'
+    cfg.model.inputs = [0, 1]
+    assert told() == (network, ['a', 'b'])
+    cfg.model = dict(type='Two')
+    save_checkpoint(MODELS.build(cfg.model), f'{cfg.work_dir}/latest.pth')
+    assert told() == ('Two', ['a', 'b'])
+    cfg.data.val.type = 'Pairs'
+    assert told() == ('Two', ['a', 'b'])
+    assert told(method='features') == ('Two, method features', ['a'])
+    cfg.model = dict(type='Dummy')
+    assert told() == ('Dummy, method forward_dummy', ['a'])
+    assert torch.export.load(path).module()(torch.ones(6, 4))[0].shape == (6, 3)
+
+
+def test_the_batch_is_known_wherever_it_is(cfg, tmp_path):
+    cfg.model = dict(type='GRU', input_size=4, hidden_size=2, num_layers=3, batch_first=True)
+    save_checkpoint(MODELS.build(cfg.model), f'{cfg.work_dir}/latest.pth')
+    told = runnerkit.export(cfg, tmp_path / 'x.onnx', shape=(2, 4))
+    assert told.inputs == {'input': 'float32 [batch, 2, 4]'}
+    assert told.outputs == {'output_0': 'float32 [batch, 2, 2]', 'output_1': 'float32 [3, batch, 2]'}
+    shown = flow_export._shown(torch.ones(2, 1), torch.ones(6, 3))
+    assert shown == 'float32 [any, batch]'
+
+
+def test_a_model_around_a_model(cfg):
+    class Own(Supervised):
+        def forward(self, a):
+            return self.model.features(a)
+
+    inputs = dict(model=Two(), loss=nn.MSELoss())
+    assert network_of(Supervised(**inputs))[1].__class__ is Two
+    own = Own(**inputs)
+    assert network_of(own) == ('Own', own)
+
+
+def test_keyword_arguments_by_their_names(cfg, tmp_path):
+    cfg = use(tmp_path, 'Two', inputs=dict(b='b', a='a'))
+    for shape in (None, [(2,), (4,)]):
+        told = runnerkit.export(cfg, tmp_path / 'x.pt2', shape=shape)
+        assert told.inputs == {'a': 'float32 [batch, 4]', 'b': 'float32 [batch, 2]'}
+
+
+def test_a_checkpoint_runs_no_code_and_a_shape_needs_no_data(cfg, tmp_path):
+    file = tmp_path / 'run' / 'latest.pth'
+    assert runnerkit.export(file, tmp_path / 'x.pt2').inputs  # data.train, which is nowhere, is not built
+    with pytest.raises(ValueError, match="names code: type 'nowhere.Data'"):
+        runnerkit.export(file, tmp_path / 'y.pt2', inputs='train')
+    cfg.data.val.type = 'nowhere.Data'
+    save_checkpoint(MODELS.build(cfg.model), file, meta={'config': cfg.pretty_text})
+    with pytest.raises(ValueError, match="names code: type 'nowhere.Data'"):
+        runnerkit.export(file, tmp_path / 'y.pt2')
+    assert runnerkit.export(file, tmp_path / 'z.pt2', shape=[(4,), (2,)]).inputs
+    assert not (tmp_path / 'y.pt2').exists()
+
+
+def test_networks_that_torch_cannot_take_are_told_with_their_line(cfg, tmp_path):
+    for name, text in (
+        (
+            'Branches',
+            r'torch.export cannot take the network of Supervised \(Branches\): Could not guard .*if a.sum\(\)',
+        ),
+        ('Fixed', r'violated \(batch\)! You marked batch .* constant \(2\)\. Write .*--method NAME'),
+        ('Texts', 'name is a str, but only tensors can be exported'),
+    ):
+        with pytest.raises((ValueError, TypeError), match=text) as raised:
+            runnerkit.export(use(tmp_path, name), tmp_path / 'x.pt2')
+        assert 'TORCH_LOGS' not in str(raised.value)
+    assert list(tmp_path.glob('x.*')) == []
+    runnerkit.export(use(tmp_path, 'Branches'), tmp_path / 'x.safetensors')
+
+
+def test_what_differs_from_the_model_is_not_written(cfg, tmp_path, monkeypatch):
+    path = tmp_path / 'x.pt2'
+    path.write_text('the earlier one')
+    with pytest.raises(ValueError, match=r'x.pt2 was not written: output differs by .*allowed: 1e-04.*batch size 1'):
+        runnerkit.export(use(tmp_path, 'Random'), path)
+    assert path.read_text() == 'the earlier one'
+    assert runnerkit.export(use(tmp_path, 'Random'), path, tolerance=10).difference > 1e-4
+
+    def fails(network):
+        def run(inputs):
+            raise RuntimeError('no such kernel\nand more')
+
+        return b'', run
+
+    monkeypatch.setitem(export_formats.FORMATS, '.pt2', fails)
+    with pytest.raises(ValueError, match='it cannot be run with the batch size 1: no such kernel. Does'):
+        runnerkit.export(use(tmp_path, 'Two'), path)
+    monkeypatch.setitem(export_formats.FORMATS, '.pt2', lambda network: (b'', lambda inputs: []))
+    with pytest.raises(ValueError, match='it has 0 outputs, but the model 3'):
+        runnerkit.export(use(tmp_path, 'Two'), path)
+    monkeypatch.setitem(export_formats.FORMATS, '.pt2', lambda network: (b'', lambda inputs: [torch.ones(2, 3)] * 3))
+    with pytest.raises(ValueError, match=r'logits is torch.float32 \(2, 3\) in place of torch.float32 \(1, 3\)'):
+        runnerkit.export(use(tmp_path, 'Two'), path)
+
+
+@pytest.mark.parametrize(
+    'name, text',
+    [
+        ('Nans', r'output_1 of the network of Supervised \(Nans\) is NaN everywhere, so that nothing can be compared'),
+        ('Nothing', r'Supervised \(Nothing\) returns no numbers for the example'),
+        ('Grows', 'Supervised changes the shape of model.queue when it is called'),
+    ],
+)
+def test_where_there_is_nothing_to_compare_nothing_is_written(cfg, tmp_path, name, text):
+    with pytest.raises(ValueError, match=text):
+        runnerkit.export(use(tmp_path, name), tmp_path / 'x.pt2')
+    assert not (tmp_path / 'x.pt2').exists()
+
+
+def test_a_network_that_changes_its_buffers_is_exported_as_the_checkpoint_has_it(cfg, tmp_path):
+    cfg = use(tmp_path, 'Counts')
+    runnerkit.export(cfg, tmp_path / 'x.safetensors')
+    trained = runnerkit.load_model(tmp_path / 'run').model.norm.running_mean
+    with safe_open(tmp_path / 'x.safetensors', 'pt') as file:
+        assert torch.equal(file.get_tensor('model.norm.running_mean'), trained)
+    runnerkit.export(cfg, tmp_path / 'x.pt2')
+    assert torch.equal(torch.export.load(tmp_path / 'x.pt2').state_dict['norm.running_mean'], trained)
+
+
+def test_an_output_with_the_name_of_an_input(cfg, tmp_path):
+    onnxruntime = pytest.importorskip('onnxruntime')
+    exported = runnerkit.export(use(tmp_path, 'Counts'), tmp_path / 'x.onnx')
+    session = onnxruntime.InferenceSession(exported.path, providers=['CPUExecutionProvider'])
+    assert 'a' in [each.name for each in session.get_inputs()]
+    assert [each.name for each in session.get_outputs()] == ['a_out']
+
+
+def test_an_output_with_another_number_of_dimensions_for_one_sample(cfg, tmp_path):
+    exported = runnerkit.export(use(tmp_path, 'Squeezed'), tmp_path / 'x.safetensors')
+    assert exported.outputs == {'output': 'float32 [3] or [3, 3]'}
+
+
+def test_types_that_onnx_runtime_has_no_operations_for(cfg, tmp_path):
+    pytest.importorskip('onnxruntime')
+    with pytest.raises(ValueError, match=r'ONNX Runtime cannot run .*Convert the model to float32.*write \.pt2'):
+        runnerkit.export(use(tmp_path, 'Bfloats'), tmp_path / 'x.onnx')
+
+
+@pytest.mark.parametrize(
+    'one, other, expected',
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([0.0, 0.5], [0.0, 0.25], 0.5),
+        ([0.0, 2e-5], [0.0, 0.0], 2e-3),
+        ([0.0, 100.0], [1.0, 100.0], 0.01),
+        ([float('nan'), 1.0], [float('nan'), 1.0], 0.0),
+        ([float('nan'), 1.0], [1.0, 1.0], float('inf')),
+        ([float('inf'), 1.0], [float('inf'), 1.5], 0.5),
+        ([3, 4], [3, 8], 4.0),
+        ([500000, 4], [500000, 5], 1.0),
+        ([2**60, 4], [2**60 + 1, 4], 1.0),
+        ([True, False], [True, True], 1.0),
+        ([1j, 2.0], [3j, 2.0], 1.0),
+    ],
+)
+def test_differences_are_relative_to_the_largest_output(one, other, expected):
+    assert flow_export._relative(torch.tensor(one), torch.tensor(other)) == pytest.approx(expected)
+
+
+def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
+    path = tmp_path / 'x.pt2'
+    for options, error, text in (
+        (dict(shape=(4,)), TypeError, r'does not fit forward\(a, b, scale=None\) of Two: missing a required .*--shape'),
+        (dict(shape=(4, 0)), ValueError, r'whole numbers above 0, such as \(1, 28, 28\), but got \(4, 0\)'),
+        (dict(shape=(4,), inputs='val'), ValueError, 'either inputs or of a shape'),
+        (dict(shape=[(5,), (2,)]), RuntimeError, r'Supervised \(Two\) does not compute anything from a \(2, 5\), b'),
+        (dict(method='fetures'), ValueError, "Two has no method 'fetures'; did you mean 'features'"),
+        (dict(inputs='vla'), FileNotFoundError, r"did you mean 'val'\?.*\(--shape 3,224,224\)"),
+        (dict(tolerance=-1), ValueError, 'tolerance must be at least 0'),
+    ):
+        with pytest.raises(error, match=text):
+            runnerkit.export(cfg, path, **options)
+    with pytest.raises(ValueError, match="but not as x.onx; did you mean '.onnx'"):
+        runnerkit.export('nowhere', 'x.onx')
+    del cfg.data['val'], cfg.data['train']
+    with pytest.raises(KeyError, match=r'no test and no val and no train.*--shape 3,224,224'):
+        runnerkit.export(cfg, path)
+    monkeypatch.setattr(export_formats, 'find_spec', lambda name: None)
+    with pytest.raises(
+        ImportError, match=r'onnx and onnxscript and onnxruntime.*pip install onnx onnxscript onnxruntime'
+    ):
+        runnerkit.export(cfg, 'x.onnx')
+    assert not path.exists()
+
+
+class Lengths(torch.nn.Module):
+    """The mean of the words of a text that the mask leaves."""
+
+    def forward(self, words, mask):
+        return (words * mask).sum(1) / mask.sum(1)
+
+
+def test_named_sizes_may_be_any(tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS.module_dict, 'Lengths', Lengths)
+    cfg = Config(dict(model=dict(type='Lengths'), data={}))
+    save_checkpoint(Lengths(), f'{tmp_path}/x.pth', meta={'config': cfg.pretty_text})
+    both = {'words.1': 'length', 'mask.1': 'length'}
+    told = runnerkit.export(f'{tmp_path}/x.pth', tmp_path / 'x.pt2', shape=[(5,), (5,)], dynamic=both)
+    assert told.inputs == {'words': 'float32 [batch, any]', 'mask': 'float32 [batch, any]'}
+    program = torch.export.load(tmp_path / 'x.pt2').module()
+    assert program(torch.ones(2, 9), torch.ones(2, 9)).tolist() == [1, 1]
+    fixed = runnerkit.export(f'{tmp_path}/x.pth', tmp_path / 'y.pt2', shape=[(5,), (5,)])
+    assert fixed.inputs['words'] == 'float32 [batch, 5]'
+    for dynamic, message in (
+        ({'wrods.1': 'n'}, r"'wrods.1' is no size of the inputs; did you mean 'words.1'|'wrods.1' is no size"),
+        ({'words.2': 'n'}, r'they have words.1, mask.1'),
+        ({'words.0': 'n'}, 'the batch, 0, may always be any'),
+        ({'words.1': 'batch'}, 'must be a word other than batch'),
+        ({'words.1': 'one', 'mask.1': 'other'}, 'torch.export cannot take'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            runnerkit.export(f'{tmp_path}/x.pth', tmp_path / 'z.pt2', shape=[(5,), (5,)], dynamic=dynamic)
