@@ -40,7 +40,6 @@ class Noisy(Dataset):
 
     def __init__(self, length=20):
         self.length = length
-        self.loaded = []
 
     def __len__(self):
         return self.length
@@ -48,7 +47,6 @@ class Noisy(Dataset):
     def __getitem__(self, i):
         if i >= self.length:
             raise IndexError(i)
-        self.loaded.append(int(i))
         x = torch.full((4,), i / self.length) + torch.randn(4) * 0.1
         x[0] += random.random()
         x[1] += np.random.rand()

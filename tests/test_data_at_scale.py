@@ -7,6 +7,7 @@ import sys
 from itertools import islice
 from pathlib import Path
 
+import pytest
 import torch
 from torch.utils.data import Dataset
 
@@ -107,6 +108,7 @@ def train(folder):
     return {'training': peaks[-1] - peaks[0]}
 
 
+@pytest.mark.thorough  # tests/data/test_permutation.py
 def test_a_billion_samples_are_read_and_trained_on_in_little_memory(tmp_path):
     code = f'import json, test_data_at_scale as it; print(json.dumps([it.read(), it.train({str(tmp_path)!r})]))'
     run = subprocess.run(

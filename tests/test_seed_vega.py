@@ -116,6 +116,7 @@ def test_the_trainer_of_the_document_trains(tmp_path):
     assert result.best_checkpoint.startswith(str(tmp_path / 'run' / 'best_accuracy_epoch_'))
 
 
+@pytest.mark.thorough  # the other tests of this file train in this process
 def test_it_trains_in_a_process_that_has_imported_nothing_of_vega(tmp_path):
     (tmp_path / 'nas.yml').write_text(AROUND + SHORT + '        disable_callbacks: ModelStatistics\n')
     code = f"""

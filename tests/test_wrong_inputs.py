@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 import torch
-from wrong_inputs import COMMANDS, CONFIGS, FILES, GOOD, RUNS, SEARCH, SEARCHES, SPACES
+from wrong_inputs import FILES, GOOD, SEARCH, TABLES
 
 from runnerkit.cli.main import main
 from runnerkit.config import Config
@@ -73,7 +73,7 @@ def ask(folder, monkeypatch, capsys):
 
 def check(row, code, said, place=''):
     """Whether one part of the answer (a finding, a line of the log, the error) has all that the row names."""
-    words = row.told.split(' … ')
+    words = row.answer.split(' … ')
     needed = [word for word in words if word not in ('<nowhere>', '<traceback>')]
     if place and '<nowhere>' not in words and not any(PLACE.search(word) for word in words):
         needed.append(place)
@@ -88,24 +88,24 @@ def name(row):
     return row.written.splitlines()[-1] if row.written else 'nothing'
 
 
-@pytest.mark.parametrize('row', CONFIGS, ids=name)
+@pytest.mark.parametrize('row', TABLES['CONFIGS'], ids=name)
 def test_wrong_configs(row, folder, ask):
     (folder / 'wrong.py').write_text(f"_base_ = 'good.py'\n{row.written}\n")
     check(row, *ask(['train', 'wrong.py', '--dry-run']), place='wrong.py:2')
 
 
-@pytest.mark.parametrize('row', RUNS, ids=name)
+@pytest.mark.parametrize('row', TABLES['RUNS'], ids=name)
 def test_wrong_runs(row, folder, ask):
     (folder / 'wrong.py').write_text(f"_base_ = 'good.py'\n{row.written}\n")
     check(row, *ask(['train', 'wrong.py']), place='wrong.py:2')
 
 
-@pytest.mark.parametrize('row', COMMANDS, ids=name)
+@pytest.mark.parametrize('row', TABLES['COMMANDS'], ids=name)
 def test_wrong_commands(row, ask):
     check(row, *ask(shlex.split(row.written)))
 
 
-@pytest.mark.parametrize('row', SPACES, ids=name)
+@pytest.mark.parametrize('row', TABLES['SPACES'], ids=name)
 def test_wrong_spaces(row, folder):
     (folder / 'wrong.py').write_text(f"_base_ = 'good.py'\n{row.written}\n")
     cfg = Config.fromfile(folder / 'wrong.py')
@@ -114,7 +114,7 @@ def test_wrong_spaces(row, folder):
     check(row, row.code, one_line(caught.value), place='wrong.py:2')
 
 
-@pytest.mark.parametrize('row', SEARCHES, ids=name)
+@pytest.mark.parametrize('row', TABLES['SEARCHES'], ids=name)
 def test_wrong_searches(row, folder, ask):
     (folder / 'wrong.py').write_text(f"_base_ = 'search.py'\n{row.written}\n")
     check(row, *ask(['search', 'wrong.py']), place='wrong.py:2')

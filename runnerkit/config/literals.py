@@ -21,7 +21,7 @@ class NoLiteral(ValueError):
 def read_literals(text: str) -> dict[str, Any]:
     """The values of a Python config in which every line is ``key = value`` and every value is a literal.
 
-    Nothing is executed or imported, no file is read, and no ``{{ variable }}`` is replaced. Beside literals, a value
+    Nothing is executed or imported, no file is read, and no ``{{ variable }}`` is replaced. Besides literals, a value
     may be ``dict(key=value)``, ``set()``, ``frozenset({…})``, ``float('inf')``, ``complex('1j')``, ``range(…)`` and
     ``slice(…)``.
 

@@ -30,7 +30,7 @@ LARGE = 2**24
 
 
 def usual_order(length: int) -> str:
-    """The one of `ORDERS` that shuffles ``length`` samples unless somebody chooses another."""
+    """The one of `ORDERS` that shuffles ``length`` samples unless the config names another."""
     return 'feistel' if length > LARGE else 'randperm'
 
 
@@ -256,7 +256,7 @@ class EpochBatchSampler(Sampler[SampleBatch]):
 
 
 class FirstBatches(Sampler[Any]):
-    """The first batches of somebody else's batch sampler in each epoch.
+    """The first batches of another library's batch sampler in each epoch.
 
     Attributes that are not found here are those of the wrapped batch sampler.
 
@@ -282,7 +282,7 @@ class FirstBatches(Sampler[Any]):
 
 
 class SeededBatchSampler(Sampler[SampleBatch]):
-    """Somebody else's batch sampler, with its batches numbered and its randomness a function of (seed, epoch).
+    """Another library's batch sampler, with its batches numbered and its randomness a function of (seed, epoch).
 
     Positions are counted through the epoch, the i-th sample of a rank being at ``i * world_size + rank``. Attributes
     that are not found here are those of the wrapped batch sampler.

@@ -65,11 +65,11 @@ def _die_with_parent() -> None:
 def _await_end(inbox: int, grace: float) -> None:
     parent = multiprocessing.parent_process()
     ends = [] if parent is None else [parent.sentinel]  # readable when the parent is gone
-    heard: bytes = b''
-    while heard.count(signal.SIGTERM) < 2:
-        patience = grace if signal.SIGTERM in heard else None
+    received: bytes = b''
+    while received.count(signal.SIGTERM) < 2:
+        patience = grace if signal.SIGTERM in received else None
         ready = select.select([inbox, *ends], [], [], patience)[0]
         if ready != [inbox]:
             break
-        heard += bytes(number for number in os.read(inbox, 64) if number == signal.SIGTERM)
+        received += bytes(number for number in os.read(inbox, 64) if number == signal.SIGTERM)
     os._exit(0)

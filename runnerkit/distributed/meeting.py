@@ -89,7 +89,7 @@ def _connected(rank: int, world_size: int, address: str, port: int, within: floa
 
 
 def _await_listener(address: str, port: int, within: float) -> None:
-    """Wait until somebody listens there, which a process can be interrupted in; in torch's wait it cannot.
+    """Wait until a process listens there; unlike torch's wait, this can be interrupted.
 
     Raises:
         OSError: no process does.

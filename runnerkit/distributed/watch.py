@@ -126,7 +126,7 @@ class Watch:
         self._thread = threading.Thread(target=self._run, name='runnerkit-watch', daemon=True)
         self._over, self._leaving, self._lock = threading.Event(), False, threading.Lock()
         self._guard = threading.Thread(target=self._end_in_time, name='runnerkit-end', daemon=True)
-        self._note: dict[str, Any] | None = None  # who has failed, once anybody has
+        self._note: dict[str, Any] | None = None  # the rank that has failed, if any
         self._draft: dict[str, Any] | None = None  # the same, before the store has answered
         self._deadline: float | None = None  # for leaving in order
         self._limit = 0.0  # for being gone
@@ -388,8 +388,8 @@ class Watch:
         if self._hang_after is None:
             return
         longest = self._hang_after if at[0] else 3 * self._hang_after
-        stands = now - self._since
-        stage = int(stands >= min(longest, self._end_within)) + int(stands >= longest)
+        paused = now - self._since
+        stage = int(paused >= min(longest, self._end_within)) + int(paused >= longest)
         if stage > self._stage or (stage == 2 and now >= self._say_again):
             if stage > self._stage:
                 self._answers_until = now + _ALL_ANSWER
@@ -398,7 +398,7 @@ class Watch:
         elif self._rank == 0 and self._answers_until:
             places = self._places(f'places/{stage}')
             if all(places) or now >= self._answers_until:
-                self._judge(places, stands, longest)
+                self._judge(places, paused, longest)
 
     def _judge(self, places: Sequence[Mapping[str, Any] | None], seconds: float, longest: float) -> None:
         """On rank 0: end a run that hangs. One in which no rank waits for another one works at something long."""

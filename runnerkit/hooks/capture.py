@@ -107,7 +107,7 @@ class CaptureHook(Hook):
         log: which of mean, std, norm, max (of absolute values) and zeros (the share of them) to log of all that is
             captured, as ``backbone.layer4.output_mean`` and ``backbone.layer4.grad_norm``. With an ``interval``, a log
             line has the values of the last captured iteration.
-        evaluation: whether to capture in evaluations too; ``captured`` then has the last batch of the evaluation, until
+        evaluation: whether to capture evaluations as well; ``captured`` then has the last batch of the evaluation until
             the next captured iteration.
     """
 

@@ -168,7 +168,7 @@ class CheckpointHook(StoringHook):
         error = None if runner.outcome is None else runner.outcome.error
         if error is not None and self._is_lost(runner, error):
             self._save_what_is_trained(runner, error)
-        # A run that was stopped on purpose is saved too; its end may lie between two intervals.
+        # A run that was stopped on purpose is also saved; its end may lie between two intervals.
         outcome = runner.outcome
         stopped = outcome is not None and outcome.kind == 'stopped'
         if self.save_last and stopped and self._saved_at != runner.position:

@@ -41,7 +41,7 @@ class ControlHook(Hook):
     """Obeys commands of other processes: ``runnerkit ctl WORK_DIR status|pause|resume|save|stop|lr``.
 
     Commands are obeyed at the end of the running training iteration, after all other hooks, and while the run waits for
-    data. In a distributed run all ranks obey at the same iteration. Until somebody asks, an iteration costs next to
+    data. In a distributed run all ranks obey at the same iteration. Without a request, an iteration costs next to
     nothing on a single process; several ranks meet about twice a second, at an iteration that rank 0 has named when
     they met last.
 

@@ -1,6 +1,6 @@
 """The contract between a runner and its hooks: when a hook is called, and what it may read.
 
-The whole life of a run, for the epoch runner (the iteration runner has no epoch points of its own: it calls
+The whole life of a run, for the epoch runner (the iteration runner has no epoch points: it calls
 ``before_epoch`` once before the first iteration and ``after_epoch`` once after the last)::
 
     with around_run:
@@ -20,7 +20,7 @@ The whole life of a run, for the epoch runner (the iteration runner has no epoch
             epoch += 1
         after_run                                       # always, also after an exception or Ctrl-C
 
-and for an evaluation, whoever starts it (a validation epoch above, `EvalHook`, ``runner.evaluate``)::
+and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate``)::
 
     with around_val:
         …                                               # what is evaluated, see above
@@ -136,7 +136,7 @@ class RunnerView(Protocol):
 
     ``epoch``, ``iter`` and ``inner_iter`` are 0-based indices of what is running. ``completed_epochs`` and
     ``completed_iters`` count what is done; checkpoints store these. ``scores`` has the latest value of each score by
-    name, from any evaluation, equal on every rank; checkpoints store it too. ``outcome`` is None until the run has
+    name, from any evaluation, equal on every rank; checkpoints also store it. ``outcome`` is None until the run has
     ended. ``evaluates_on`` names the split that evaluations are on, for the log; None where log lines are MMCV's. Every
     rank calls ``save``. What a hook puts into ``notices``, by subject, is logged again at the end.
     ``outputs`` is the dict that the last step has returned; ``step_record()`` is that of the running

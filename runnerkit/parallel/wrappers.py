@@ -58,7 +58,7 @@ class ReplacedModule:
 
 
 def forward_is_collective(model: nn.Module) -> bool:
-    """Whether every forward pass of ``model`` is a collective, without gradients too: the ranks then have to make
+    """Whether every forward pass of ``model`` is a collective, even without gradients: the ranks then have to make
     equally many in an evaluation.
 
     A wrapper, or a module inside it, says so with an attribute ``forward_is_collective``. Of torch's own, FSDP (both)

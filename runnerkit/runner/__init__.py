@@ -80,7 +80,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Modules below this package are there without an import of their own, also those under MMCV's names."""
+    """Modules below this package, also under MMCV's names, are imported at their first use."""
     try:
         return import_module(f'{__name__}.{name}')
     except ModuleNotFoundError as error:

@@ -176,7 +176,7 @@ class Lifecycle:
             readers.adopt_new_iter_loaders()
             if snapshots.resumed is not None and len(readers.entries) > 1:
                 runner.logger.warning(
-                    '%s.run has a loop of its own: the workflow begins with its first entry, wherever it was',
+                    '%s.run is a custom loop: the workflow begins with its first entry, wherever it was',
                     type(runner).__name__,
                     extra=NOT_EXACT,
                 )

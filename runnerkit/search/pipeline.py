@@ -204,7 +204,7 @@ class Pipeline:
         return True
 
     def _settle(self, record: Record) -> None:
-        """Let ``record`` name only what this pipeline has trained: its file may be anybody's, or of another place."""
+        """Let ``record`` name only what this pipeline has trained: its file may come from elsewhere."""
         source = next((each for each in self.report.all_records if each.uid == record.source), None)
         found = source and source.weights_file  # settled before, below an `out_dir` as well
         if source and found and os.path.basename(found) == os.path.basename(record.weights_file or ''):

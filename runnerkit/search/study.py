@@ -462,7 +462,7 @@ def places_of(config: str | os.PathLike[str], overrides: Mapping[str, Any]) -> d
 def settle_paths(
     records: Iterable[Record], study: Path, name: str, config: str | os.PathLike[str], overrides: Mapping[str, Any]
 ) -> None:
-    """Let ``records`` name only files of their own trials: a file may name any, or the former place of the study.
+    """Let ``records`` name only files of the trials: a file may name any, or the former place of the study.
 
     Args:
         records: as they were read from files.

@@ -145,7 +145,7 @@ class ControlServer:
         """
         former = read_address(self.folder)
         for path in {str(self.folder / SOCKET), str(former.get('socket'))}:
-            if not _is_of_a_run(path, self.folder):  # the file may be anybody's, and name anything
+            if not _is_of_a_run(path, self.folder):  # the file may come from elsewhere, and name anything
                 continue
             if _answers(path):
                 raise ControlError(
@@ -215,7 +215,7 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
-            if not _is_of_a_run(address['socket'], Path(folder)):  # the file may be anybody's
+            if not _is_of_a_run(address['socket'], Path(folder)):  # the file may come from elsewhere
                 raise FileNotFoundError(address['socket'])
             connection.connect(address['socket'])
             connection.sendall(_as_line({'command': command, 'value': value}))
@@ -279,7 +279,7 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 
 def _answers(path: str) -> bool:
-    """Whether somebody listens to the socket ``path``."""
+    """Whether a process listens to the socket ``path``."""
     if not hasattr(socket, 'AF_UNIX'):
         return False
     with socket.socket(socket.AF_UNIX) as connection:

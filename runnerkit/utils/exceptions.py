@@ -91,7 +91,7 @@ def one_line(error: BaseException) -> str:
 
     Of an error in a loader's worker, the traceback is left out. A KeyError that is only a key keeps its class.
 
-    Escape sequences are escaped: a message may quote names from a file that somebody else has made.
+    Escape sequences are escaped: a message may quote names from an untrusted file.
     """
     # str() of a KeyError is the repr of its message.
     message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)

@@ -9,7 +9,7 @@ nets`` in a script, or as the script itself), that module is used; so is the mod
 as the original of a copy in a work dir. A later ``import nets`` also finds the module.
 
 A script that calls `runnerkit.train` may be such a file, too, since its classes are what it has trained. It is executed
-up to that call: it must not train again because somebody needs a class of it (`end_import`).
+up to that call: it must not train again because another file needs one of its classes (`end_import`).
 
 ``sys.path`` is not changed. A file imports its neighbours as in any package: ``from .transforms import Flip``.
 """

@@ -115,6 +115,7 @@ def test_wrong_usage(trained, said):
         assert (code, text in error) == (number, True), error
 
 
+@pytest.mark.thorough  # the same of test_predict.py
 def test_a_copied_work_dir_exports_when_the_project_is_gone(trained, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp('elsewhere')
     shutil.move(trained / 'run', elsewhere / 'run')

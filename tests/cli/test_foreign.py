@@ -62,6 +62,7 @@ def sections(settings):
     return {setting.partition('=')[0].partition('.')[0] for setting in settings}
 
 
+@pytest.mark.thorough  # the tests of each hint
 @pytest.mark.parametrize('config', ['my_config.py', f'{MNIST}/lenet.py'])
 def test_the_settings_that_hints_advise_train_the_config_of_the_readme_and_the_demo(
     config, tmp_path, monkeypatch, capsys

@@ -114,6 +114,7 @@ if __name__ == '__main__':
 """
 
 
+@pytest.mark.thorough  # tests/compat/mmcv
 def test_workers_that_are_spawned_import_the_same(tmp_path):
     (tmp_path / 'train.py').write_text(SPAWNED)
     done = compat('train.py', cwd=tmp_path)

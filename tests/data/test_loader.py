@@ -341,6 +341,7 @@ if __name__ == '__main__':
 """
 
 
+@pytest.mark.thorough  # tests/data/test_worker_signals.py
 def test_python_does_not_wait_for_workers_when_it_ends_in_the_middle_of_a_pass(tmp_path):
     for persistent in (False, True):
         script = tmp_path / 'script.py'

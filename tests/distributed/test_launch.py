@@ -297,6 +297,7 @@ def keep_a_store(port):
     del store
 
 
+@pytest.mark.thorough  # tests/distributed/test_watch.py
 def test_a_process_ends_whose_store_does_not_answer(tmp_path):
     """torch waits for its answer for ever, and no handler of signals runs meanwhile."""
     folders = [tmp_path / name for name in ('keeps', 'joins')]

@@ -397,6 +397,7 @@ def test_validation_of_the_iteration_runner_is_not_cut(tmp_path, former):
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough  # test_asked_by_a_hook_all_ranks_stop_after_the_same_iteration
 def test_all_ranks_stop_after_the_same_iteration(launch, tmp_path):
     """One worker of two gets SIGTERM: one checkpoint, from which the run ends as the undisturbed one."""
     folders = tmp_path / 'whole', tmp_path / 'part'

@@ -206,6 +206,7 @@ def lose(rank, folder):
         threading.Event().wait(300)
 
 
+@pytest.mark.thorough  # test_a_rank_that_hangs
 @pytest.mark.distributed
 def test_a_collective_that_nobody_has_failed_in_tells_where_all_ranks_stood(tmp_path):
     folders = [tmp_path / str(rank) for rank in range(2)]
@@ -234,6 +235,7 @@ def catches_and_goes_on(folder):
     ctypes.pythonapi.Py_Exit(5)
 
 
+@pytest.mark.thorough  # test_a_rank_that_raises
 def test_a_program_that_catches_the_error_and_goes_on_is_not_ended(tmp_path):
     fork = Fork(catches_and_goes_on, tmp_path, folder=tmp_path)
     assert fork.code() == 6, fork.said()

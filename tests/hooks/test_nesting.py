@@ -655,6 +655,7 @@ def train_in_process(work_dir, die_at=None):
     )
 
 
+@pytest.mark.thorough  # test_a_run_killed_inside_goes_on_there_bit_for_bit
 def test_kill_9_inside(tmp_path):
     context = torch.multiprocessing.get_context('forkserver')
     for name, deaths in (('whole', [None]), ('cut', [2, 5, 7, None])):

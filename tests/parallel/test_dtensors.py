@@ -24,6 +24,7 @@ def test_ordinary_tensors_stay_as_they_are():
     assert not part.requires_grad
 
 
+@pytest.mark.thorough  # tests/test_house.py: what the runner brings in
 def test_asking_imports_nothing():
     """`torch.distributed.tensor` takes a second or two."""
     code = (

@@ -96,6 +96,7 @@ def test_a_step_that_has_changed_goes_on(tmp_path):
     assert not again.current
 
 
+@pytest.mark.thorough  # test_a_config_that_has_changed_begins_anew
 def test_models_are_trained_anew_where_their_settings_or_the_front_have_changed(tmp_path):
     def trained(epochs, trials=1):
         nas = dict(objectives=dict(error='min'), search_algorithm=dict(type='GridSearch', points=trials),

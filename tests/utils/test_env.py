@@ -26,6 +26,7 @@ def test_collect_env_names_versions_and_platform():
     assert all('\n' not in env[key] for key in ('Python', 'Platform'))
 
 
+@pytest.mark.thorough  # tests/test_house.py: what the runner brings in
 def test_libraries_that_are_not_imported_are_not_asked():
     code = (
         'import sys; from runnerkit.utils.env import collect_env\n'

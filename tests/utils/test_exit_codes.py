@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from runnerkit.utils.exit_codes import MEANINGS
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +17,7 @@ def test_the_page_has_the_table_of_the_code():
     assert {int(code): meaning for code, meaning in rows} == MEANINGS
 
 
+@pytest.mark.thorough  # tests/cli/test_main.py has each code
 def test_commands_return_codes_by_their_names():
     """But for 0, and for `compat`, whose program runs another one."""
     found = []

@@ -248,7 +248,7 @@ class VegaCallbacks(Hook):
         self, callbacks: str | Callback | Mapping[str, Any] | Sequence[Any], config: Mapping[str, Any] | None = None
     ) -> None:
         from runnerkit.compat.vega.config import TRAINER
-        from runnerkit.config.config_dict import as_config  # most runs need no configs beside their own
+        from runnerkit.config.config_dict import as_config  # most runs need no other configs
 
         several = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
         self.callbacks = sorted(map(_built, several), key=lambda callback: callback.priority)

@@ -226,11 +226,11 @@ class Metrics:
             if not isinstance(given, Mapping) or not {'type', 'name'} & set(given):
                 raise WrongType(f"a metric must be a dict such as {{'type': 'accuracy'}}, but got {item!r}")
             key = 'type' if 'type' in given else 'name'
-            beside = {each: given[each] for each in given if each not in (key, 'params')}
+            others = {each: given[each] for each in given if each not in (key, 'params')}
             name = given[key]
             if name in self.mdict:
                 raise WrongValue(f'there are two metrics {name!r}: give each once')
-            self.mdict[name] = METRICS.build({'type': name, **beside, **(given.get('params') or {})})
+            self.mdict[name] = METRICS.build({'type': name, **others, **(given.get('params') or {})})
 
     def __call__(self, output: Any = None, target: Any = None, *args: Any, **kwargs: Any) -> list[Any]:
         """Count one batch; returns what each metric returns."""

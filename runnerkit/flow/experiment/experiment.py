@@ -249,7 +249,7 @@ class Experiment(ExperimentSetup):
 
     @contextmanager
     def manual_loop(self) -> Iterator[None]:
-        """The span of your own loop, in a ``run`` that you override. ::
+        """The span of a custom loop, in an overridden ``run``. ::
 
             def run(self):
                 with self.manual_loop():

@@ -16,7 +16,7 @@ TITLES = {'lr': 'Learning rate', 'momentum': 'Momentum'}
 
 
 class Rehearsal:
-    """Stands in for a runner: has its own position in the run; everything else is read from the real runner."""
+    """A substitute for the runner with its own position in the run; other attributes are those of the real runner."""
 
     by_epoch = True
     epoch = iter = inner_iter = 0

@@ -136,7 +136,7 @@ def evaluation_of(context: Context) -> EvalHook:
     named: dict[str, Any] = {name_of_scores(loader) or '': loader for loader in context.loaders}
     with placed_errors(cfg, 'evaluation'):
         hook = evaluating_hook(named.get('', named) if len(named) == 1 else named, options)
-    if validates(cfg.get('workflow'), cfg.get('data')):  # there the runner's own hooks hear the val points
+    if validates(cfg.get('workflow'), cfg.get('data')):  # there the runner's hooks are called at the val points
         hook.hooks = [*context.runner.hooks, *hook.hooks]
     return hook
 

@@ -241,7 +241,7 @@ def _found_by_name(name: str, of_user: bool) -> Iterator[tuple[Registry, Any]]:
 
 
 def _found_by_path(name: str) -> Iterator[tuple[Registry | None, Any]]:
-    """The registered classes, and those on the list, that a dotted path or ``file.py:Class`` stands for."""
+    """The registered classes, and those on the list, that a dotted path or ``file.py:Class`` names."""
     module, _, last = name.replace(':', '.').rpartition('.')
     held = getattr(sys.modules.get(module), '__dict__', {}).get(last)
     if (inspect.isclass(held) or inspect.isroutine(held)) and is_listed(held):
@@ -258,7 +258,7 @@ def _found_by_path(name: str) -> Iterator[tuple[Registry | None, Any]]:
 
 
 class _NotImported:
-    """Stands for what a registry would import by a name. It may not be named."""
+    """A placeholder for what a registry would import by a name, which may not be named."""
 
 
 def _found_behind(registry: Registry, name: str) -> Any:

@@ -65,7 +65,7 @@ def strangers(work_dir: Path, record: Mapping[str, Any], own: Collection[str]) -
 
 
 def is_made_here(config: Path) -> bool:
-    """Whether this user's own run has written the ``config`` of a work dir, and the code beside it, as they are now."""
+    """Whether a run of this user has written the ``config`` of a work dir and the code next to it as they are now."""
     record, key = read_record(config.parent), _key()
     sealed = record.get('seal')
     if key is None or not isinstance(sealed, str) or record.get('config') != config.name:

@@ -25,7 +25,7 @@ from runnerkit.utils.user_files import file_of_module, with_neighbours
 CODE = 'code'
 
 _HERE = '{{ fileDirname }}'
-#: Stands for `_HERE` until the config is printed, since braces in a value are escaped. It has the same length.
+#: The placeholder of `_HERE` until the config is printed, since braces in a value are escaped. It has the same length.
 _MARK = 'runnerkit_WORKDIR'
 
 #: Where a class may be registered that a config names.
@@ -148,7 +148,7 @@ def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
     """Write the copies into the work dir.
 
     Raises:
-        ValueError: a link leads out of it, to files that may be anybody's.
+        ValueError: a link leads out of it, to files of unknown origin.
     """
     for file, copy in copies.items():
         if not (folder / copy).parent.resolve().is_relative_to(folder.parent.resolve()):

@@ -15,11 +15,6 @@ def test_every_home_exists(home):
     import_module(f'runnerkit.{home}')
 
 
-@pytest.mark.parametrize('former', sorted(MOVED))
-def test_what_has_moved_is_the_same_module_under_its_former_path(former):
-    assert import_module(f'runnerkit.{former}') is import_module(f'runnerkit.{MOVED[former]}')
-
-
 def test_homes():
     assert homes_of('runner.hooks') == ('hooks',)
     assert homes_of('runner.hooks.logger.text') == ('hooks.logger.text',)

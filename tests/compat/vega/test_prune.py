@@ -173,6 +173,7 @@ def study(folder, generations=1):
     )
 
 
+@pytest.mark.thorough  # the tests of its steps
 def test_a_study_prunes_and_goes_on(tmp_path):
     whole = study(tmp_path / 'whole').run()
     assert [record.status for record in whole.all_records] == ['completed'] * 4

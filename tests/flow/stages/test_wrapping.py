@@ -122,6 +122,7 @@ def further(on_ranks, tmp_path_factory):
     return on_ranks(wrapping_runs.__file__, 'more_on_rank', tmp_path_factory.mktemp('further'))
 
 
+@pytest.mark.thorough  # tests/runner/test_ranks_change.py
 @pytest.mark.parametrize('name', wrapping_runs.MORE)
 def test_further_runs_are_those_of_one_process(further, tmp_path, name):
     reference = wrapping_runs.more(tmp_path, name)

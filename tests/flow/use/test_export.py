@@ -355,6 +355,7 @@ def test_an_output_with_another_number_of_dimensions_for_one_sample(cfg, tmp_pat
     assert exported.outputs == {'output': 'float32 [3] or [3, 3]'}
 
 
+@pytest.mark.thorough  # the other tests of this file
 def test_types_that_onnx_runtime_has_no_operations_for(cfg, tmp_path):
     pytest.importorskip('onnxruntime')
     with pytest.raises(ValueError, match=r'ONNX Runtime cannot run .*Convert the model to float32.*write \.pt2'):

@@ -166,6 +166,7 @@ def test_a_meta_that_is_no_dict_counts_as_none(tmp_path, meta):
         runnerkit.load_model(tmp_path / 'x.pth')
 
 
+@pytest.mark.thorough  # tests/cli/test_predict.py
 def test_a_copy_is_used_when_the_project_is_gone(project, run, tmp_path):
     expected = runnerkit.load_model(run)(X).tolist()
     copy, hidden = tmp_path / "Ann's läuf {{ fileDirname }}", project.with_name('hidden')
