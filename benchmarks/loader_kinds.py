@@ -422,7 +422,7 @@ ATTRIBUTES_START_OVER = (
     'class-aware sampler',
     'data set that counts',
     'data set with a changing cache',
-    'stream that goes on',
+    'stream that continues',
     'stream that groups',
-    'loader beside one in a cycle',
+    'two loaders, one in a cycle',
 )
