@@ -1,4 +1,4 @@
-# Every target makes its own .venv where there is none.
+# Every target creates .venv if it is missing.
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
@@ -37,16 +37,16 @@ test: $(VENV)/.tests ## run the tests, without those marked as thorough
 test-all: $(VENV)/.tests ## run all tests
 	$(PYTEST) -m ''
 
-golden: $(VENV)/.tests ## write the golden traces of the engine anew: tests/golden/
+golden: $(VENV)/.tests ## rewrite the golden traces of the engine: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
 
-mutants: $(VENV)/.tests ## make each change of tests/mutants.txt in a copy and see a test fail (JOBS=2, IDS='F01 …')
+mutants: $(VENV)/.tests ## make each change of tests/mutants.txt in a copy and check that its test fails (JOBS=2, IDS='F01 …')
 	$(BIN)/python tests/run_mutants.py --jobs $(or $(JOBS),2) $(IDS)
 
 coverage: $(VENV)/.tests ## run all tests with branch coverage (a third longer)
 	$(PYTEST) -m '' --cov --cov-report=term:skip-covered
 
-# An environment beside the other one, whose packages it sees: an mmcv there would be found by all other tests.
+# A second environment, which also sees the packages of the first: an mmcv in the first one would affect all other tests.
 MMCV = $(VENV)/mmcv
 $(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
 	test -x $(MMCV)/bin/python || $(BIN)/python -m venv $(MMCV)
@@ -71,8 +71,8 @@ $(RAY)/.done: $(VENV)/.tests requirements/ray.txt
 ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest tests/search/executors/test_ray.py
 
-# Peers that the benchmark compares with, each in an environment of its own, beside the other one like mmcv above: all
-# have the same torch. One that does not install leaves its log behind, and the benchmark says so.
+# Peers of the benchmark, each in a separate environment, like mmcv above; all have the same torch. If one cannot be
+# installed, its log remains, and the benchmark reports it.
 PEERS = mmcv mmengine lightning ignite accelerate
 ENGINES ?= plain expert runnerkit $(PEERS)
 BENCH = $(VENV)/bench

@@ -1,16 +1,16 @@
-"""runnerkit beside the plain loop and its peers, in CPU time, start-up and memory: writes RESULTS.md.
+"""Compare runnerkit with the plain loop and its peers in CPU time, start-up and memory, and write RESULTS.md.
 
     make bench                                       # builds the peers' environments first; about 25 minutes
     make bench ENGINES='plain runnerkit mmcv' ROUNDS=3
-    make bench QUICK=1                               # a few minutes, to see that it works; its figures mean nothing
+    make bench QUICK=1                               # a few minutes, to check that it works; its figures mean nothing
     python benchmarks/bench.py --calls               # only runnerkit's calls of Python functions in an iteration
 
 Every training is a separate process, in its engine's environment (`speed/worker.py`). First each one trains once
 without timing, and must end with the weights of the plain loop. Then all train again, round by round, the plain loops
 twice. They start one after another, wait for each other once they are warm, and then take turns, so that other load on
 the machine affects all of them alike (28 processes, about 9 GiB). An engine that cannot be installed, fails, or ends
-with other weights is reported as such. The report is written anew after each round of a job and each closer look, so
-that a run that is cut off has lost nothing before.
+with other weights is reported as such. The report is rewritten after each round of a job and each closer look, so an
+interrupted run keeps its results so far.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ KINDS = {
     'ignite': ('epoch',),
     'accelerate': ('epoch',),
 }
-NO_WAY = {('plain', True), ('expert', False)}  # the plain loop has nothing to add, and is what is minimal by hand
-OWN = ('plain', 'expert', 'runnerkit')  # in the environment that this script is started in
+NO_WAY = {('plain', True), ('expert', False)}  # the plain loop has no additions, and is the minimal hand-written loop
+OWN = ('plain', 'expert', 'runnerkit')  # in the environment of this script
 ROWS = ('loops', 'epoch_end', 'modules', 'log_event', 'adamw', 'clipping', 'loading', 'long_run')
-SCRATCH = HERE.parent / 'work_dirs' / 'bench'  # raw figures, and what a quick run writes
-SAME = 1e-6  # how far a weight may be from the plain loop's
+SCRATCH = HERE.parent / 'work_dirs' / 'bench'  # raw figures, and the output of a quick run
+SAME = 1e-6  # the largest difference of a weight from the plain loop's
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ class Entry:
 
 
 class Failed(Exception):
-    """A training that cannot be measured; says why in a line."""
+    """A training run that cannot be measured; the message is one line."""
 
 
 class Process:
-    """A process that says ``turn`` in a line of its own and waits, any number of times, and then what it has found.
+    """A process that prints the line ``turn`` and waits, any number of times, and then prints its result.
 
     Args:
-        command: how it is started.
+        command: the command line.
         environment: its environment variables.
-        patience: seconds for which it may say nothing.
+        patience: the longest time without output, in seconds.
     """
 
     def __init__(self, command: list[str], environment: dict[str, str], patience: float = 900) -> None:
@@ -90,16 +90,16 @@ class Process:
         self._errors.close()
 
     def go_on(self) -> None:
-        """Tell it that it is its turn."""
-        with contextlib.suppress(BrokenPipeError):  # it has died: `read` says of what
+        """Give it its turn."""
+        with contextlib.suppress(BrokenPipeError):  # it has died: `read` reports the reason
             self._process.stdin.write('\n')
             self._process.stdin.flush()
 
     def read(self) -> dict[str, Any] | None:
-        """Wait for what it says next: its result, or None if its turn is over.
+        """Wait for its next output: its result, or None if its turn is over.
 
         Raises:
-            Failed: it has died, or says nothing.
+            Failed: it has died, or prints nothing.
         """
         is_late = threading.Event()
 
@@ -118,23 +118,23 @@ class Process:
         finally:
             watch.cancel()
         if is_late.is_set():
-            raise Failed(f'says nothing for {self._patience / 60:.0f} minutes')
+            raise Failed(f'prints nothing for {self._patience / 60:.0f} minutes')
         if code != 0:
             self._errors.seek(0)
             raise Failed((self._errors.read().strip().splitlines() or [f'exit code {code}'])[-1])
         try:
             return json.loads(line)
         except json.JSONDecodeError as error:
-            raise Failed(f'ends with no result, but {line!r}') from error
+            raise Failed(f'ends with {line!r} instead of a result') from error
 
 
 def checked(result: dict[str, Any]) -> dict[str, Any]:
-    """``result``, of the right training.
+    """Return ``result`` if its training ended with the right weights.
 
     Raises:
         Failed: it has ended with other weights.
     """
-    if not result['difference'] <= SAME:  # NaN is no number of any size
+    if not result['difference'] <= SAME:  # NaN compares as neither
         raise Failed(f'ends with weights that differ by {result["difference"]:.1e}')
     return result
 
@@ -145,8 +145,8 @@ class Bench:
 
     Args:
         environments: the folder with a virtual environment for each peer.
-        folder: where runs may write.
-        sizes: of each job, as `speed.worker.Task` takes them.
+        folder: the folder for files of runs.
+        sizes: the sizes of each job, as `speed.worker.Task` takes them.
     """
 
     environments: Path
@@ -159,7 +159,7 @@ class Bench:
             return checked(process.read())
 
     def take_turns(self, entries: list[Entry], order: random.Random) -> list[tuple[Entry, dict[str, Any] | Failed]]:
-        """Train all ``entries`` side by side, one at a time: what each has taken, or why it failed."""
+        """Train all ``entries`` in turns, and return the costs of each, or why it failed."""
         ended: list[tuple[Entry, dict[str, Any] | Failed]] = []
         with contextlib.ExitStack() as stack:
             waiting: list[tuple[Entry, Process | None]] = [(entry, None) for entry in entries]  # None: not started
@@ -183,7 +183,7 @@ class Bench:
 
     @contextlib.contextmanager
     def begin(self, entry: Entry, **options: Any) -> Iterator[Process]:
-        """A training in a process of its own."""
+        """A training run in a separate process."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             reference = str(self.folder / f'{entry.job}_{entry.default_like}.pt')
             task = {**asdict(entry), **self.sizes[entry.job], 'folder': place, 'reference': reference, **options}
@@ -194,14 +194,14 @@ class Bench:
         """Run a module of ``speed`` in the environment of ``engine``."""
         paths = os.pathsep.join([str(HERE), str(HERE.parent)])  # this checkout, whatever is installed
         environment = {**os.environ, 'PYTHONPATH': paths, 'OMP_NUM_THREADS': '1', 'PYTHONHASHSEED': '0'}
-        environment.pop('PYTHONDONTWRITEBYTECODE', None)  # pip has compiled the peers, and nobody this package
+        environment.pop('PYTHONDONTWRITEBYTECODE', None)  # pip has compiled the peers, but not this package
         return Process([self.python(engine), '-m', *command], environment)
 
     def python(self, engine: str) -> str:
         """Its interpreter.
 
         Raises:
-            Failed: there is none; says why it could not be installed.
+            Failed: it is not installed; the message says why.
         """
         if engine in OWN:
             return sys.executable
@@ -220,7 +220,7 @@ def why(log: Path) -> str:
 
 
 def prepare(bench: Bench, entries: list[Entry]) -> tuple[dict[Entry, dict[str, Any]], dict[Entry, str]]:
-    """Train the tiny job once in every way: what each has counted, and why some will not be measured."""
+    """Train the tiny job once in every way; return the counts of each, and why some will not be measured."""
     for job in bench.sizes:
         for default_like, kind in ((False, 'epoch'), (True, 'reference')):
             bench.train(Entry('plain', kind, default_like, job), writes_reference=True)
@@ -236,14 +236,14 @@ def prepare(bench: Bench, entries: list[Entry]) -> tuple[dict[Entry, dict[str, A
 
 
 def bare(entry: Entry) -> Entry:
-    """The plain loop of the same kind, with which ``entry`` is compared."""
+    """The plain loop of the same kind, which ``entry`` is compared with."""
     return Entry('plain', entry.kind.split()[0], False, entry.job)
 
 
 def measure(
     bench: Bench, entries: list[Entry], rounds: int, failed: dict[Entry, str]
 ) -> Iterator[dict[Entry, list[list[dict[str, Any]]]]]:
-    """What each entry took so far, in each round once; the plain loops twice. What fails now leaves, too."""
+    """The costs of each entry so far, once per round; the plain loops twice. Entries that fail now are dropped."""
     taken: dict[Entry, list[list[dict[str, Any]]]] = {entry: [] for entry in entries if entry not in failed}
     for number in range(rounds):
         order = random.Random(number)
@@ -265,10 +265,10 @@ def measure(
 
 @dataclass
 class Report:
-    """All that is measured so far.
+    """All results so far.
 
     Args:
-        folder: where RESULTS.md goes.
+        folder: the folder of RESULTS.md.
         results: the figures, as `speed.report.report` takes them.
     """
 
@@ -277,7 +277,7 @@ class Report:
     began: float = field(default_factory=time.time)
 
     def write(self, **found: Any) -> None:
-        """Write it anew, with what is ``found`` since."""
+        """Rewrite it, with the new results ``found``."""
         self.results.update(found, minutes=(time.time() - self.began) / 60)
         texts = {
             SCRATCH / 'results.json': json.dumps(self.results, indent=1),
@@ -296,7 +296,7 @@ def figures(
     failed: dict[Entry, str],
     taken: dict[Entry, list[list[dict[str, Any]]]],
 ) -> list[dict[str, Any]]:
-    """What is known of each entry."""
+    """The results of each entry."""
     return [
         {**asdict(entry), 'failed': failed.get(entry), 'counted': counted.get(entry), 'rounds': taken.get(entry, [])}
         for entry in entries
@@ -309,10 +309,10 @@ def say(text: str) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('--environments', type=Path, default=Path('.venv/bench'), help='a folder of one for each peer')
+    parser.add_argument('--environments', type=Path, default=Path('.venv/bench'), help='folder of the environments')
     parser.add_argument('--engines', nargs='+', choices=list(KINDS), help='all; with --calls runnerkit')
     parser.add_argument('--rounds', type=int, help='5; with --quick 1')
-    parser.add_argument('--quick', action='store_true', help='as short as can be: to see that all works')
+    parser.add_argument('--quick', action='store_true', help='a minimal run, to check that everything works')
     parser.add_argument('--calls', action='store_true', help='only count calls of Python functions in an iteration')
     parser.add_argument('--rows', nargs='*', default=list(ROWS), choices=ROWS, help='the closer looks at runnerkit')
     parser.add_argument('--jobs', nargs='+', default=['tiny', 'digits'], choices=['tiny', 'digits'])
@@ -336,7 +336,7 @@ def ways(engines: list[str]) -> list[Entry]:
 
 
 def count_calls(bench: Bench, entries: list[Entry]) -> None:
-    """Print how many Python functions an iteration calls."""
+    """Print the number of Python calls in an iteration."""
     for entry in entries:
         calls = bench.train(entry, calls=True, reference=None)['calls']
         title = 'default-like' if entry.default_like else 'minimal'
@@ -356,8 +356,8 @@ def main() -> None:
 
 
 def compare(bench: Bench, args: argparse.Namespace, sizes: dict[str, dict[str, int]]) -> None:
-    """Measure everything, and write down what is found as soon as it is."""
-    engines = list(dict.fromkeys(['plain', *args.engines]))  # nothing is measured without it
+    """Measure everything, and write each result at once."""
+    engines = list(dict.fromkeys(['plain', *args.engines]))  # it is the reference for all others
     entries = ways(engines) if 'tiny' in args.jobs else []
     if 'digits' in args.jobs:
         entries += [Entry(engine, 'epoch', engine != 'plain', 'digits') for engine in engines]

@@ -22,7 +22,7 @@ from torch import nn
 
 SAMPLES, BATCH, TOTAL = 16, 4, 12  # 4 batches an epoch, 12 iterations in all
 
-#: After how many iterations each run is saved; ``by_epoch``: when the epoch that they complete is over.
+#: The number of iterations after which each run is saved; ``by_epoch``: at the end of the epoch that they complete.
 RUNS = {
     'inside_an_epoch': dict(saved=6),
     'last_batch_of_an_epoch': dict(saved=8),
@@ -33,7 +33,7 @@ RUNS = {
 
 
 class Points(torch.utils.data.Dataset):
-    """Points with noise of all three global generators."""
+    """Points with noise from all three global generators."""
 
     def __init__(self, seed):
         self.points = torch.randn(SAMPLES, 3, generator=torch.Generator().manual_seed(seed))
@@ -47,7 +47,7 @@ class Points(torch.utils.data.Dataset):
 
 
 class Net(nn.Module):
-    """Dropout between two layers; no function whose last bits depend on the machine but the loss's."""
+    """Dropout between two layers; only the loss's last bits depend on the machine."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class Net(nn.Module):
 
 
 def loaders(count=1, own=True):
-    """Shuffling DataLoaders as people write them, each with a generator of its own if ``own``."""
+    """Typical shuffling DataLoaders, each with a separate generator if ``own``."""
     generators = [torch.Generator().manual_seed(3 + i) if own else None for i in range(count)]
     return [
         torch.utils.data.DataLoader(Points(i), BATCH, shuffle=True, generator=each) for i, each in enumerate(generators)
@@ -104,7 +104,7 @@ def main(folder):
             saved = options['saved']
             file = f'epoch_{saved * BATCH // SAMPLES}.pth' if 'saved_by_epoch' in options else f'iter_{saved}.pth'
             content = (pathlib.Path(work_dir) / file).read_bytes()
-        # Most of it are states of random generators, some of them twice.
+        # Most of the file are states of random generators, some of them twice.
         (folder / f'format_1_{name}.pth.xz').write_bytes(lzma.compress(content))
         text = json.dumps(dict(weights=weights(runner), epoch=runner.epoch, iter=runner.iter))
         (folder / f'format_1_{name}.end.json').write_text(text + '\n', encoding='utf-8')

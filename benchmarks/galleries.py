@@ -1,4 +1,4 @@
-"""Load whole config galleries with the real MMCV 1.x and with runnerkit, interleaved: the same dictionaries, how fast?
+"""Load whole config galleries with the real MMCV 1.x and with runnerkit, in turns; compare dictionaries and times.
 
     pip download --no-deps mmcls==0.25.0 mmsegmentation==0.30.0 mmdet==2.28.2, unzip them into a folder, then
     python benchmarks/galleries.py folder --mmcv-python <python of an environment with mmcv 1.7.2>
@@ -18,11 +18,11 @@ import tempfile
 import time
 import types
 
-STEP = 40  # MMCV prints every how manieth config
+STEP = 40  # MMCV prints one config in this many
 
 
 def canonical(value):
-    """The text of a value, in which the order of keys does not matter and everything else does."""
+    """The text of a value; it ignores the order of keys and nothing else."""
     if isinstance(value, dict):
         return '{' + ', '.join(f'{key!r}: {canonical(value[key])}' for key in sorted(value, key=repr)) + '}'
     if isinstance(value, (list, tuple)):
@@ -33,7 +33,7 @@ def canonical(value):
 def worker(library, folder):
     """Print one line for each config: digest or error, CPU seconds of loading and of printing."""
     if library == 'mmcv':
-        sys.modules['torchvision'] = types.ModuleType('torchvision')  # it is imported for URLs of models only
+        sys.modules['torchvision'] = types.ModuleType('torchvision')  # imported only for URLs of models
         from mmcv import Config
     else:
         from runnerkit import Config

@@ -1,6 +1,6 @@
 """Record learning-rate and momentum curves of the real MMCV 1.x, as reference data for the tests.
 
-Run it with the Python of a virtual environment that holds mmcv 1.7.2 (no compiled ops are needed):
+Run it with the Python of a virtual environment with mmcv 1.7.2 (no compiled ops are needed):
 
     python benchmarks/golden_curves.py tests/data
 
@@ -131,7 +131,7 @@ def momentum_cases():
 
 
 def case(runner, optimizer, config):
-    """One setting, or None where the configuration makes no sense."""
+    """One setting, or None if the configuration makes no sense."""
     if config is None:
         return None
     return dict(
@@ -149,7 +149,7 @@ def one_of_each(configs):
 
 
 class Loader(list):
-    """A list of batches that looks enough like a DataLoader for MMCV's iteration runner."""
+    """A list of batches that resembles a DataLoader enough for MMCV's iteration runner."""
 
     sampler = None
 
@@ -167,7 +167,7 @@ class Model(torch.nn.Module):
 
 
 def build_optimizer(kind, model):
-    """One of the optimizers that the cases name; the tests build the very same ones."""
+    """One of the optimizers that the cases name; the tests build the same ones."""
     if kind == 'sgd':
         return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     if kind == 'adam':
@@ -195,7 +195,7 @@ def read(group, quantity):
 
 
 def record(setting, quantity):
-    """Run the real runner once and return what the groups held in every iteration."""
+    """Run the real runner once and return the values of the groups in every iteration."""
     from mmcv.runner import EpochBasedRunner, Hook, IterBasedRunner
 
     values = []
@@ -212,7 +212,7 @@ def record(setting, quantity):
     optimizer = build_optimizer(setting['optimizer'], model)
     with tempfile.TemporaryDirectory() as work_dir:
         runner = kind(model, optimizer=optimizer, work_dir=work_dir, logger=logger, **limit)
-        config = copy.deepcopy(setting['config'])  # MMCV takes the policy out of it
+        config = copy.deepcopy(setting['config'])  # MMCV removes the policy from it
         getattr(runner, f'register_{quantity}_hook')(config)
         runner.register_hook(Recorder(), priority='LOWEST')
         runner.run([Loader(range(setting['iters_per_epoch']))], [('train', 1)])
@@ -220,7 +220,7 @@ def record(setting, quantity):
 
 
 def stand_ins():
-    """Let mmcv be imported without torchvision, and its epochs pass without the pauses it makes."""
+    """Allow importing mmcv without torchvision, and switch off its pauses between epochs."""
     sys.modules.setdefault('torchvision', types.ModuleType('torchvision'))
     import mmcv.runner.epoch_based_runner
     import mmcv.runner.iter_based_runner

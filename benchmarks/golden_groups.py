@@ -1,6 +1,6 @@
 """Record the parameter groups that the real MMCV 1.x builds, as reference data for the tests.
 
-Run it with the Python of a virtual environment that holds mmcv 1.7.2 (no compiled ops are needed):
+Run it with the Python of a virtual environment with mmcv 1.7.2 (no compiled ops are needed):
 
     python benchmarks/golden_groups.py tests/data
 

@@ -1,13 +1,13 @@
 """Record the signatures of the real MMCV 1.x's public training names, as reference data for the tests.
 
-Run it with the Python of a virtual environment that holds mmcv 1.7.2 (no compiled ops are needed):
+Run it with the Python of a virtual environment with mmcv 1.7.2 (no compiled ops are needed):
 
     python benchmarks/golden_names.py tests/data
 
 It reads ``mmcv_names.tsv`` there and writes ``mmcv_signatures.json``: for each ``module:name`` its kind, its parameters
-as ``[name, kind, default]`` (None where it has no signature), and, where a class is first met, those of its public
-methods. Added to the file's names are all of the root's that come from ``utils`` and ``fileio``, and the weight
-initialisation of ``mmcv.cnn``, which lies in ``runnerkit.nn``.
+as ``[name, kind, default]`` (None without a signature), and, at the first occurrence of a class, those of its public
+methods. In addition to the file's names, it records all names of the root from ``utils`` and ``fileio``, and the weight
+initialisation of ``mmcv.cnn``, which is in ``runnerkit.nn``.
 """
 
 import csv
@@ -43,7 +43,7 @@ def parameters(function):
 
 
 def default(value):
-    """The text of a default; what has no text that means anything elsewhere is told by its kind only."""
+    """The text of a default, or only its kind if the text depends on the process."""
     if value is inspect.Parameter.empty:
         return None
     if hasattr(value, 'write'):
@@ -72,7 +72,7 @@ def methods(cls):
 
 
 def main(folder):
-    sys.modules['torchvision'] = types.ModuleType('torchvision')  # it is imported for URLs of models only
+    sys.modules['torchvision'] = types.ModuleType('torchvision')  # imported only for URLs of models
     with open(folder / 'mmcv_names.tsv', encoding='utf-8') as file:
         rows = [(row['module'], row['name']) for row in csv.DictReader(file, delimiter='\t')] + MORE
     root = importlib.import_module('mmcv')

@@ -1,10 +1,10 @@
-"""runnerkit beside the plain loop on a GPU: throughput, host waits, gaps between kernels, prefetching.
+"""Compare runnerkit with the plain loop on a GPU: throughput, host waits, gaps between kernels, prefetching.
 
-    python benchmarks/gpu.py                          # prints tables; without a GPU it says so, and ends with 0
+    python benchmarks/gpu.py                          # prints tables; without a GPU only a message; exits with 0
     python benchmarks/gpu.py --device cpu --smoke     # the same code with tiny sizes: its figures mean nothing
 
 Two models: ResNet-50, whose kernels are long, and 100 small linear layers, whose kernels are so short that the GPU
-waits for the host, which shows an engine's overhead. The runner has its five default hooks and logs every 50
+waits for the host, which makes an engine's overhead visible. The runner has its five default hooks and logs every 50
 iterations. A host wait is any call that torch.cuda.set_sync_debug_mode reports; they are counted between two log lines.
 """
 
@@ -75,7 +75,7 @@ def small_kernels(layers: int = 100) -> nn.Module:
 
 
 class Samples(Dataset[Any]):
-    """The same few random samples again and again."""
+    """The same few random samples, repeated."""
 
     def __init__(self, shape: tuple[int, ...], length: int) -> None:
         self.x = torch.randn(64, *shape)
@@ -93,13 +93,13 @@ class Case:
     """A model with its batches.
 
     Args:
-        name: for people.
-        build: makes the model.
-        shape: of one sample.
-        batch: samples in one.
-        iterations: of one training.
-        warmup: the first that are not measured.
-        device: where.
+        name: the name in the tables.
+        build: builds the model.
+        shape: the shape of one sample.
+        batch: samples per batch.
+        iterations: iterations of one training.
+        warmup: initial iterations that are not measured.
+        device: the device.
     """
 
     name: str
@@ -111,13 +111,13 @@ class Case:
     device: torch.device
 
     def batches(self) -> list[Any]:
-        """One batch, in pinned memory where there is a GPU, as often as there are iterations."""
+        """One batch, repeated for each iteration; in pinned memory if there is a GPU."""
         x, y = torch.randn(self.batch, *self.shape), torch.randint(CLASSES, (self.batch,))
         pinned = (x.pin_memory(), y.pin_memory()) if self.device.type == 'cuda' else (x, y)
         return [pinned] * self.iterations
 
     def loader(self, prefetch: bool, workers: int = 4) -> Any:
-        """A loader of samples, whose batches are copied ahead or not."""
+        """A loader of samples, with or without prefetching of its batches."""
         cuda = self.device.type == 'cuda'
         dataset = Samples(self.shape, self.batch * self.iterations)
         ahead = {'prefetch_to': self.device} if prefetch and cuda else {}
@@ -125,7 +125,7 @@ class Case:
 
 
 class Ticks:
-    """Calls functions at some iterations: it stands in the loss, which all loops call once an iteration."""
+    """Calls functions at some iterations, from the loss, which all loops call once per iteration."""
 
     def __init__(self, actions: dict[int, Callable[[], None]]) -> None:
         self.actions = actions
@@ -181,11 +181,11 @@ def by_runner(case: Case, loader: Any, loss_of: Ticks) -> None:
 
 LOOPS = {'plain loop': by_hand, 'runnerkit': by_runner}
 
-# --- what is measured ------------------------------------------------------------------------------------------------
+# --- measurements ----------------------------------------------------------------------------------------------------
 
 
 def samples_per_second(case: Case, train: Callable[..., None], loader: Any) -> float:
-    """After the warm-up; the device is waited for at both ends."""
+    """After the warm-up; both ends wait for the device."""
     times: list[float] = []
 
     def note() -> None:
@@ -218,7 +218,7 @@ def host_waits(case: Case, train: Callable[..., None]) -> float:
 
 
 def gaps(case: Case, train: Callable[..., None]) -> tuple[float, float]:
-    """Between kernels, between two log lines: microseconds an iteration, and the share of the time that they are."""
+    """Gaps between kernels, between two log lines: microseconds per iteration, and their share of the time."""
     first, last = between_lines(case)
     cuda = case.device.type == 'cuda'
     profiler = profile(activities=[ProfilerActivity.CUDA] if cuda else [ProfilerActivity.CPU])
@@ -233,7 +233,7 @@ def gaps(case: Case, train: Callable[..., None]) -> tuple[float, float]:
 
 
 def between_lines(case: Case) -> tuple[int, int]:
-    """Two iterations with no log line, and nothing of the warm-up, between them."""
+    """Two iterations without a log line or a part of the warm-up between them."""
     first = -(-case.warmup // LOG_EVERY) * LOG_EVERY + 2
     return first, min(first + LOG_EVERY - 4, case.iterations - 1)
 
@@ -284,7 +284,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--device', default='cuda', help='cuda, cuda:1 or cpu')
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--smoke', action='store_true', help='tiny sizes: to see that all works')
+    parser.add_argument('--smoke', action='store_true', help='tiny sizes, to check that everything works')
     args = parser.parse_args()
     device = torch.device(args.device)
     if device.type == 'cuda' and not torch.cuda.is_available():

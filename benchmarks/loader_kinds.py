@@ -1,7 +1,7 @@
-"""Loaders, samplers, data sets and workflows as people write them, for `faults.py --loaders`.
+"""Typical loaders, samplers, data sets and workflows, for `faults.py --loaders`.
 
 Each entry of `KINDS` builds loaders with a workflow. A resumed run over them must end with the bits of an uninterrupted
-one, or say at the resume that it may not. Some of the parts (loader_parts/) hide their state on purpose, to test the
+one, or warn at the resume that it may not. Some of the parts (loader_parts/) hide their state on purpose, to test the
 second case.
 """
 
@@ -93,7 +93,7 @@ from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 
 class Plan(NamedTuple):
-    """What a kind builds: a loader for each entry of the workflow, and hooks."""
+    """The objects of a kind: a loader for each entry of the workflow, and hooks."""
 
     loaders: list[Any]
     by_epoch: list[tuple[str, int]] = [('train', 1)]
@@ -101,7 +101,7 @@ class Plan(NamedTuple):
     hooks: list[Hook] = []
 
     def workflow(self, runner):
-        """The one for the runner of this name."""
+        """The workflow for the runner of this name."""
         return self.by_iter if runner == 'iter' and self.by_iter else self.by_epoch
 
 
@@ -114,10 +114,10 @@ class Kind:
     """A row of the table.
 
     Attributes:
-        build: makes its parts anew; the process's generators are seeded alike before.
-        quiet: whether all of its state is where a runner can see it, so that nothing is to be told.
-        runners: which of them run it, by name.
-        limit: of the run; by default three epochs, or as many iterations.
+        build: builds new parts; the process's generators are always seeded with the same value before.
+        quiet: whether the runner can see all of its state, so that no message is due.
+        runners: the runners for it, by name.
+        limit: the length of the run; by default three epochs, or as many iterations.
     """
 
     build: Callable[[], Plan]
@@ -145,7 +145,7 @@ def one(loader, *hooks):
 
 
 def val(train, other):
-    """A training and a validation."""
+    """Training and validation."""
     return Plan([train, other], [('train', 1), ('val', 1)], [('train', 3), ('val', 2)])
 
 
@@ -154,7 +154,7 @@ def shuffled(dataset=None, workers=0, **options):
 
 
 def evaluated(loader):
-    """A training with an EvalHook; its epochs have five iterations."""
+    """Training with an EvalHook; its epochs have five iterations."""
     return Plan([shuffled()], hooks=[EvalHook(loader, interval=3, by_epoch=False, save_best='loss')])
 
 
@@ -374,11 +374,11 @@ KINDS: dict[str, Kind] = {
     'stream with noise, 2 workers': Kind(lambda: one(torchs_own(Stream(everybodys), 2))),
     'stream with a shuffle buffer': Kind(lambda: one(torchs_own(ShuffleBuffer()))),
     'stream with a shuffle buffer and a generator': Kind(lambda: one(torchs_own(ShuffleBuffer(random.Random(3))))),
-    'stream that goes on': Kind(lambda: one(torchs_own(GoesOn()))),
+    'stream that continues': Kind(lambda: one(torchs_own(GoesOn()))),
     'stream with state_dict': Kind(lambda: one(torchs_own(StreamWithState()))),
     'stream that groups': Kind(lambda: one(DataLoader(Grouping(), batch_size=None)), limit={'max_iters': 11}),
     'stream of batches': Kind(lambda: one(DataLoader(OwnBatches(), batch_size=None))),
-    # loaders of one's own
+    # custom loaders
     'stateful loader': Kind(lambda: one(Stateful()), quiet=True),
     'stateful loader for val': Kind(lambda: val(shuffled(), Stateful()), quiet=True),
     'list of batches': Kind(lambda: one([*batches()]), quiet=True),
@@ -390,7 +390,7 @@ KINDS: dict[str, Kind] = {
     'prefetcher': Kind(lambda: one(Ahead(shuffled(Noisy())))),
     'prefetcher, generator': Kind(lambda: one(Ahead(shuffled(generator=seeded())))),
     'pair of loaders': Kind(lambda: one(Paired(shuffled(), shuffled(Noisy())))),
-    'loader beside one in a cycle': Kind(lambda: one(WithUnlabelled(shuffled(), shuffled(points(SHORT))))),
+    'two loaders, one in a cycle': Kind(lambda: one(WithUnlabelled(shuffled(), shuffled(points(SHORT))))),
     'endless loader': Kind(lambda: one(Endless()), limit=MOST),
     # runs
     'EvalHook, shuffled': Kind(lambda: evaluated(shuffled(Noisy(length=SHORT))), quiet=True),
@@ -400,17 +400,15 @@ KINDS: dict[str, Kind] = {
     'max_iters': Kind(lambda: one(shuffled()), quiet=True, limit=MOST),
     'max_epochs': Kind(lambda: one(shuffled()), quiet=True, limit={'max_epochs': 3}),
     'accumulation': Kind(lambda: one(shuffled(), OptimizerHook(cumulative_iters=3)), quiet=True),
-    'runner with a train of its own': Kind(
-        lambda: one(shuffled()), runners={'epoch': OwnTrain, 'iter': OwnTrainByIter}
-    ),
-    'runner with a train of its own, build_dataloader': Kind(
+    'runner with a custom train': Kind(lambda: one(shuffled()), runners={'epoch': OwnTrain, 'iter': OwnTrainByIter}),
+    'runner with a custom train, build_dataloader': Kind(
         lambda: one(ours()), runners={'epoch': OwnTrain, 'iter': OwnTrainByIter}
     ),
-    'runner with run and call_hook of its own': Kind(lambda: one(shuffled()), runners={'iter': OwnRun}),
-    'runner with run and call_hook of its own, val': Kind(
+    'runner with custom run and call_hook': Kind(lambda: one(shuffled()), runners={'iter': OwnRun}),
+    'runner with custom run and call_hook, val': Kind(
         lambda: val(shuffled(), shuffled(points(SHORT))), runners={'iter': OwnRun}
     ),
-    'runner with a step of its own': Kind(lambda: one(shuffled()), quiet=True, runners={'epoch': OwnRunIter}),
+    'runner with a custom step': Kind(lambda: one(shuffled()), quiet=True, runners={'epoch': OwnRunIter}),
 }
 
 #: Attributes of these change while they are read. A resumed run names them, and they start over.
@@ -424,7 +422,7 @@ ATTRIBUTES_START_OVER = (
     'class-aware sampler',
     'data set that counts',
     'data set with a changing cache',
-    'stream that goes on',
+    'stream that continues',
     'stream that groups',
-    'loader beside one in a cycle',
+    'two loaders, one in a cycle',
 )

@@ -1,6 +1,6 @@
 """Write checkpoints with the real MMCV 1.x, and the ends of its runs, as reference data for the tests.
 
-Run it with the Python of a virtual environment that holds mmcv 1.7.2 (no compiled ops are needed):
+Run it with the Python of a virtual environment with mmcv 1.7.2 (no compiled ops are needed):
 
     python benchmarks/old_checkpoints.py tests/data/old
 
@@ -41,7 +41,7 @@ class Net(nn.Module):
 
     def train_step(self, data, optimizer):
         loss = nn.functional.cross_entropy(self.head(self.body(data['x']).relu()), data['y'])
-        if isinstance(optimizer, dict):  # as GANs do: the step updates by itself
+        if isinstance(optimizer, dict):  # as in GANs: the step updates the weights itself
             for each in optimizer.values():
                 each.zero_grad()
             loss.backward()
@@ -83,13 +83,13 @@ def build(library, work_dir, by_epoch=True, optimizer=None, ema=None, two=False)
 
 
 def main(folder):
-    sys.modules['torchvision'] = types.ModuleType('torchvision')  # it is imported for URLs of models only
+    sys.modules['torchvision'] = types.ModuleType('torchvision')  # imported only for URLs of models
     time.sleep = lambda seconds: None  # two seconds before each epoch
     folder.mkdir(exist_ok=True, parents=True)
     for name, options in RUNS.items():
         with tempfile.TemporaryDirectory() as work_dir:
             runner = build('mmcv', work_dir, **options)
-            # What evaluation hooks leave there: numbers of numpy.
+            # Evaluation hooks leave numpy numbers there.
             runner.meta['hook_msgs'] = dict(best_score=np.float64(0.75), best_ckpt='best_acc_epoch_1.pth')
             runner.run([loader()], [('train', 1)])
             middle = 'epoch_2.pth' if options.get('by_epoch', True) else f'iter_{2 * BATCHES}.pth'

@@ -1,4 +1,4 @@
-"""Kills a training on a stream at random moments, and looks whether each event was trained on once.
+"""Kill a training run on a stream at random moments, and check that each event was trained on once.
 
     python benchmarks/online.py --kills 20
 
@@ -35,7 +35,7 @@ CONFIG = ROOT / 'configs' / 'online' / 'clicks.py'
 
 
 def serve(folder: Path, events: int, rate: float) -> tuple[subprocess.Popen[str], str]:
-    """A server of its own process: the process, and its URL."""
+    """A server in a separate process: the process, and its URL."""
     words = [sys.executable, str(ROOT / 'configs/online/serve.py'), '--port', '0', '--events', str(events)]
     words += ['--rate', str(rate), '--acknowledged', str(folder / 'acknowledged')]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -86,7 +86,7 @@ def command(work_dir: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def acknowledged(folder: Path) -> int:
-    """How many ratings are acknowledged; offsets never go back."""
+    """The number of acknowledged ratings; offsets never decrease."""
     path = folder / 'acknowledged'
     offsets = [int(line) for line in path.read_text().split()] if path.exists() else []
     if offsets != sorted(offsets):
@@ -115,17 +115,17 @@ def undisturbed(folder: Path, events: int) -> Path:
 
 
 def live(work_dir: Path, url: str, seconds: float, words: list[str] | None, from_start: bool) -> tuple[int, list[str]]:
-    """Train for so long, and give a command in the middle.
+    """Train for a while, and send a command in the middle.
 
     Args:
-        work_dir: of the training.
-        url: of the server.
-        seconds: how long.
+        work_dir: the training's work dir.
+        url: the server's URL.
+        seconds: the duration.
         words: the command.
         from_start: whether the start of the process counts, which takes seconds on a busy machine.
 
     Returns:
-        the exit code, and the command if it was obeyed.
+        the exit code, and the command if it was executed.
     """
     pid = train(work_dir, url)
     while not from_start and read_address(work_dir).get('pid') != pid and not has_ended(pid):
@@ -142,7 +142,7 @@ def live(work_dir: Path, url: str, seconds: float, words: list[str] | None, from
 
 
 def check_code(code: int | None, work_dir: Path) -> int:
-    """The exit code of a training that has ended well, or was killed."""
+    """The exit code of a training that has succeeded or was killed."""
     if code not in (0, -signal.SIGKILL):
         said = work_dir.parent / f'{work_dir.name}.out'
         raise RuntimeError(f'the training failed ({code}): {said.read_text()[-2000:]}')
@@ -172,13 +172,13 @@ def prove(folder: Path, kills: int, events: int, rate: float, seed: int = 0, lon
     """Train undisturbed and with kills, and compare.
 
     Args:
-        folder: an empty one.
-        kills: how often the training is killed.
-        events: how many ratings there are.
-        rate: how many a second come at most.
-        seed: of the moments.
-        longest: seconds that a training lives before it is killed, at most; of every fourth one since its process was
-            started, of the others since it can be controlled.
+        folder: an empty folder.
+        kills: the number of kills.
+        events: the number of ratings.
+        rate: the largest number of ratings per second.
+        seed: the seed of the moments.
+        longest: the longest life of a training in seconds before its kill. Every fourth one is measured from the start
+            of its process, the others from the moment when they can be controlled.
 
     Raises:
         RuntimeError: an event was lost, trained on twice, or acknowledged too early.

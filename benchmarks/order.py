@@ -1,11 +1,11 @@
-"""What it costs to enter the order of an epoch over a billion samples, beside the list of them that randperm makes.
+"""Measure entering the order of an epoch over a billion samples, compared with the list that randperm makes.
 
     python benchmarks/order.py [samples] [samples of the list]
 
-Each line comes from a process of its own: CPU seconds from a new sampler to its first index at a random position, MiB
-by which the process has grown at most until then, and CPU seconds for a million indices from there. The list has 10**8
-samples by default; what it would cost with as many as the other one is computed from that, since its size and time grow
-with the number of samples.
+Each line comes from a separate process: CPU seconds from a new sampler to its first index at a random position, the
+largest growth of the process until then in MiB, and CPU seconds for a million indices from there. The list has 10**8
+samples by default; its cost for a billion is extrapolated from that, since its size and time are proportional to the
+number of samples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def measure(order: str, samples: int) -> None:
     from runnerkit.data.sampler import EpochSampler, epoch_order
 
     torch.set_num_threads(1)
-    for each in ('feistel', 'randperm'):  # what is loaded once
+    for each in ('feistel', 'randperm'):  # load shared code once
         epoch_order(1000, 0, 0, order=each)
     before = peak()
     start = time.process_time()
@@ -48,7 +48,7 @@ def measure(order: str, samples: int) -> None:
 
 
 def main(samples: int = 10**9, listed: int = 10**8) -> None:
-    """Measure in processes of their own, and print the table."""
+    """Measure in separate processes, and print the table."""
     print(f'{"order":<10}{"samples":>15}{"to enter, s":>15}{"MiB":>10}{"a million, s":>15}')
     for order, length in (('feistel', samples), ('feistel', listed), ('randperm', listed)):
         run = [sys.executable, __file__, 'one', order, str(length)]

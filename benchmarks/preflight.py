@@ -1,8 +1,8 @@
-"""How long the preflight takes for each config of the gallery, or for those named on the command line.
+"""Measure the preflight for each config of the gallery, or for those named on the command line.
 
     python benchmarks/preflight.py [CONFIG ...]
 
-Prints milliseconds, the median of several calls: of the config alone, and of the built run (nothing is trained).
+Prints the median of several calls in milliseconds: for the config alone, and for the built run (without training).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def milliseconds(call: Callable[[], Any]) -> float:
 
 
 def measure(path: str | Path) -> tuple[float, float | None]:
-    """The times for the config alone and for the built run; None where its libraries are not installed."""
+    """The times for the config alone and for the built run; None if its libraries are not installed."""
     cfg = Config.fromfile(path)
     alone = milliseconds(lambda: find(Plan(cfg=cfg)))
     stages = {'startup': None, 'runner': OnlyLook}
@@ -54,7 +54,7 @@ def measure(path: str | Path) -> tuple[float, float | None]:
     except (KeyError, ImportError) as error:
         print(f'{path}: not built ({str(error)[:60]} …)', file=sys.stderr)
         return alone, None
-    # A new plan each time: what it has computed is kept.
+    # A new plan each time, because a plan caches its results.
     return alone, milliseconds(lambda: find(Plan.of(context)))
 
 

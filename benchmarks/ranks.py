@@ -1,13 +1,13 @@
-"""What ranks cost each other, by their number: collectives, bytes and CPU time of one rank, and what a save gathers.
+"""Measure communication by number of ranks: collectives, bytes and CPU time of one rank, and the data of a save.
 
     python benchmarks/ranks.py [iterations] [rounds]
 
-The process is rank 0 of 1, 8, 64 and 1,024, in torch's fake process group: every call is made, and nobody answers. The
-model is small and in no wrapper, so that the gradients' own all-reduce is left out. Counts are of the whole run. CPU
-time is that of the process over the iterations of one epoch but the first ten, the least of the rounds. Bytes are those
-of the tensors that this rank hands to collectives.
+The process is rank 0 of 1, 8, 64 and 1,024, in torch's fake process group: every call is made, without peers. The
+model is small and has no wrapper, so the all-reduce of the gradients is not included. Counts are of the whole run. CPU
+time is that of the process over the iterations of one epoch except the first ten, the least of the rounds. Bytes are
+those of the tensors that this rank passes to collectives.
 
-The second table is what each rank but the first sends to rank 0 at a save, pickled. Rank 0 holds that once for each
+The second table has the pickled data that each other rank sends to rank 0 at a save. Rank 0 keeps them once for each
 rank.
 """
 
@@ -76,9 +76,9 @@ class Net(nn.Module):
 
 @contextmanager
 def joined(world_size: int, rank: int = 0) -> Iterator[None]:
-    """Be a rank of a group whose others do not exist; a single process joins none."""
+    """Be a rank of a group without other processes; a single process joins none."""
     if world_size > 1:
-        # A real store, which the agreement on stopping looks at.
+        # A real store, which the agreement on stopping reads.
         store = dist.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
         dist.init_process_group('fake', store=store, rank=rank, world_size=world_size)
     try:
@@ -92,7 +92,7 @@ def joined(world_size: int, rank: int = 0) -> Iterator[None]:
 def counted() -> Iterator[list[tuple[int, str]]]:
     """Count the collectives: the bytes and name of each one, in order.
 
-    torch's collectives of objects count as those that they are made of.
+    torch's collectives of objects count as their underlying collectives.
     """
     calls: list[tuple[int, str]] = []
     originals = {name: getattr(distributed_c10d, name) for name in COLLECTIVES}
@@ -132,11 +132,11 @@ def counted_calls() -> Iterator[list[int]]:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    return [value] if isinstance(value, torch.Tensor) else []  # a list is what others send
+    return [value] if isinstance(value, torch.Tensor) else []  # a list contains the data of other ranks
 
 
 def runner_of(model: nn.Module, work_dir: str, iterations: int, **options: Any) -> IterBasedRunner:
-    """A runner with the hooks of an ordinary config, but for checkpoints, which have a table of their own."""
+    """A runner with the hooks of an ordinary config, except checkpoints, which have a separate table."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     logger = logging.getLogger('benchmarks.ranks')
     logger.setLevel(logging.ERROR)
@@ -152,10 +152,10 @@ def runner_of(model: nn.Module, work_dir: str, iterations: int, **options: Any) 
 
 
 def train(world_size: int, iterations: int) -> tuple[float, list[tuple[int, str]]]:
-    """Train as rank 0 of so many.
+    """Train as rank 0 of this many ranks.
 
     Returns:
-        CPU seconds of the iterations but the first ten, and the collectives of all of them.
+        CPU seconds of the iterations except the first ten, and the collectives of all of them.
     """
     with joined(world_size), tempfile.TemporaryDirectory() as folder, counted() as calls:
         runner = runner_of(Net(), folder, iterations)
@@ -174,7 +174,7 @@ def train(world_size: int, iterations: int) -> tuple[float, list[tuple[int, str]
 
 
 class Saves(Hook):
-    """Sees what its rank would send at a save after so many iterations, and stops there."""
+    """Records the data that its rank would send at a save after some iterations, and stops there."""
 
     def __init__(self, iterations: int) -> None:
         self.iterations, self.size = iterations, 0
@@ -185,7 +185,7 @@ class Saves(Hook):
 
 
 def gathered(model: nn.Module, iterations: int, accumulation: int = 1) -> int:
-    """Bytes that a rank sends to rank 0 at a save after so many iterations, with an average of the weights, too."""
+    """Bytes that a rank sends to rank 0 at a save after some iterations, also with averaged weights."""
     with joined(2, rank=1), tempfile.TemporaryDirectory() as folder:
         runner = runner_of(model, folder, iterations + accumulation, cumulative_iters=accumulation)
         saves = Saves(iterations)

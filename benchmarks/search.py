@@ -1,10 +1,10 @@
-"""What a study costs beside its trainings, and whether a killed one ends like one that was left alone.
+"""Measure the overhead of a study, and check that a killed study ends like an undisturbed one.
 
     python benchmarks/search.py costs     # milliseconds a trial, at trial 10, 100 and 1,000
     python benchmarks/search.py kills     # a study killed at 20 random moments
 
-For the costs, an executor ends each trial at once, after a score in each of three epochs: what is measured is the
-algorithm, its storage, the record, the report and the command line. The kills are SIGKILL to a study of wine.py (TPE
+For the costs, an executor ends each trial at once, after a score in each of three epochs. This measures the algorithm,
+its storage, the record, the report and the command line. The kills are SIGKILL to a study of wine.py (TPE
 with ASHA, one trial after another) at random moments; at the end its trials, their values, scores and lengths must be
 those of the undisturbed study.
 """
@@ -36,7 +36,7 @@ PROMISED = 50.0  # milliseconds a trial
 
 SPACE = Space({'optimizer.lr': Float(1e-4, 1e-1, log=True), 'data.batch_size': Categorical([8, 16, 32])})
 
-#: The algorithms whose costs are told.
+#: The algorithms to measure.
 ALGORITHMS = {
     'RandomSearch': {'type': 'RandomSearch'},
     'TPE': {'type': 'TPE'},
@@ -59,7 +59,7 @@ class AtOnce(SerialExecutor):
 
 
 def costs(folder: Path, algorithm: dict[str, Any], trials: int) -> list[tuple[float, float]]:
-    """Milliseconds that each trial took, the report and the records included: in all, and of the CPU."""
+    """Milliseconds per trial, including the report and the records: wall time and CPU time."""
     moments: list[tuple[float, float]] = []
 
     class Timed(AtOnce):
@@ -110,7 +110,7 @@ def study_of_wines(folder: Path, trials: int) -> Study:
 
 
 def outcome(study: Study) -> list[tuple[Any, ...]]:
-    """What two runs of a study must agree on."""
+    """The results that must be equal in two runs of a study."""
     return [
         (each.number, each.status, each.hps, each.performance, each.epoch, each.seed)
         for each in study.report.all_records
@@ -118,7 +118,7 @@ def outcome(study: Study) -> list[tuple[Any, ...]]:
 
 
 def in_fork(folder: Path, trials: int) -> int:
-    """Run the study in a process of its own; its id."""
+    """Run the study in a separate process; return its id."""
     pid = os.fork()
     if pid:
         return pid
@@ -134,7 +134,7 @@ def in_fork(folder: Path, trials: int) -> int:
 
 
 def lived(pid: int, seconds: float) -> bool:
-    """Whether a process has ended well within ``seconds``; else it is killed.
+    """Whether a process has succeeded within ``seconds``; else it is killed.
 
     Raises:
         RuntimeError: it has failed.
@@ -156,11 +156,11 @@ def prove(folder: Path, kills: int, trials: int, seed: int = 0, longest: float |
     """Run a study undisturbed and with kills, and compare.
 
     Args:
-        folder: an empty one.
-        kills: how often it is killed.
-        trials: how many trials it has.
-        seed: of the moments.
-        longest: seconds that it lives before it is killed, at most; None: so many that the kills are spread over it.
+        folder: an empty folder.
+        kills: the number of kills.
+        trials: the number of trials.
+        seed: the seed of the moments.
+        longest: the longest life before a kill in seconds; None: chosen so that the kills are spread over the study.
 
     Raises:
         RuntimeError: the trials differ, or the study was over before all kills.

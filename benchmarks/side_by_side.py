@@ -100,7 +100,7 @@ SETUPS = {
 
 
 class Net(nn.Module):
-    """A convolution, a norm with running averages, dropout and a classifier: what the usual networks are made of."""
+    """A convolution, a norm with running averages, dropout and a classifier: the parts of the usual networks."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ def train(library, config, work_dir):
         optimizer_config=dict(config.get('optimizer_config', {})),
         checkpoint_config=None,
         log_config=None,
-        # MMCV counts momentum by epoch in iteration runs, too, unless it is told otherwise.
+        # By default, MMCV counts momentum by epoch even in iteration runs.
         momentum_config=dict(config['momentum_config'], by_epoch=False) if 'momentum_config' in config else None,
         custom_hooks_config=[dict(each) for each in config.get('custom_hooks', [])],
     )
@@ -159,7 +159,7 @@ def train(library, config, work_dir):
     runner.run(loaders, workflow)
     state = model.state_dict()
     if library == 'mmcv' and 'custom_hooks' in config:
-        # It leaves the averages under the model's own names after the last epoch, and runnerkit the raw weights.
+        # MMCV leaves the averages under the model's own names after the last epoch, runnerkit the raw weights.
         for own in dict(model.named_parameters()):
             twin = f'ema_{own.replace(".", "_")}'
             state[own], state[twin] = state[twin], state[own]
@@ -168,7 +168,7 @@ def train(library, config, work_dir):
 
 
 def by_hand():
-    """A training without any library: the same bits where the machine and torch compute as those of the record."""
+    """A training run without any library: bit-identical if machine and torch compute like those of the record."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Net()
@@ -184,13 +184,13 @@ def by_hand():
 
 
 def recorded():
-    """What the real MMCV gave."""
+    """The results of the real MMCV."""
     return json.loads(RECORDED.read_text(encoding='utf-8'))
 
 
 def main(library, file=None):
     if library == 'mmcv':
-        sys.modules['torchvision'] = types.ModuleType('torchvision')  # it is imported for URLs of models only
+        sys.modules['torchvision'] = types.ModuleType('torchvision')  # imported only for URLs of models
         time.sleep = lambda seconds: None  # two seconds before each epoch
     results = {'by hand': by_hand()}
     for name, config in SETUPS.items():

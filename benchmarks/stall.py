@@ -1,4 +1,4 @@
-"""How long training waits for a checkpoint: written at once, in the background, and by plain torch.save.
+"""Measure how long training waits for a checkpoint: written at once, in the background, and by plain torch.save.
 
     python benchmarks/stall.py [megabytes] [rounds] [folder]
 
@@ -23,11 +23,11 @@ from torch import nn
 
 from runnerkit.runner import EpochBasedRunner
 
-BOUND = 1.3  # saving in the background may take this many times the copy
+BOUND = 1.3  # a background save may take this many times as long as the copy
 
 
 class Net(nn.Module):
-    """As many square layers as make up the size."""
+    """Enough square layers to reach the size."""
 
     def __init__(self, megabytes: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def main(megabytes: int = 400, rounds: int = 9, folder: str | None = None) -> No
             seconds['runnerkit, in the background'], seconds['copy into reused buffers'], strict=True
         )
     )
-    verdict = 'as promised' if ratio <= BOUND else 'MORE THAN PROMISED'
+    verdict = 'within the goal' if ratio <= BOUND else 'ABOVE THE GOAL'
     print(f'background / copy, median of the rounds: {ratio:.2f} (at most {BOUND}: {verdict})')
     sys.exit(ratio > BOUND)
 

@@ -173,13 +173,13 @@ def test_a_process_waits_for_its_turns_and_ends_with_its_result(tmp_path):
         assert process.read() == {'difference': 0, 'told': '2'}
     for said in ('noise\\nturn', ''):
         command = [sys.executable, '-c', f'print({said!r})' if said else '']
-        with bench.Process(command, {}) as process, pytest.raises(bench.Failed, match='ends with no result'):
+        with bench.Process(command, {}) as process, pytest.raises(bench.Failed, match='instead of a result'):
             process.read()
     with talker(bench, 0, 'dies') as process, pytest.raises(bench.Failed, match=r'^ValueError: it hurts$'):
         process.read()
     lingers = "import time; print('{}', flush=True); time.sleep(600)"
     with bench.Process([sys.executable, '-c', lingers], {}, patience=1) as process:
-        with pytest.raises(bench.Failed, match='says nothing for 0 minutes'):
+        with pytest.raises(bench.Failed, match='prints nothing for 0 minutes'):
             process.read()
 
 

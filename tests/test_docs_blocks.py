@@ -693,7 +693,7 @@ def test_the_page_about_the_five_stages(shell, tmp_path, monkeypatch, capsys):
     base = "_base_ = ['configs/mnist/lenet.py']\nrunner = dict(max_epochs=1)\n"
     (tmp_path / 'config.py').write_text(base + text_of('docs/flow.md', 'flow = dict('))
     assert called(['runnerkit', 'train', 'config.py'], monkeypatch) == 0
-    assert 'the last layer starts afresh' in capsys.readouterr().err
+    assert 'the last layer is reinitialised' in capsys.readouterr().err
     (tmp_path / 'tells.py').write_text(text_of('docs/flow.md', 'from contextlib'))
     (tmp_path / 'tells_too.py').write_text("_base_ = 'config.py'\ncustom_hooks = [dict(type='tells.py:Tells')]\n")
     assert called(['runnerkit', 'test', 'tells_too.py', 'work_dirs/config'], monkeypatch) == 0

@@ -63,11 +63,11 @@ def test_no_kind_is_there_twice():
 @pytest.mark.parametrize(
     'verdict, right, right_if_quiet',
     [
-        ('exact, quiet', True, True),
-        ('exact, but told', True, False),
-        ('differs, told', True, False),
-        ('told', True, False),
-        ('DIFFERS IN SILENCE', False, False),
+        ('exact, silent', True, True),
+        ('exact, but warned', True, False),
+        ('differs, warned', True, False),
+        ('warned', True, False),
+        ('DIFFERS SILENTLY', False, False),
         ('FAILS', False, False),
     ],
 )
@@ -82,12 +82,12 @@ WHOLE = {'losses': [('train', 0, 0.5), ('train', 1, 0.25), ('train', 2, 0.125)],
 @pytest.mark.parametrize(
     'found, told, verdict',
     [
-        ({'losses': WHOLE['losses'][1:]}, '', 'exact, quiet'),
-        ({'losses': WHOLE['losses'][1:]}, 'a sentence', 'exact, but told'),
-        ({'losses': WHOLE['losses'][1:], 'state': 'b'}, '', 'DIFFERS IN SILENCE'),
-        ({'losses': WHOLE['losses'][:2]}, '', 'DIFFERS IN SILENCE'),
-        ({'losses': []}, '', 'exact, quiet'),  # it was killed when all was done
-        ({'losses': [('train', 2, 0.126)]}, 'a sentence', 'differs, told'),
+        ({'losses': WHOLE['losses'][1:]}, '', 'exact, silent'),
+        ({'losses': WHOLE['losses'][1:]}, 'a sentence', 'exact, but warned'),
+        ({'losses': WHOLE['losses'][1:], 'state': 'b'}, '', 'DIFFERS SILENTLY'),
+        ({'losses': WHOLE['losses'][:2]}, '', 'DIFFERS SILENTLY'),
+        ({'losses': []}, '', 'exact, silent'),  # it was killed when all was done
+        ({'losses': [('train', 2, 0.126)]}, 'a sentence', 'differs, warned'),
     ],
 )
 def test_weights_and_the_last_losses_are_compared(found, told, verdict):

@@ -1,4 +1,4 @@
-"""Make one file of a sharded checkpoint, and back; see ``python tools/convert_checkpoint.py --help``."""
+"""Convert a sharded checkpoint to one file, and back; see ``python tools/convert_checkpoint.py --help``."""
 
 from runnerkit.cli.convert import main
 

@@ -3,7 +3,7 @@
 #
 #     tools/dist_test.sh CONFIG CHECKPOINT GPUS [ARGUMENTS OF tools/test.py …]
 #
-# NNODES, NODE_RANK, MASTER_ADDR, PORT and MAX_RESTARTS are those of tools/dist_train.sh.
+# NNODES, NODE_RANK, MASTER_ADDR, PORT and MAX_RESTARTS are as in tools/dist_train.sh.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then

@@ -5,7 +5,7 @@
 #
 # GPUS is the number of processes on this machine; without GPUs they are CPU processes. On several machines, start it on
 # each of them with the same NNODES, MASTER_ADDR and PORT, and with NODE_RANK from 0 to NNODES - 1. MAX_RESTARTS (0) is
-# how often torchrun starts the processes again after one has failed; they go on from the newest checkpoint.
+# how often torchrun restarts the processes after a failure; they resume from the newest checkpoint.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then

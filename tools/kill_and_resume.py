@@ -1,11 +1,11 @@
-"""Kill a training, resume it, and compare its weights with those of a training that was left alone.
+"""Kill a training run, resume it, and compare its weights with those of an undisturbed run.
 
     python tools/kill_and_resume.py configs/mnist/lenet.py
     python tools/kill_and_resume.py my_config.py --svg docs/images/kill_and_resume.svg
 
 SIGKILL ends the first training inside its third epoch, and ``--auto-resume`` resumes it. The work dirs are
-``work_dirs/killed`` and ``work_dirs/undisturbed``, which are deleted first. ``--svg`` writes what the commands print as
-a recording that plays in a browser, with pauses of at most half a second (Unix).
+``work_dirs/killed`` and ``work_dirs/undisturbed``, which are deleted first. ``--svg`` writes the commands' output as a
+recording that plays in a browser, with pauses of at most half a second (Unix).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ import torch
 a, b = (torch.load(f'work_dirs/{name}/latest.pth')['state_dict'] for name in ('killed', 'undisturbed'))
 print('equal, bit for bit:', all(torch.equal(a[key], b[key]) for key in a | b))"""
 
-#: One printed line: the second at which it came, its text, and its colour.
+#: One printed line: its time in seconds, its text, and its colour.
 Line = tuple[float, str, str]
 
 PLAIN, COMMAND, KILLED = '#d0d0d0', '#7fd88f', '#ff7b72'
 COLUMNS, ROWS, LINE_HEIGHT = 112, 27, 18  # of the recording's terminal; the height in pixels
-TITLE = 'A training is killed, resumed, and ends with the weights of one that was left alone'
+TITLE = 'A training run is killed and resumed, and ends with the weights of an undisturbed run'
 LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
 
 
 def main() -> int:
     """Run the commands; the exit code says whether the weights are equal."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('config', help='of a training with at least three epochs')
+    parser.add_argument('config', help='a config with at least three epochs')
     parser.add_argument('--svg', help='write the recording to this file')
     args = parser.parse_args()
     lines = list(scene(args.config))
@@ -63,7 +63,7 @@ def scene(config: str) -> Iterator[Line]:
 
 
 def command(shown: str, arguments: list[str], log: str = '', kill_at: str | None = None) -> Iterator[Line]:
-    """What a terminal shows of a command, which is killed at the first line that contains ``kill_at``.
+    """The terminal output of a command, which is killed at the first line that contains ``kill_at``.
 
     With ``log``, its stderr goes to that file.
     """
@@ -73,7 +73,7 @@ def command(shown: str, arguments: list[str], log: str = '', kill_at: str | None
     if process == 0:
         if log:
             os.dup2(os.open(log, os.O_WRONLY), 2)
-        os.execve(arguments[0], arguments, os.environ | {'TERM': 'dumb'})  # without a bar that moves
+        os.execve(arguments[0], arguments, os.environ | {'TERM': 'dumb'})  # without a progress bar
     for line in lines_of(terminal):
         yield said(line, PLAIN)
         if kill_at is not None and kill_at in line:
@@ -90,7 +90,7 @@ def command(shown: str, arguments: list[str], log: str = '', kill_at: str | None
 
 
 def lines_of(terminal: int) -> Iterator[str]:
-    """The lines that are written to the other end of a pseudo-terminal."""
+    """The lines written to the other end of a pseudo-terminal."""
     rest = b''
     while True:
         try:
@@ -112,7 +112,7 @@ def said(text: str, colour: str) -> Line:
 
 
 def recording(lines: list[Line]) -> str:
-    """An SVG of a terminal into which the lines scroll. Where nothing moves, it shows the last ones."""
+    """An SVG of a terminal into which the lines scroll. Without animation, it shows the last ones."""
     seconds = [0.0]
     for (before, *_), (after, *_) in pairwise(lines):
         seconds.append(seconds[-1] + min(after - before, LONGEST_PAUSE))

@@ -2,7 +2,7 @@
 
     python tools/plain_train.py configs/mnist/lenet.py --epochs 12
 
-Model, data and optimizer are built from the config; the loop does itself what the runner's hooks do. Losses and weights
+Model, data and optimizer are built from the config; the loop replaces the runner's hooks. Losses and weights
 equal those of `EpochBasedRunner` bit for bit. Use it as a starting point for your own loop, and as the shortest
 description of the runner. A test compares the two. There are no checkpoints, no log files and no evaluation here.
 """
@@ -48,20 +48,20 @@ def train(cfg: Config, epochs: int | None = None) -> tuple[nn.Module, list[float
 
     Args:
         cfg: a config whose schedule is the one that this file writes out.
-        epochs: how many; by default the config's ``runner.max_epochs``. The schedule ends with them.
+        epochs: the number of epochs; by default the config's ``runner.max_epochs``. The schedule ends with them.
 
     Returns:
         The model, and the loss of each iteration.
 
     Raises:
-        ValueError: the config asks for what is not written out here.
+        ValueError: the config uses a feature that is not written out here.
     """
     check(cfg)
     epochs = cfg.runner.max_epochs if epochs is None else epochs
     torch.set_num_threads(cfg.get('num_threads') or torch.get_num_threads())
 
     # The seed comes right before the model, so that its first weights depend on nothing else. Order and augmentation of
-    # the data have streams of their own: functions of (seed, epoch, position), whatever else draws numbers.
+    # the data have separate random streams, which depend only on (seed, epoch, position).
     random.seed(cfg.seed)
     np.random.seed(cfg.seed)
     torch.manual_seed(cfg.seed)
@@ -83,7 +83,7 @@ def train(cfg: Config, epochs: int | None = None) -> tuple[nn.Module, list[float
             optimizer.zero_grad()  # OptimizerHook, from here
             loss.backward()
             optimizer.step()
-            losses.append(loss.detach())  # stays on its device: no waiting for it in every iteration
+            losses.append(loss.detach())  # stays on its device, so that no iteration waits for it
         print(f'epoch {epoch + 1:3d} of {epochs}   loss {torch.stack(losses[-len(loader) :]).mean():.4f}', flush=True)
     return model, torch.stack(losses).tolist()
 
@@ -101,7 +101,7 @@ def evaluate(model: Any, cfg: Config, split: str) -> dict[str, float]:
 
 
 def check(cfg: Config) -> None:
-    """Refuse what would silently be trained otherwise than a runner does."""
+    """Refuse settings with which a runner would train differently."""
     lr_config = cfg.get('lr_config', {})
     written_out = lr_config.get('policy'), lr_config.get('by_epoch', True), lr_config.get('warmup')
     if written_out != ('CosineAnnealing', False, 'linear') or not LR.issuperset(lr_config):

@@ -40,7 +40,7 @@ PAGES = {'config_keys.md': ROOT / 'docs' / 'config_keys.md', 'hooks.md': ROOT / 
 KNOWN_KEYS = ROOT / 'runnerkit' / 'config' / 'known_keys.json'
 REGION = re.compile(r'(<!-- (\w+)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)', flags=re.DOTALL)
 
-#: What reads the keys of a section, where it is no hook. Its docstrings describe them; its signature has the defaults.
+#: The reader of a section, if it is not a hook. Its docstrings describe the keys; its signature has the defaults.
 READERS: dict[str, Any] = {
     'data': data.build_dataloader,
     'dataloader': data.build_dataloader,
@@ -53,10 +53,10 @@ READERS: dict[str, Any] = {
     'FSDP2': parallel.FSDP2,
 }
 
-#: Points that are not called by every runner, after `POINTS`.
+#: Points that not every runner calls, listed after `POINTS`.
 MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back', 'after_resume', 'while_waiting')
 
-#: How types are called for those who write configs.
+#: Names of types in the pages.
 TYPES = (
     (r'\bCallable\[.*?\](?=$| \|)', 'function'),
     (r'\b(?:dict|Mapping)\[[^\]]*\]', 'dict'),
@@ -109,14 +109,14 @@ class Key(NamedTuple):
 
 
 class Doc(NamedTuple):
-    """A docstring: its text up to the first section, and what its sections say about arguments."""
+    """A docstring: its text up to the first section, and the descriptions of arguments in its sections."""
 
     text: str
     lines: dict[str, str]
 
 
 def parsed(documented: Any) -> Doc:
-    """The docstring of a class or function itself, not of what it inherits from."""
+    """The docstring of a class or function itself, not of its bases."""
     text = vars(documented).get('__doc__') if inspect.isclass(documented) else documented.__doc__
     head, *sections = re.split(r'^(?=[A-Z][\w ]*:\n    )', inspect.cleandoc(text or ''), flags=re.MULTILINE)
     lines: dict[str, str] = {}
@@ -128,12 +128,12 @@ def parsed(documented: Any) -> Doc:
 
 
 def family(reader: Any) -> list[Any]:
-    """What may document the arguments of ``reader``: a class with its bases, or a function."""
+    """The objects that may document the arguments of ``reader``: a class with its bases, or a function."""
     return [each for each in reader.__mro__ if each is not object] if inspect.isclass(reader) else [reader]
 
 
 def signature(reader: Any) -> dict[str, inspect.Parameter]:
-    """The arguments of ``reader`` by name, and those that its ``**kwargs`` hand on to base classes."""
+    """The arguments of ``reader`` by name, and those that its ``**kwargs`` pass on to base classes."""
     inits = [vars(each)['__init__'] for each in family(reader) if '__init__' in vars(each)]
     found: dict[str, inspect.Parameter] = {}
     for function in inits if inspect.isclass(reader) else [reader]:
@@ -155,10 +155,10 @@ def is_open(reader: Any) -> bool:
 
 
 def meaning(reader: Any, name: str) -> str:
-    """What the docstrings say about one argument, with "as in `Other`" replaced by what is said there.
+    """The description of one argument in the docstrings, with "as in `Other`" replaced by the text there.
 
     Raises:
-        LookupError: nothing.
+        LookupError: no docstring describes it.
     """
     said = next((doc.lines[name] for doc in map(parsed, family(reader)) if name in doc.lines), None)
     if said is None:
@@ -183,7 +183,7 @@ def key_of(reader: Any, name: str) -> Key:
 
 
 def shown(value: Any) -> str:
-    """A default as one writes it in a config."""
+    """A default as written in a config."""
     if isinstance(value, list | tuple):
         inside = ', '.join(map(shown, value))
         return f'[{inside}]' if isinstance(value, list) else f'({inside})'
@@ -274,7 +274,7 @@ def keys_of(section: str, page: str) -> dict[str, Key]:
     reader, written = found(section), rows_of(section, page)
     names = arguments_of(section)
     kept = [name for name in written if name not in names and name in ('type', 'policy', *ADDED.get(section, ()))]
-    shared = set(arguments_of('data')) if section == 'dataloader' else set()  # they are in the table above it
+    shared = set(arguments_of('data')) if section == 'dataloader' else set()  # they are in the table above
     described = {name: written[name] for name in kept}
     for name in names:
         if name in shared:
@@ -362,7 +362,7 @@ def policies(names: str, page: str) -> str:
             continue
         policy = f'`{name.removesuffix(suffix)!r}`'
         value = next(formula(hook), 'always `base`').split('\n')[0].removeprefix('Value: ').rstrip('.')
-        value = value if value.startswith(('`', 'always')) else ''  # some are told in words only
+        value = value if value.startswith(('`', 'always')) else ''  # some are described in words only
         link = f'[{policy}](hooks.md#{name.lower()})'
         found_policies.append((link, first_sentence(markdown(parsed(hook).text)), value))
         for each in signature(hook):
@@ -406,7 +406,7 @@ def found(name: str) -> Any:
 
 
 def initializers(names: str, page: str) -> str:
-    """What ``init_cfg`` may name."""
+    """The types for ``init_cfg``."""
     rows = []
     for name in ours(INITIALIZERS):
         parameters = signature(INITIALIZERS.get(name))
@@ -422,7 +422,7 @@ def default_of(parameter: inspect.Parameter) -> str:
 
 
 def storages(names: str, page: str) -> str:
-    """What ``file_client_args`` may name."""
+    """The backends for ``file_client_args``."""
     rows = []
     for name in FileClient._backends:
         backend = FileClient.backend_class(name)
@@ -433,7 +433,7 @@ def storages(names: str, page: str) -> str:
 
 
 def schemes(names: str, page: str) -> str:
-    """The beginnings of checkpoints' names."""
+    """The prefixes of checkpoint names."""
     by_loader: dict[Any, list[str]] = {}
     for prefix, loader in CheckpointLoader._schemes.items():
         if prefix and loader.__module__.startswith('runnerkit.'):
@@ -463,7 +463,7 @@ def hook_list(names: str, page: str) -> str:
 
 
 def hooks_in_full(names: str, page: str) -> str:
-    """Hooks with all that is known of them."""
+    """Complete descriptions of hooks."""
     return '\n\n'.join(map(hook_in_full, names.split())).replace('(hooks.md#', '(#')
 
 
@@ -493,7 +493,7 @@ def formula(hook: Any) -> Iterator[str]:
 
 
 def facts(name: str, hook: Any) -> Iterator[str]:
-    """In a config, when it is called, what checkpoints keep of it."""
+    """How a config names the hook, when it is called, and which state checkpoints keep."""
     lines = []
     if name in HOOKS:
         config, priority = in_config(name, hook)
@@ -519,7 +519,7 @@ def in_config(name: str, hook: Any) -> tuple[str, str]:
             policy = 'CosineAnnealingLR' if name.startswith('Torch') else name.removesuffix(suffix)
             return f"`{section} = dict(policy='{policy}', …)`", PRIORITIES[section.removesuffix('_config')]
     if name == 'ProgressBarHook':
-        return 'nothing to write: it is there where the log goes to a terminal', 'LOWEST'
+        return 'nothing to write: it is registered if the log goes to a terminal', 'LOWEST'
     if name in ('ClosureHook', 'DistEvalHook'):
         return 'none; register it in code: `runner.register_hook(…)`', 'NORMAL'
     if is_logger(name):
@@ -556,14 +556,14 @@ GENERATORS: dict[str, Callable[[str, str], str]] = {
 
 
 def regenerated(page: str) -> str:
-    """The page with everything between its markers written anew."""
+    """The page with all text between its markers regenerated."""
 
     def written(region: re.Match[str], what: Iterable[str]) -> str:
         start, kind, names, end = region.groups()
         return f'{start}\n{GENERATORS[kind](names or "", page)}\n\n{end}' if kind in what else region[0]
 
     page = REGION.sub(partial(written, what=set(GENERATORS) - {'contents'}), page)
-    return REGION.sub(partial(written, what={'contents'}), page)  # it is made of the headings
+    return REGION.sub(partial(written, what={'contents'}), page)  # the contents are made of the headings
 
 
 def main() -> None:

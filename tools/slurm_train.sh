@@ -3,8 +3,8 @@
 #
 #     tools/slurm_train.sh PARTITION JOB_NAME CONFIG WORK_DIR [ARGUMENTS OF tools/train.py …]
 #
-# GPUS (8) is the number of processes in all, GPUS_PER_NODE (8, at most GPUS) those on each machine, CPUS_PER_TASK (5)
-# the cores of each; SRUN_ARGS are more arguments of srun.
+# GPUS (8) is the total number of processes, GPUS_PER_NODE (8, at most GPUS) the number on each machine, CPUS_PER_TASK
+# (5) the cores of each; SRUN_ARGS contains further arguments of srun.
 set -euo pipefail
 
 if [ $# -lt 4 ]; then

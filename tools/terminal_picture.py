@@ -25,15 +25,15 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMAND = 'runnerkit train configs/mnist/lenet.py'
 WIDTH = 116
 
-#: What the last line of the picture follows, and how many states of the bar come before it.
+#: The line before the last line of the picture, and the number of bar states before it.
 UNTIL, STATES = 'Epoch [3][25/55]', 2
 
-#: How rich begins a line again, and hides or shows the cursor.
+#: The escapes with which rich restarts a line, and hides or shows the cursor.
 _AGAIN, _CURSOR = re.compile(r'\r(?:\x1b\[2K)?'), re.compile(r'\x1b\[\?25[lh]')
 
 
 def watched(command: list[str], folder: Path) -> str:
-    """What ``command`` writes to a terminal until `UNTIL` was written and the bar has moved on; then it is killed."""
+    """The output of ``command`` on a terminal until `UNTIL` was written and the bar has moved; then it is killed."""
     here, there = pty.openpty()
     ioctl(there, TIOCSWINSZ, pack('HHHH', 40, WIDTH, 0, 0))
     colours = {'TERM': 'xterm-256color', 'COLUMNS': str(WIDTH)}
@@ -51,12 +51,12 @@ def watched(command: list[str], folder: Path) -> str:
 
 
 def lines_of(written: str) -> list[str]:
-    """The lines that a terminal then shows."""
+    """The lines that a terminal shows then."""
     return [_AGAIN.split(line)[-1] for line in _CURSOR.sub('', written).replace('\r\n', '\n').split('\n')]
 
 
 def picture(lines: list[str]) -> str:
-    """The lines as an SVG, with no font to load from elsewhere."""
+    """The lines as an SVG that loads no external font."""
     console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True, color_system='truecolor')
     console.print(f'[bold]$ {COMMAND}')
     for line in lines:

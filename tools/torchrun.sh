@@ -1,10 +1,10 @@
-# What dist_train.sh and dist_test.sh have in common, and source: start the command in ${command[@]} in $gpus processes.
+# Shared by dist_train.sh and dist_test.sh, which source it: start the command in ${command[@]} in $gpus processes.
 # shellcheck shell=bash disable=SC2154
 port=${PORT:-29500}
 
-# torchrun would say it in a long traceback.
+# torchrun would report it in a long traceback.
 if [ "${NODE_RANK:-0}" = 0 ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
-    echo "error: the port $port is taken, by another training perhaps: choose another one, PORT=$((port + 1)) $0 …" >&2
+    echo "error: the port $port is taken, perhaps by another training: choose another one, PORT=$((port + 1)) $0 …" >&2
     exit 1
 fi
 

@@ -1,7 +1,7 @@
 """Accelerate: the plain loop with its wrappers around model, optimizer, loader and schedule.
 
 Minimal: the wrappers alone. Default-like: a schedule by step, a timer by hand (it has none), its tracker every 50
-iterations (one that writes JSON lines, as its documentation shows how), and its checkpoints every epoch.
+iterations (one that writes JSON lines, as shown in its documentation), and its checkpoints every epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JsonTracker(GeneralTracker):
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        """There is none."""
+        """Not used."""
 
     @on_main_process
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:

@@ -1,8 +1,8 @@
-"""The loop by hand once more, by an expert who needs what the default hooks do and wants nothing else.
+"""The loop by hand again, by an expert who needs exactly the work of the default hooks.
 
 Minimal: the plain loop. Default-like: runnerkit's learning rates, times, log lines (text and JSON) and checkpoints, at
-the same iterations. Losses stay on their device between two log lines. Passes are whole, since those of the jobs are:
-one loop does for both kinds, which differ in what lines and files count.
+the same iterations. Losses stay on their device between two log lines. Passes are whole, as in the jobs, so one loop
+serves both kinds, which differ in the counters of lines and files.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def default_like(job: Job, by_epoch: bool) -> None:
 
 
 class Log:
-    """What has been logged since the last line, and where lines go."""
+    """The values since the last log line, and the log files."""
 
     def __init__(self, job: Job, optimizer: Optimizer, by_epoch: bool) -> None:
         self.job, self.optimizer, self.by_epoch = job, optimizer, by_epoch
@@ -77,7 +77,7 @@ class Log:
         self.started = time.monotonic()
 
     def write(self, epoch: int, inner: int, done: int) -> None:
-        """Write a line of text and one of JSON with the averages, and start anew."""
+        """Write a line of text and one of JSON with the averages, and reset them."""
         sizes = torch.tensor(self.sizes, dtype=torch.float64)
         losses = torch.stack(self.losses).cpu().double()  # the only wait for the device
         loss = float((losses * sizes).sum() / sizes.sum())
@@ -99,7 +99,7 @@ class Log:
 
 
 def save(job: Job, optimizer: Optimizer, name: str, epoch: int, done: int) -> None:
-    """Write all that a resume needs; the file is complete or not there, also after a power failure."""
+    """Write everything that a resume needs; the file is complete or missing, even after a power failure."""
     generator = job.loader.generator
     checkpoint: dict[str, Any] = {
         'epoch': epoch,

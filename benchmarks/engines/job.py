@@ -1,4 +1,4 @@
-"""What every engine trains: one network, one loader, one optimizer, one loss, and a clock inside the loss.
+"""The job of every engine: one network, one loader, one optimizer, one loss, and a clock inside the loss.
 
 The clock is the same few bytecodes in every engine, including the plain loop, and needs no hook of an engine: between
 its n-th and its m-th tick there are m - n whole iterations.
@@ -22,19 +22,19 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
 LOG_EVERY = 50  # iterations
-SEED = 1  # of what is drawn in training: an engine that seeds by itself is given this one
+SEED = 1  # of random numbers in training; engines that seed by themselves get this one
 END = 0.1  # the schedule of the default-like configuration falls linearly to this share of the learning rate
 
 
 class Clock:
-    """Notes CPU time (of all threads) and wall time at some ticks, and calls of Python functions between two of them.
+    """Records CPU time (of all threads) and wall time at some ticks, and counts Python calls between two of them.
 
     Args:
-        marks: at which ticks, beside the second. Garbage is collected before the first of them.
+        marks: the ticks to record, in addition to the second. Garbage is collected before the first of them.
         calls: count the calls of Python functions between the first two marks after tick 2. Nothing else can be
             measured then.
-        pause: called at each of ``marks``; what it takes is taken off all times, and with it whatever other threads do
-            meanwhile: an engine that works in the background would get that for nothing (none does here).
+        pause: called at each of ``marks``. Its time is subtracted from all times, including the work of other threads
+            meanwhile: background work of an engine would not be counted (no engine here does any).
     """
 
     def __init__(self, marks: Iterable[int], calls: bool = False, pause: Callable[[], None] | None = None) -> None:
@@ -52,7 +52,7 @@ class Clock:
         self.count += 1
         if self.count == self._due:
             if len(self.times) == 1:
-                gc.collect()  # what imports have left takes 0.1 s, and would fall into one measurement or another
+                gc.collect()  # garbage of imports takes 0.1 s, and would fall into a random measurement
             self.times.append((self.count, *self.now()))
             self._due = next(self._marks, 0)
             if self._pause is not None and len(self.times) > 1:
@@ -94,18 +94,18 @@ class Job:
     """One training.
 
     Args:
-        loader: gives pairs (input, class).
+        loader: yields pairs (input, class).
         epochs: passes over it.
-        clock: ticked once an iteration.
-        folder: where an engine may write.
-        default_like: with a schedule, a timer, a log and checkpoints; otherwise with nothing that can be left out.
+        clock: ticks once per iteration.
+        folder: the folder for the engine's files.
+        default_like: with a schedule, a timer, a log and checkpoints; otherwise without everything optional.
         network: the class of the model.
-        lr: of SGD with momentum 0.9.
-        weight_decay: of the same.
-        adamw: its arguments; None is SGD.
-        optimizer_config: of the runners of MMCV's style.
-        log_every: iterations between two lines of theirs.
-        save_every: epochs between two checkpoints of theirs.
+        lr: the learning rate of SGD with momentum 0.9.
+        weight_decay: the weight decay of SGD.
+        adamw: arguments of AdamW; None uses SGD.
+        optimizer_config: the section of that name, for runners of MMCV's style.
+        log_every: iterations between two of their log lines.
+        save_every: epochs between two of their checkpoints.
     """
 
     loader: DataLoader[Any]
@@ -126,10 +126,10 @@ class Job:
         self.build()
 
     def build(self, *steps: type) -> nn.Module:
-        """The model with its first weights, with the methods of ``steps``, where an engine looks for them there."""
+        """The model with its initial weights, and with the methods of ``steps`` for engines that need them there."""
         torch.manual_seed(0)
         self.model = type('Model', (*steps, self.network), {})() if steps else self.network()
-        torch.manual_seed(SEED)  # whatever the first weights took
+        torch.manual_seed(SEED)  # whatever random numbers the initial weights used
         return self.model
 
     @property
@@ -146,7 +146,7 @@ class Job:
         return cross_entropy(logits, classes)
 
     def logger(self) -> logging.Logger:
-        """Writes to a file only: where a console goes to differs."""
+        """Writes only to a file, because consoles differ."""
         logger = logging.getLogger('bench')
         logger.setLevel(logging.INFO if self.default_like else logging.ERROR)
         logger.propagate = False

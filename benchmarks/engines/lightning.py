@@ -1,6 +1,6 @@
 """Lightning's Trainer.
 
-Minimal: ``barebones=True``, which its documentation has for measuring its overhead. Default-like: its logger to CSV
+Minimal: ``barebones=True``, its documented mode for measuring its overhead. Default-like: its logger to CSV
 files every 50 iterations with the learning rate, its checkpoints every epoch, its timer, and a schedule by step; no
 progress bar and no summary.
 """

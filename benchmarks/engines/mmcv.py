@@ -1,6 +1,6 @@
-"""MMCV 1.7.2's runners, bare (`epoch`, `iter`) and with the model in MMDataParallel, as its tools have it.
+"""MMCV 1.7.2's runners, bare (`epoch`, `iter`) and with the model in MMDataParallel, as in its tools.
 
-In its favour: it sleeps for two seconds before each epoch, and here it does not.
+In its favour, its sleep of two seconds before each epoch is switched off here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 import types
 from typing import Any
 
-sys.modules['torchvision'] = types.ModuleType('torchvision')  # it is imported for URLs of models only
+sys.modules['torchvision'] = types.ModuleType('torchvision')  # imported only for URLs of models
 time.sleep = lambda seconds: None
 
 import mmcv.runner

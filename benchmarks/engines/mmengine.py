@@ -3,7 +3,7 @@
 Minimal: all default hooks None. Default-like: its default hooks (iteration timer, logger every 50 iterations to a text
 and a JSON file, schedules, checkpoint every epoch, runtime information) and a linear schedule by iteration.
 
-In its favour: it sleeps for two seconds before each pass, and here it does not.
+In its favour, its sleep of two seconds before each pass is switched off here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop that a careful person writes by hand: no schedule, no log, no checkpoints, in either configuration."""
+"""A careful hand-written loop: no schedule, no log, no checkpoints, in either configuration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def by_iteration(job: Job) -> None:
 
 
 def with_schedule(job: Job) -> None:
-    """The default-like training: never timed, it says which weights the others must reach."""
+    """The default-like training: never timed, it produces the reference weights."""
     optimizer = job.optimizer()
     job.model.train()
     done = 0

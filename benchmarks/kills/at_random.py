@@ -1,4 +1,4 @@
-"""The trainings of cells, killed at random moments until they are through."""
+"""The trainings of cells, killed at random moments until they are complete."""
 
 import pickle
 import random
@@ -15,7 +15,7 @@ from runnerkit.checkpoint import find_latest_checkpoint, why_damaged
 
 
 def undisturbed(cell, folder, seconds=60):
-    """The result of a run that nobody kills, and how long it took."""
+    """The result of an undisturbed run, and its duration."""
     attempt = Attempt(partial(go_on, cell), folder, 'whole')
     if attempt.kill_after(seconds) or not attempt.result.exists():
         raise RuntimeError(f'the undisturbed run of [{name_of(cell)}] failed:\n{attempt.errors.read_text()[-3000:]}')
@@ -23,7 +23,7 @@ def undisturbed(cell, folder, seconds=60):
 
 
 class Tally:
-    """What was found so far."""
+    """The results so far."""
 
     def __init__(self):
         self.runs = self.kills = self.fresh = self.files = 0
@@ -47,14 +47,14 @@ def disturbed(cell, folder, name, kills, duration, draw, tally):
 
 
 def checkpoints(work_dir, tally):
-    """The files that a resume could choose; a link that leads nowhere is among them, as damaged."""
+    """The files that a resume could choose; a dangling link counts as damaged."""
     found = [path for path in work_dir.glob('*.pth') if path.is_symlink() or path.is_file()]
     tally.files += len(found)
     return found
 
 
 def prove(chosen, kills, kills_per_run=4, seed=0):
-    """Go round the cells until there were so many kills; the tally."""
+    """Cycle through the cells until this many kills; return the tally."""
     draw, tally = random.Random(seed), Tally()
     with tempfile.TemporaryDirectory(prefix='faults-') as temporary:
         folders = [Path(temporary) / str(i) for i in range(len(chosen))]

@@ -1,4 +1,4 @@
-"""A training as a process that can be killed, and what is compared of two trainings."""
+"""A training run as a process that can be killed, and the comparison of two runs."""
 
 import hashlib
 import importlib
@@ -18,7 +18,7 @@ from runnerkit.distributed.slowest import NAMES
 
 
 class Attempt:
-    """A training as a process: ``job(work_dir)``. What that returns, once it is through, is in a file."""
+    """A training run as a process: ``job(work_dir)``. Its return value is written to a file when it is complete."""
 
     def __init__(self, job, folder, name):
         self.result, self.errors = folder / f'{name}.result', folder / f'{name}.errors'
@@ -44,7 +44,7 @@ class Attempt:
             os._exit(code)
 
     def kill_after(self, seconds):
-        """Whether the process was killed after so many seconds, rather than done by then."""
+        """Whether the process was killed after this many seconds, rather than complete by then."""
         deadline = self.started + seconds
         while time.monotonic() < deadline:
             if os.waitpid(self.pid, os.WNOHANG)[0]:
@@ -64,14 +64,14 @@ class Attempt:
 
 
 def warm_up(chosen):
-    """Import here, once, what each process would import; nothing that starts threads."""
+    """Import once, here, the modules that each process would import; none of them may start threads."""
     torch.set_num_threads(1)
-    importlib.import_module('torch._dynamo')  # torch's optimizers want it
+    importlib.import_module('torch._dynamo')  # torch's optimizers need it
     try:
         importlib.import_module('torch.utils.tensorboard')
         importlib.import_module('tensorboard.backend.event_processing.event_accumulator')
     except ImportError:
-        print('tensorboard is not installed: the cells do without')
+        print('tensorboard is not installed: the cells run without it')
         for cell in chosen:
             cell['tensorboard'] = 'no'
 
@@ -103,7 +103,7 @@ def digest(value):
 
 
 def log_of(work_dir):
-    """The log's lines about moments of the run, in order, without what a clock says."""
+    """The log's lines about moments of the run, in order, without times."""
     lines = [json.loads(text) for path in sorted(Path(work_dir).glob('*.log.json')) for text in path.open()]
     clock = NAMES
     return [{key: line[key] for key in line if key not in clock} for line in lines if 'mode' in line]

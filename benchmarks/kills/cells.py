@@ -18,7 +18,7 @@ from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 
 BATCHES, EPOCHS = 5, 3
 
-#: Policies, with what they need beside ``warmup``; all but those by epoch go by iteration.
+#: Policies, with their keys in addition to ``warmup``; all but those by epoch count iterations.
 SCHEDULES = {
     'fixed': {},
     'step': {'step': [1, 2]},
@@ -97,7 +97,7 @@ DIMENSIONS = {
 
 
 def possible(cell):
-    """Whether values go together: torch's schedulers warm up by schedulers of their own."""
+    """Whether values are compatible: torch's schedulers have their own warm-up schedulers."""
     return not (cell.get('schedule') in OF_TORCH and cell.get('warmup', 'none') != 'none')
 
 
@@ -113,8 +113,8 @@ def groups(strength):
 def cells(strength=2):
     """A short list of cells in which every pair of values occurs (with strength 1, every value).
 
-    Greedy: each cell begins with the first pair that is missing, and takes in each other dimension the value with the
-    most missing pairs; among equals the one that has been used least.
+    Greedy: each cell begins with the first missing pair, and takes in each other dimension the value with the most
+    missing pairs; among equals, the least used one.
     """
     missing = dict.fromkeys(groups(strength))
     used = {(name, value): 0 for name in DIMENSIONS for value in DIMENSIONS[name]}
@@ -135,7 +135,7 @@ def cells(strength=2):
 
 
 def gain(cell, item, missing):
-    """How many missing groups a cell gets by one more item."""
+    """The number of missing groups that one more item adds to a cell."""
     order = list(DIMENSIONS)
     if all(len(group) == 1 for group in itertools.islice(missing, 1)):
         return (item,) in missing
@@ -151,7 +151,7 @@ def name_of(cell):
 
 
 class Samples(Dataset):
-    """Points of a line, with noise from the generators that the cell says."""
+    """Points of a line, with noise from the generators that the cell names."""
 
     def __init__(self, length, randomness):
         self.length, self.randomness = length, randomness
@@ -171,7 +171,7 @@ class Samples(Dataset):
 
 
 class Net(nn.Module):
-    """Two layers, with BatchNorm, and dropout where the cell says so."""
+    """Two layers, with BatchNorm, and dropout if the cell has it."""
 
     def __init__(self, dropout):
         super().__init__()
@@ -187,7 +187,7 @@ class Net(nn.Module):
 
 
 class Remembers(Hook):
-    """A user's hook with a memory, which draws from the run's own generators."""
+    """A user's hook with state, which draws from the run's own generators."""
 
     def __init__(self):
         self.drawn = []
@@ -255,7 +255,7 @@ def custom_hooks(cell):
 
 
 def train(cell, runner):
-    """Run ``runner`` to its end; what must be the same however it got there, by part."""
+    """Run ``runner`` to its end; return the parts that must not depend on interruptions."""
     workers, keeps = WORKERS[cell['workers']]
     workflow = WORKFLOWS[cell['workflow']]
     loaders = [
@@ -284,7 +284,7 @@ def train(cell, runner):
 
 
 def resumed_by_itself(cell, work_dir):
-    """A cell's runner in the place that ``--auto-resume`` finds; what is resumed owes nothing to its seed."""
+    """A cell's runner, resumed as by ``--auto-resume``; the resumed state does not depend on its seed."""
     older_events(Path(work_dir) / 'tf_logs')
     checkpoint = find_latest_checkpoint(work_dir)
     runner = build(cell, work_dir, seed=0 if checkpoint is None else 99)
@@ -302,13 +302,13 @@ def go_on(cell, work_dir):
 
 def older_events(folder):
     """Make a dead run's event files sort first: TensorBoard reads them in the order of their names, which within one
-    second, in which nobody but this script starts runs anew, is that of process ids as texts."""
+    second is that of process ids as strings. Only this script restarts runs so quickly."""
     for path in folder.glob('events.out.tfevents.*'):
         path.rename(path.with_name(path.name.replace('tfevents.', 'tfevents.0', 1)))
 
 
 def curves_of(work_dir):
-    """What TensorBoard shows."""
+    """The values that TensorBoard shows."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     read = EventAccumulator(str(Path(work_dir) / 'tf_logs')).Reload()

@@ -1,4 +1,4 @@
-"""The trainings of `loader_kinds.py`, killed at chosen moments: exact and quiet, or told."""
+"""The trainings of `loader_kinds.py`, killed at chosen moments: exact and silent, or with a warning."""
 
 import importlib
 import json
@@ -32,10 +32,10 @@ class Small(Net):
 
 
 class Dies(Hook):
-    """Writes down all losses; at a moment, saves and dies.
+    """Records all losses; at a given moment, saves and dies.
 
     Args:
-        moment: a point and how many times it passes in this process; None: never.
+        moment: a point and its number of calls in this process; None: never.
     """
 
     runs_last = True
@@ -69,9 +69,8 @@ class Dies(Hook):
         self._pass('after_val_epoch', runner)
 
 
-class Told(logging.Handler):
-    """Writes to a file what the run says about its exactness: records that are marked so, and warnings that name a
-    loader."""
+class Messages(logging.Handler):
+    """Writes log records about the run's exactness to a file: those marked so, and warnings that name a loader."""
 
     def __init__(self, path, resumed):
         super().__init__()
@@ -93,7 +92,7 @@ class Told(logging.Handler):
 
 
 def moments_of(plan, name):
-    """When to kill, by what to call it: in each process at one moment, a point and how many times it passes."""
+    """The moments of kills, by name: for each process a point and its number of calls."""
     found = {
         'in epoch 1': [('after_train_iter', 2)],
         'last batch of epoch 1': [('after_train_iter', 5)],
@@ -110,7 +109,7 @@ def moments_of(plan, name):
 
 
 def train_kind(kind, name, moment, work_dir, every=False):
-    """One process of a kind of loaders in one of its runners: from the checkpoint to ``moment``, or to the end.
+    """One process of a kind of loader in one of its runners: from the checkpoint to ``moment``, or to the end.
 
     Args:
         every: whether a checkpoint is saved after each iteration.
@@ -119,13 +118,13 @@ def train_kind(kind, name, moment, work_dir, every=False):
     random.seed(0)
     torch.manual_seed(0)
     resumed = (work_dir / 'saved.pth').exists()
-    model, dies, told = Small(), Dies(moment), Told(work_dir / 'told', resumed)
+    model, dies, messages = Small(), Dies(moment), Messages(work_dir / 'messages', resumed)
     limit = kind.limit or ({'max_epochs': EPOCHS} if name == 'epoch' else {'max_iters': BATCHES * EPOCHS})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     runner = kind.runners[name](model, optimizer=optimizer, work_dir=str(work_dir), **limit)
-    logging.getLogger('runnerkit').addHandler(told)
+    logging.getLogger('runnerkit').addHandler(messages)
     warnings.simplefilter('always')
-    warnings.showwarning = told.warn
+    warnings.showwarning = messages.warn
     plan = kind.build()
     for hook in plan.hooks:
         runner.register_hook(hook)
@@ -133,7 +132,7 @@ def train_kind(kind, name, moment, work_dir, every=False):
         runner.register_hook(OptimizerHook())
     runner.register_hook(CheckpointHook(1 if every else 1000, by_epoch=False, save_last=False, max_keep_ckpts=1))
     runner.register_hook(dies)
-    np.random.seed(99)  # what is resumed owes nothing to where the generators happen to be
+    np.random.seed(99)  # the resumed state does not depend on the current generator states
     random.seed(99)
     torch.manual_seed(99)
     if resumed:
@@ -145,10 +144,10 @@ def train_kind(kind, name, moment, work_dir, every=False):
 
 
 class Finding(NamedTuple):
-    """What became of a kind in a runner, and the first that it said when it was resumed."""
+    """The result of a kind in a runner, and its first message at the resume."""
 
     verdict: str
-    told: str = ''
+    message: str = ''
 
 
 def killed_at(kind, name, moments, folder, label, whole):
@@ -158,23 +157,23 @@ def killed_at(kind, name, moments, folder, label, whole):
         attempt.kill_after(60)
         if moment is not None and attempt.result.exists():
             return Finding('NOT KILLED')
-    first = first_told(folder / label, resumed=True)
+    first = first_message(folder / label, resumed=True)
     if not attempt.result.exists():
         return Finding('FAILS', last_line(attempt.errors))
     return judged(pickle.loads(attempt.result.read_bytes()), whole, first)
 
 
-def judged(found, whole, told):
-    """The finding for a resumed run that ended with ``found`` where the undisturbed one did with ``whole``."""
+def judged(found, whole, message):
+    """The finding for a resumed run that ended with ``found``, when the undisturbed one ended with ``whole``."""
     last = whole['losses'][max(0, len(whole['losses']) - len(found['losses'])) :]
     if found == {**whole, 'losses': last}:
-        return Finding('exact, but told' if told else 'exact, quiet', told)
-    return Finding('differs, told' if told else 'DIFFERS IN SILENCE', told)
+        return Finding('exact, but warned' if message else 'exact, silent', message)
+    return Finding('differs, warned' if message else 'DIFFERS SILENTLY', message)
 
 
-def first_told(work_dir, resumed):
-    """The first that runs in this work dir said when they were resumed, or else when they were started."""
-    lines = [json.loads(line) for line in read(work_dir / 'told').splitlines()]
+def first_message(work_dir, resumed):
+    """The first message of runs in this work dir at their resume, or else at their start."""
+    lines = [json.loads(line) for line in read(work_dir / 'messages').splitlines()]
     return next((text for was, level, text in lines if was == resumed and (not resumed or level != 'INFO')), '')
 
 
@@ -187,7 +186,7 @@ def last_line(path):
 
 
 def prove_kind(kind, name, folder, labels=()):
-    """What became of a kind in the runner ``name``, by moment; only at the moments ``labels``, if there are any."""
+    """The results of a kind in the runner ``name``, by moment; only at the moments ``labels``, if given."""
     attempt = Attempt(partial(train_kind, kind, name, None), folder, 'whole')
     attempt.kill_after(60)
     if not attempt.result.exists():
@@ -199,10 +198,10 @@ def prove_kind(kind, name, folder, labels=()):
         for label, moments in chosen.items()
         if label in labels or not labels
     }
-    at_start = first_told(folder / 'whole', resumed=False)
+    at_start = first_message(folder / 'whole', resumed=False)
     if at_start:
-        found['at the start'] = Finding('told', at_start)
-    if any(each.verdict == 'DIFFERS IN SILENCE' for each in found.values()):
+        found['at the start'] = Finding('warned', at_start)
+    if any(each.verdict == 'DIFFERS SILENTLY' for each in found.values()):
         again = Attempt(partial(train_kind, kind, name, None), folder, 'again')
         again.kill_after(60)
         if pickle.loads(again.result.read_bytes()) != whole:
@@ -210,24 +209,24 @@ def prove_kind(kind, name, folder, labels=()):
     return found
 
 
-#: Verdicts that are right for every kind, and for those of which not all state is in sight.
-GOOD, GOOD_TOO = ('exact, quiet',), ('exact, but told', 'differs, told', 'told')
+#: Verdicts that are good for every kind, and for kinds with hidden state.
+GOOD, GOOD_TOO = ('exact, silent',), ('exact, but warned', 'differs, warned', 'warned')
 
 
 def is_good(finding, quiet):
-    """Whether it is as promised: nothing in silence, and nothing said of a kind that is known to be exact."""
+    """Whether the promise holds: no silent difference, and no message about a kind that is known to be exact."""
     return finding.verdict in GOOD or (finding.verdict in GOOD_TOO and not quiet)
 
 
 def prove_loaders(titles=(), labels=()):
-    """Print what became of the kinds of loaders of these names, or of all; how many are not as promised."""
+    """Print the results for the named kinds of loaders, or for all; return the number of broken promises."""
     kinds = importlib.import_module('loader_kinds').KINDS
     bad = cells = 0
     for title in titles or kinds:
         for name in kinds[title].runners:
             with tempfile.TemporaryDirectory(prefix='loaders-') as folder:
                 findings = prove_kind(kinds[title], name, Path(folder), labels)
-            # Of a batch that waits, what its fetching has drawn is gone: that may always be told.
+            # The random numbers used to fetch a waiting batch are lost, so a warning is always allowed there.
             good = all(
                 is_good(each, kinds[title].quiet and label != 'batch fetched') for label, each in findings.items()
             )
@@ -238,9 +237,9 @@ def prove_loaders(titles=(), labels=()):
 
 
 def summary(findings):
-    """Each verdict, with its moments where not all are alike, and what was told first."""
+    """Each verdict, with its moments if they differ, and the first message."""
     verdicts = {}
     for label, each in findings.items():
         verdicts.setdefault(each.verdict, []).append(label)
-    told = next((f' | {each.told}' for each in findings.values() if each.told), '')
-    return '; '.join(key if len(verdicts) == 1 else f'{key} ({", ".join(verdicts[key])})' for key in verdicts) + told
+    message = next((f' | {each.message}' for each in findings.values() if each.message), '')
+    return '; '.join(key if len(verdicts) == 1 else f'{key} ({", ".join(verdicts[key])})' for key in verdicts) + message

@@ -1,4 +1,4 @@
-"""A training on two ranks under torchrun's agent, one of which is killed at random moments."""
+"""A training run on two ranks under torchrun's agent, one of which is killed at random moments."""
 
 import os
 import pickle
@@ -35,12 +35,12 @@ flow = dict(terminal=None)
 seed = 7
 model_wrapper = dict(type='{wrapper}')
 """
-#: What FSDP2 divides the model into.
+#: The units of FSDP2.
 UNITS = "model_wrapper['module_classes'] = ['Linear']\n"
 
 
 class Noise(Dataset):
-    """Random points, drawn anew each time; a batch takes long enough for a kill to come in the middle of it."""
+    """Random points, drawn again at each access; a batch takes long enough for a kill inside it."""
 
     def __len__(self):
         return 80
@@ -56,7 +56,7 @@ def rank_job(config, work_dir):
 
     (work_dir / f'pid {os.environ["TORCHELASTIC_RESTART_COUNT"]} {os.environ["RANK"]}').write_text(str(os.getpid()))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)  # the agent's handlers, which a fork inherits and a new process does not
+        signal.signal(number, signal.SIG_DFL)  # a fork inherits the agent's handlers, a new process does not
     code = main([str(config), '--launcher', 'pytorch', '--device', 'cpu', '--work-dir', str(work_dir / 'run')])
     if code:
         sys.exit(code)
@@ -64,13 +64,13 @@ def rank_job(config, work_dir):
 
 
 def agent_job(config, work_dir):
-    """A training on two ranks; what must be the same however it got there."""
+    """Train on two ranks; return the results that must not depend on kills."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     work_dir.mkdir()
     how = {'rdzv_backend': 'c10d', 'rdzv_endpoint': 'localhost:0', 'run_id': 'faults', 'start_method': 'fork'}
     elastic_launch(LaunchConfig(1, 1, 2, **how, max_restarts=3, monitor_interval=0.05), rank_job)(config, work_dir)
-    latest = find_latest_checkpoint(work_dir / 'run')  # a kill may have come before latest.pth was moved
+    latest = find_latest_checkpoint(work_dir / 'run')  # a kill may come before latest.pth was moved
     last = load_folder(latest, latest) if latest.is_dir() else torch.load(latest, weights_only=True)
     counts = {name: last['meta'][name] for name in ('epoch', 'iter')}
     return {
@@ -82,13 +82,13 @@ def agent_job(config, work_dir):
 
 
 def pids_of(work_dir):
-    """The ranks' process ids, by how often they have been started again and by rank."""
+    """The ranks' process ids, by number of restarts and by rank."""
     found = [(path.name.split()[1:], path.read_text()) for path in work_dir.glob('pid *')]
     return {(int(restart), int(rank)): int(pid) for (restart, rank), pid in found if pid}
 
 
 class RankKill(NamedTuple):
-    """A rank that was killed: when, after how many iterations as its log has them, and what followed."""
+    """A killed rank: the time of the kill, the iterations in its log, and the consequences."""
 
     rank: int
     seconds: float
@@ -98,10 +98,10 @@ class RankKill(NamedTuple):
 
 
 def kill_a_rank(config, folder, name, rank, seconds, whole):
-    """Run the training with ``rank`` killed ``seconds`` after it began; None if it was through by then.
+    """Run the training with ``rank`` killed ``seconds`` after it began; None if it was complete by then.
 
-    A rank that is through is left alone: it waits for its agent on a condition of multiprocessing, with which the agent
-    would then wait for ever (torch 2.13; processes of the command torchrun do not wait).
+    A complete rank is left alone: it waits for its agent on a condition of multiprocessing, with which the agent
+    would then wait forever (torch 2.13; processes of the command torchrun do not wait).
     """
     work_dir = folder / name
     attempt = Attempt(partial(agent_job, config), folder, name)
@@ -129,7 +129,7 @@ def kill_a_rank(config, folder, name, rank, seconds, whole):
 
 
 def prove_ranks(kills, seed=0, wrapper='DDP'):
-    """Print what became of the kills of single ranks; how many trainings ended differently."""
+    """Print the results of killing single ranks; return the number of trainings that ended differently."""
     draw, bad, done = random.Random(seed), 0, 0
     with tempfile.TemporaryDirectory(prefix='ranks-') as temporary:
         folder = Path(temporary)

@@ -1,4 +1,4 @@
-"""Data sets as people write them."""
+"""Typical data sets."""
 
 import functools
 import os
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate, get_worker_info
 
-#: Of a training data set and of one for validation; batches have 4 samples.
+#: Lengths of a training and a validation data set; batches have 4 samples.
 LENGTH, SHORT = 20, 12
 
 
 def point(i):
-    """An input that no other index has, and its target."""
+    """An input that is unique to its index, and its target."""
     return torch.tensor([np.sin(i), np.cos(i), i / LENGTH, 1.0], dtype=torch.float32), torch.tensor([float(i % 2)])
 
 
@@ -44,7 +44,7 @@ def everybodys():
 
 
 class Drawn:
-    """A source of numbers that owns its generator, of the library that is asked for."""
+    """A source of numbers with its own generator, from the given library."""
 
     def __init__(self, library, seed=3):
         self.generator = {
@@ -84,7 +84,7 @@ class Noisy(Dataset):
 
 
 class OwnGenerator(Dataset):
-    """Augments by a generator that it keeps as an attribute."""
+    """Augments with a generator that it stores as an attribute."""
 
     def __init__(self, library, generator=None):
         self.rng = Drawn(library).generator if generator is None else generator
@@ -98,12 +98,12 @@ class OwnGenerator(Dataset):
         return shifted(i, float(self.rng.random()))
 
 
-#: A generator that no object holds.
+#: A generator that belongs to no object.
 OF_THE_MODULE = random.Random(3)
 
 
 class ClassGenerator(Noisy):
-    """Its generator is its class's, which all instances share."""
+    """All instances share the generator of the class."""
 
     rng = random.Random(3)
 
@@ -112,7 +112,7 @@ class ClassGenerator(Noisy):
 
 
 class ManyAtOnce(Noisy):
-    """Gives all samples of a batch in one call, as torch allows."""
+    """Returns all samples of a batch in one call, as torch allows."""
 
     def __getitems__(self, indices):
         shift = self.draw()
@@ -120,7 +120,7 @@ class ManyAtOnce(Noisy):
 
 
 class Counting(Noisy):
-    """Warms its augmentation up by counting its calls."""
+    """Warms up its augmentation by counting its calls."""
 
     def __init__(self):
         super().__init__()
@@ -132,7 +132,7 @@ class Counting(Noisy):
 
 
 class Mosaic(Noisy):
-    """Mixes each sample with one of the last four that it gave, as mosaic caches do."""
+    """Mixes each sample with one of the last four, as mosaic caches do."""
 
     def __init__(self):
         super().__init__()
@@ -173,7 +173,7 @@ class LazyFile(Noisy):
 
 
 class OneAfterTheOther(LazyFile):
-    """Reads on in its file, whatever index it is asked for; from the start again when it is through."""
+    """Reads its file sequentially, whatever the index, and restarts at the end."""
 
     def __getitem__(self, i):
         if self.file is None:
@@ -186,7 +186,7 @@ class OneAfterTheOther(LazyFile):
 
 
 class Curriculum(Noisy):
-    """Gets harder as a hook says."""
+    """Gets harder when a hook says so."""
 
     difficulty = 0.0
 
@@ -195,7 +195,7 @@ class Curriculum(Noisy):
 
 
 class Shrinking(Noisy):
-    """One batch less in each epoch; a hook says which."""
+    """One batch less in each epoch; a hook sets the epoch."""
 
     epoch = 0
 
@@ -218,7 +218,7 @@ class Reordered(Noisy):
 
 
 class WithState(Counting):
-    """Counts its calls, and can say how many there were."""
+    """Counts its calls, and can save the count."""
 
     def state_dict(self):
         return {'calls': self.calls}
@@ -228,7 +228,7 @@ class WithState(Counting):
 
 
 class Stream(IterableDataset):
-    """Points one after the other, every worker its share of them."""
+    """Points in order, sharded among the workers."""
 
     def __init__(self, draw=lambda: 0.0):
         self.draw = draw
@@ -241,7 +241,7 @@ class Stream(IterableDataset):
 
 
 class ShuffleBuffer(Stream):
-    """Keeps eight samples and gives one of them at random."""
+    """Keeps eight samples and returns a random one."""
 
     def __init__(self, rng=random):
         super().__init__()
@@ -258,7 +258,7 @@ class ShuffleBuffer(Stream):
 
 
 class GoesOn(Stream):
-    """A stream without an end, 18 samples a pass, which goes on where the last pass stopped."""
+    """An endless stream, 18 samples per pass, which continues where the last pass stopped."""
 
     def __init__(self):
         super().__init__()
@@ -271,7 +271,7 @@ class GoesOn(Stream):
 
 
 class Grouping(Stream):
-    """detectron2's aspect-ratio grouping: what does not fill a batch waits for the next pass."""
+    """detectron2's aspect-ratio grouping: samples of an incomplete batch wait for the next pass."""
 
     def __init__(self):
         super().__init__()
@@ -298,7 +298,7 @@ class OwnBatches(Stream):
 
 
 class StreamWithState(Stream):
-    """Can say how far it is, and go on there."""
+    """Can save its position and resume there."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hooks that change data sets and samplers, as people write them."""
+"""Typical hooks that change data sets and samplers."""
 
 import random
 
@@ -8,7 +8,7 @@ from runnerkit.hooks import Hook
 
 
 class Harder(Hook):
-    """Tells a data set how hard to be."""
+    """Sets the difficulty of a data set."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -18,7 +18,7 @@ class Harder(Hook):
 
 
 class SetsLength(Hook):
-    """Tells a data set which epoch it is."""
+    """Sets the epoch of a data set."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -38,7 +38,7 @@ class Shuffles(Hook):
 
 
 class Weighs(Hook):
-    """Gives a sampler new weights from the last loss."""
+    """Sets new weights of a sampler from the last loss."""
 
     def __init__(self, sampler):
         self.sampler = sampler
@@ -48,7 +48,7 @@ class Weighs(Hook):
 
 
 class SetsEpoch(Hook):
-    """Lightning's and plain loops' way: the sampler is told by a hook."""
+    """As in Lightning and plain loops: a hook sets the sampler's epoch."""
 
     def __init__(self, sampler):
         self.sampler = sampler

@@ -1,4 +1,4 @@
-"""Loaders, wrappers around them, and collate functions, as people write them."""
+"""Typical loaders, wrappers around them, and collate functions."""
 
 import random
 
@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, default_collate
 
 
 class Stateful:
-    """torchdata's StatefulDataLoader, in small: it says at any time where it is, after an epoch's end, too."""
+    """torchdata's StatefulDataLoader in miniature: it knows its position at any time, also after an epoch's end."""
 
     def __init__(self):
         self.rng = random.Random(3)
@@ -41,7 +41,7 @@ class Stateful:
 
 
 class Around:
-    """A wrapper with a length around any loader, as augmenting wrappers on the GPU are."""
+    """A wrapper with a length around any loader, like wrappers that augment on the GPU."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -66,7 +66,7 @@ class Ahead(Around):
 
 
 class Paired:
-    """One batch of each of two loaders, labelled and not."""
+    """One batch from each of two loaders, labelled and unlabelled."""
 
     def __init__(self, one, other):
         self.one, self.other = one, other
@@ -80,7 +80,7 @@ class Paired:
 
 
 class WithUnlabelled(Paired):
-    """A second loader beside the first, in a cycle of its own that passes of the first do not end."""
+    """A second loader in addition to the first, in a separate cycle that continues over passes of the first."""
 
     waiting = None
 
@@ -94,7 +94,7 @@ class WithUnlabelled(Paired):
 
 
 class Endless:
-    """Gives batches for ever and knows no length."""
+    """Yields batches forever and has no length."""
 
     def __init__(self):
         self.rng = random.Random(3)
@@ -141,7 +141,7 @@ class Resampled(DataLoader):
 
 
 def batches(n=5):
-    """Ready batches, one after the other."""
+    """Ready batches, in order."""
     return (default_collate([point(4 * k + i) for i in range(4)]) for k in range(n))
 
 

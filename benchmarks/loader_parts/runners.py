@@ -1,4 +1,4 @@
-"""Runners of MMCV's time, with loops of their own."""
+"""MMCV-era runners with custom loops."""
 
 import random
 
@@ -6,7 +6,7 @@ from runnerkit.runner import EpochBasedRunner, IterBasedRunner, IterLoader
 
 
 class OwnTrain(EpochBasedRunner):
-    """A runner of MMCV's time with a loop of its own."""
+    """An MMCV-era runner with a custom loop."""
 
     def train(self, data_loader, **kwargs):
         self.model.train()
@@ -40,7 +40,7 @@ class OwnTrainByIter(IterBasedRunner):
 
 
 class OwnRun(OwnTrainByIter):
-    """mmgen's DynamicIterBasedRunner: ``run`` and ``call_hook`` of its own, too."""
+    """mmgen's DynamicIterBasedRunner: also with custom ``run`` and ``call_hook``."""
 
     def call_hook(self, fn_name):
         for hook in self._hooks:
@@ -62,7 +62,7 @@ class OwnRun(OwnTrainByIter):
 
 
 class OwnRunIter(EpochBasedRunner):
-    """A runner with a step of its own."""
+    """A runner with a custom step."""
 
     def run_iter(self, data_batch, train_mode, **kwargs):
         if train_mode:

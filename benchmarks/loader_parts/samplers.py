@@ -1,4 +1,4 @@
-"""Samplers as people write them."""
+"""Typical samplers."""
 
 import itertools
 import random
@@ -10,7 +10,7 @@ from torch.utils.data import Sampler
 
 
 class Own(Sampler):
-    """An order from a generator that it keeps."""
+    """An order from a generator that it stores."""
 
     def __init__(self, library):
         self.rng = Drawn(library).generator
@@ -28,7 +28,7 @@ class Own(Sampler):
 
 
 class Wraps(Sampler):
-    """A sampler in a sampler, under a name of its own choice, as class-balanced and distributed wrappers are."""
+    """A sampler inside a sampler, under an arbitrary name, like class-balanced and distributed wrappers."""
 
     def __init__(self, inner):
         self.wrapped = {'inner': inner}
@@ -41,7 +41,7 @@ class Wraps(Sampler):
 
 
 class CountsEpochs(Sampler):
-    """Its own epoch counter seeds its order."""
+    """Seeds its order with its own epoch counter."""
 
     def __init__(self):
         self.passes = 0
@@ -55,7 +55,7 @@ class CountsEpochs(Sampler):
 
 
 class OfEpoch(Sampler):
-    """A pure function of the epoch that ``set_epoch`` was told, each index twice (repeated augmentation)."""
+    """A pure function of the epoch from ``set_epoch``, each index twice (repeated augmentation)."""
 
     epoch = 0
 
@@ -92,7 +92,7 @@ class Infinite(Sampler):
 
 
 class Lazy(Sampler):
-    """Draws each index when it is asked for it."""
+    """Draws each index on request."""
 
     def __len__(self):
         return LENGTH
@@ -114,7 +114,7 @@ class Grouped(Sampler):
 
 
 class ClassAware(Sampler):
-    """Goes round the classes and, within each, round a list that is shuffled when it is through."""
+    """Cycles through the classes and, within each, through a list that is reshuffled at its end."""
 
     def __init__(self):
         self.classes = [list(range(k, LENGTH, 3)) for k in range(3)]
@@ -133,7 +133,7 @@ class ClassAware(Sampler):
 
 
 class Cycles(Sampler):
-    """Goes round an order for ever by ``itertools.cycle``; a pass is a part of it."""
+    """Repeats an order forever by ``itertools.cycle``; a pass is a part of it."""
 
     def __init__(self):
         self.order = itertools.cycle(random.sample(range(LENGTH), LENGTH - 3))
@@ -159,7 +159,7 @@ class HardExamples(Sampler):
 
 
 class SamplerWithState(CountsEpochs):
-    """Counts its passes, and can say how many there were."""
+    """Counts its passes, and can save the count."""
 
     def state_dict(self):
         return {'passes': self.passes}
@@ -183,7 +183,7 @@ class OwnBatchSampler:
 
 
 class Buckets(OwnBatchSampler):
-    """Batches of 2, 3, 4 … samples, each epoch another number of them."""
+    """Batches of 2, 3, 4 … samples, a different number of batches in each epoch."""
 
     def __iter__(self):
         order = torch.randperm(LENGTH).tolist()

@@ -1,4 +1,4 @@
-"""On what the figures were taken."""
+"""The machine of the measurements."""
 
 from __future__ import annotations
 

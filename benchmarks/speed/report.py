@@ -1,4 +1,4 @@
-"""From figures to RESULTS.md: tables, a sentence or two for each, and what was promised."""
+"""Turn figures into RESULTS.md: tables, a sentence or two for each, and the goals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_HAND = ('plain', 'expert')
 NOT_YET = 'not measured yet'
 
 
-#: How many Python functions an iteration may call, by the runner's kind and whether it has the default hooks.
+#: The largest number of Python calls in an iteration, by the runner's kind and whether it has the default hooks.
 CALLS = {('epoch', False): 139, ('iter', False): 144, ('epoch', True): 154, ('iter', True): 158}
 
 
@@ -44,7 +44,7 @@ def head(results: dict[str, Any]) -> str:
     versions = {entry['engine']: version(entry) for entry in results['entries'] if version(entry)}
     wanted, done = results['wanted_rounds'], max(len(entry['rounds']) for entry in results['entries'])
     rounds = f'{wanted} round{"s" * (wanted > 1)}' if done == wanted else f'{done} of {wanted} rounds'
-    quick = '**A quick run: its figures say nothing.**\n\n' if results['quick'] else ''
+    quick = '**A quick run: its figures mean nothing.**\n\n' if results['quick'] else ''
     changed = ' with changes' if machine['changed'] else ''
     named = ', '.join(f'{NAMES[name].strip("*")} {number}' for name, number in versions.items() if name not in BY_HAND)
     pythons = {each['python'] for entry in results['entries'] for turn in entry['rounds'] for each in turn}
@@ -57,12 +57,12 @@ Python {', '.join(sorted(pythons))}, torch {versions.get('plain', '?')}, one thr
 
 CPU time is that of all threads of a process. A figure is the median of the rounds, with the least and the most in
 brackets, unless a table says otherwise. Ratios are taken within a round, to the mean of the plain loop's two runs in
-it; the plain loop's own ratio is that of each run to their mean, and shows how far noise goes. Every training is a
-process of its own, on the same batches from the same torch DataLoader, and must end with the weights of the plain loop.
-The trainings of a round start one after another and wait once they are warm; then they take turns of 100 iterations (50
-of the real job) in an order that changes, so that whatever else the machine does befalls all alike. Waiting is not
-counted; that every turn finds the caches as others have left them is, in all of them. Garbage, of which imports leave a
-lot, is collected once before what is measured begins."""
+it; the plain loop's own ratio is that of each run to their mean, and shows the noise. Every training is a separate
+process, on the same batches from the same torch DataLoader, and must end with the weights of the plain loop.
+The trainings of a round start one after another and wait once they are warm. Then they take turns of 100 iterations (50
+of the real job) in a changing order, so that other load on the machine affects all of them alike. Waiting is not
+counted, but the cost of caches that other turns have filled is, for all of them. Garbage, of which imports leave a
+lot, is collected once before the measurement."""
 
 
 def disturbed(entries: list[Entry]) -> str:
@@ -72,8 +72,8 @@ def disturbed(entries: list[Entry]) -> str:
     if not spent or max(spent) < 1.15 * min(spent):
         return ''
     return f"""**The machine was not quiet**: the plain loop itself took {min(spent):.0f} to {max(spent):.0f} µs an
-iteration. Ratios between those that took turns stand that; start-up and the closer looks, which have no turns that
-short, do not."""
+iteration. Ratios between trainings that took turns are still valid; start-up and the closer looks, which have longer
+turns, are not."""
 
 
 def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
@@ -100,17 +100,17 @@ def tiny_job(entries: list[Entry], default_like: bool, length: int) -> str:
     title = 'default-like' if default_like else 'minimal'
     text = (
         'A learning rate for each iteration,\na timer, a log line every 50 iterations, a checkpoint every epoch: for '
-        'each engine the nearest that it\noffers (`benchmarks/engines/` says what). The plain loop does none of this, '
+        'each engine its nearest\nequivalent (see `benchmarks/engines/`). The plain loop does none of this, '
         'the expert loop all of it\nby hand.'
         if default_like
-        else 'Training alone: whatever an engine lets one switch off is off.'
+        else 'Training alone: every optional part of an engine is off.'
     )
     columns = ['engine', 'loop', 'CPU / plain', 'over it', 'CPU, µs', 'wall, µs', "an epoch's end, ms", 'calls']
     return f"""## The tiny job, {title}
 
-Linear(64, 10), batches of 8, cross-entropy, SGD with momentum; CPU and wall time an iteration, with the ends of epochs,
-one in {length} iterations, spread over them; what one of them takes stands apart, too. Calls are those of Python
-functions in an iteration. {text}
+Linear(64, 10), batches of 8, cross-entropy, SGD with momentum; CPU and wall time per iteration. These include the ends
+of epochs, one in {length} iterations, which also have a separate column. Calls are those of Python functions in an
+iteration. {text}
 
 {table(columns, rows)}"""
 
@@ -135,10 +135,10 @@ def start_up(entries: list[Entry]) -> str:
     ]
     return f"""## Start-up and memory
 
-Import: what the engine's script imports on top of torch and torch.utils.data. First step: from the start of the process
-to the end of the first iteration, beyond the plain script's. Both happen once in a process, and are the least of all
-rounds, since whatever else the machine does only adds to them. Memory: the most that the process had, beyond the plain
-script's. Files were in the page cache, and modules compiled.
+Import: the engine's imports in addition to torch and torch.utils.data. First step: from the start of the process to the
+end of the first iteration, beyond the plain script's. Both happen once in a process, and are the least of all rounds,
+since other load on the machine only adds to them. Memory: the peak of the process, beyond the plain script's. Files
+were in the page cache, and modules compiled.
 
 {table(columns, rows)}"""
 
@@ -160,8 +160,8 @@ def real_job(entries: list[Entry], epochs: int) -> str:
     return f"""## The small real job
 
 LeNet on 3,500 real digits (configs/mnist, {epochs} epochs, batches of 64, no augmentation and no evaluation), the whole
-training from its third step on (before that see start-up), default-like; the plain loop does nothing but
-train, the expert loop all that runnerkit does.
+training from its third step on (before that see start-up), default-like; the plain loop only trains, the expert loop
+does the same work as runnerkit.
 
 {table(columns, rows)}"""
 
@@ -176,14 +176,14 @@ def closer(rows: dict[str, Any]) -> str:
         return ''
     first = """## Closer: runnerkit against the plain loop
 
-Both take turns in one process, default-like without other words; CPU microseconds an iteration."""
+Both take turns in one process, default-like unless noted; CPU microseconds per iteration."""
     return '\n\n'.join([first, *made])
 
 
 def loops(row: dict[str, list[float]]) -> str:
     return f"""### Both loops
 
-The tiny job once more, with less noise than between processes.
+The tiny job again, with less noise than between processes.
 
 {versus(row, lambda name: f'plain, {name.rpartition(", ")[2]}')}"""
 
@@ -192,7 +192,7 @@ def epoch_end(row: dict[str, list[float]]) -> str:
     rows = [[name, spread(spent, 2)] for name, spent in row.items()]
     return f"""### The end of an epoch
 
-Without a log line and a save, and with what starts the next epoch and the loader's new pass: by how much the median
+Without a log line and a save, but with the start of the next epoch and of the loader's new pass: by how much the median
 iteration from one epoch to the next (its backward pass and the next one's forward pass) is longer than within an epoch.
 Epochs have 10 iterations.
 
@@ -202,8 +202,8 @@ Epochs have 10 iterations.
 def modules(row: dict[str, list[float]]) -> str:
     return f"""### From 1 to 200 modules
 
-What the runner adds must not depend on how many modules the model has. 200 linear layers take so long that noise hides
-what is added; 200 nn.Identity do not.
+The runner's overhead must not depend on the number of modules. 200 linear layers take so long that noise hides the
+overhead; 200 nn.Identity do not.
 
 {versus(row, lambda name: name.replace('runnerkit', 'plain'))}"""
 
@@ -223,7 +223,7 @@ A line of text and one of JSON in every iteration, against none at all.
 def adamw(row: dict[str, list[float]]) -> str:
     return f"""### AdamW with the fused line
 
-`optimizer=dict(type='AdamW', fused=True)` against the plain loop with AdamW as it comes, and with the same line; 1 and
+`optimizer=dict(type='AdamW', fused=True)` against the plain loop with default AdamW, and with the same line; 1 and
 92 linear layers. Fused results differ from the default's in the last bits.
 
 {versus(row, lambda name: f'plain, {name.rpartition(", ")[2]}', own='plain, ')}"""
@@ -272,8 +272,8 @@ def long_run(row: dict[str, dict[str, float]]) -> str:
     columns = ['runner', 'first, µs', 'last, µs', 'memory grown, MiB', 'in the last nine tenths, MiB']
     return f"""### {iterations:,} iterations
 
-A step without arithmetic, with schedule, timer and a log line every 50 iterations: what the runner itself takes, after
-a thousand iterations and at the end; one run each.
+A step without arithmetic, with schedule, timer and a log line every 50 iterations: the runner's own time, after a
+thousand iterations and at the end; one run each.
 
 {table(columns, rows)}"""
 
@@ -294,11 +294,11 @@ def versus(row: dict[str, list[float]], plain: Callable[[str], str], own: str = 
     return table(['way', 'CPU, µs', 'of plain', 'over it, µs'], rows)
 
 
-# --- what was promised -----------------------------------------------------------------------------------------------
+# --- goals -----------------------------------------------------------------------------------------------
 
 
 def promises(results: dict[str, Any]) -> str:
-    """The bounds that runnerkit has set itself, and whether they hold in this run."""
+    """runnerkit's goals, and whether they hold in this run."""
     entries = results['entries']
     rows = [
         [text, shown, 'yes' if held else '**no**']
@@ -378,7 +378,7 @@ def of_entries(entries: list[Entry]) -> Iterable[tuple[str, str, bool]]:
         if entry['engine'] == 'runnerkit' and entry['rounds']:
             found = ratios(entry, digits, 'training_cpu_s')
             most = max(ratios(bare(entry, digits), digits, 'training_cpu_s'))
-            text = 'real job: no slower than the plain loop is from one time to the next'
+            text = 'real job: no slower than the plain loop varies between runs'
             yield text, f'{spread(found, 3)}; plain loop up to {most:.3f}', median(found) <= most
 
 
@@ -423,7 +423,7 @@ def of_rows(rows: dict[str, Any]) -> Iterable[tuple[str, str, bool]]:
 
 
 def not_measured(entries: list[Entry], missing: dict[str, str]) -> str:
-    """Which engines and closer looks are missing, and what no table covers."""
+    """Missing engines and closer looks, and the limits of the tables."""
     found = [f'- {name(entry)}: {entry["failed"]}' for entry in entries if entry['failed']]
     found += [f'- {name(entry)}: {NOT_YET}' for entry in entries if not (entry['failed'] or entry['rounds'])]
     found += [f'- closer look `{row}`: {why}' for row, why in missing.items()]
@@ -432,10 +432,10 @@ def not_measured(entries: list[Entry], missing: dict[str, str]) -> str:
 
 {chr(10).join(found) or all_there}
 
-Nothing here says anything about a GPU (`benchmarks/gpu.py` does, on one), several processes, workers of a loader, mixed
-precision or large models: the tiny job is all overhead, so that overhead shows. MMCV and MMEngine sleep for two seconds
-before each epoch or pass; here they do not. Wall time on a machine that others use is not to be trusted; CPU time is
-less disturbed, but not undisturbed."""
+This report does not cover GPUs (see `benchmarks/gpu.py`), several processes, workers of a loader, mixed precision or
+large models: the tiny job is all overhead, to make overhead visible. MMCV and MMEngine sleep for two seconds before
+each epoch or pass; here they do not. Do not trust wall time on a shared machine; CPU time is less disturbed, but not
+exact."""
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -451,7 +451,7 @@ def version(entry: Entry) -> str | None:
 
 
 def figures(entry: Entry, key: str) -> list[float]:
-    """All rounds' figures; two a round for the plain loop."""
+    """All rounds' figures; two per round for the plain loop."""
     return [each[key] for turn in entry['rounds'] for each in turn]
 
 
@@ -462,7 +462,7 @@ def bare(entry: Entry, entries: list[Entry]) -> Entry:
 
 
 def counterpart(entry: Entry, entries: list[Entry]) -> Entry | None:
-    """The loop by hand that does the same; None if it is not measured."""
+    """The hand-written loop with the same work; None if it is not measured."""
     engine = 'expert' if entry['default_like'] else 'plain'
     found = (each for each in entries if each['engine'] == engine and each['kind'] == entry['kind'] and each['rounds'])
     return next(found, None)

@@ -1,9 +1,9 @@
-"""runnerkit beside the plain loop, closer: one process a row, in which the ways to compare take turns.
+"""Compare runnerkit with the plain loop in detail: one process per row, in which the variants take turns.
 
     PYTHONPATH=benchmarks python -m speed.rows clipping '{"rounds": 5, "folder": "/tmp/…"}'
 
-Its standard output is one line of JSON: CPU microseconds an iteration of each way, in every round, if a row says
-nothing else.
+Its standard output is one line of JSON: CPU microseconds per iteration of each variant, in every round, unless a
+row says otherwise.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ Ways = dict[str, Callable[[Clock, Path], None]]
 
 @dataclass
 class Options:
-    """How a row is measured.
+    """The settings of a row's measurement.
 
     Args:
-        folder: where runs may write.
-        rounds: how often each way has its turn.
-        warmup: iterations before those that count.
-        measured: those that count.
+        folder: the folder for files of runs.
+        rounds: turns of each variant.
+        warmup: iterations before the measurement.
+        measured: measured iterations.
         long: iterations of the long run.
     """
 
@@ -60,7 +60,7 @@ class Options:
 
 
 class Chain(nn.Module):
-    """Many modules in a row, and the tiny job's classifier at their end."""
+    """Many modules in sequence, and the tiny job's classifier at their end."""
 
     def __init__(self, links: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Chain(nn.Module):
 
 
 class LinearChain(Chain):
-    """Layers that keep the scale of what passes through."""
+    """Layers that keep the scale of their input."""
 
     length = 1
 
@@ -124,13 +124,13 @@ def by_runner(clock: Clock, folder: Path, kind: str = 'epoch', default_like: boo
 
 
 def take_turns(ways: Ways, options: Options, rounds: int = 1, share: float = 1.0) -> dict[str, list[float]]:
-    """CPU microseconds an iteration, of each way in every round; the order of the ways rotates.
+    """CPU microseconds per iteration, of each variant in every round; the order of the variants rotates.
 
     Args:
-        ways: what to measure.
-        options: how long.
-        rounds: times as many as ``options`` has: for short iterations.
-        share: of its iterations: for long ones.
+        ways: the variants.
+        options: the settings.
+        rounds: a factor for the rounds of ``options``, for short iterations.
+        share: a factor for its iterations, for long ones.
     """
     spent: dict[str, list[float]] = {name: [] for name in ways}
     names, measured = list(ways), int(options.measured * share)
@@ -160,7 +160,7 @@ def scratch(options: Options) -> Iterator[Path]:
 
 
 def loops(options: Options) -> dict[str, Any]:
-    """The tiny job once more: both loops, both configurations."""
+    """The tiny job again: both loops, both configurations."""
     ways: Ways = {}
     for kind in ('epoch', 'iter'):
         ways[f'plain, {kind}'] = partial(by_hand, kind=kind)
@@ -234,7 +234,7 @@ def clipping(options: Options) -> dict[str, Any]:
 
 
 def loading(options: Options) -> dict[str, Any]:
-    """A pass over a data set, microseconds a batch: torch's loader, and the one that seeds each sample."""
+    """A pass over a data set, microseconds per batch: torch's loader, and the loader that seeds each sample."""
     spent: dict[str, list[float]] = {}
     for batch in (8, 32, 128):
         dataset = points(options.measured, batch)
@@ -255,10 +255,10 @@ def loading(options: Options) -> dict[str, Any]:
 
 
 class Nothing(nn.Linear):
-    """A step without arithmetic, which looks at the clock and at the memory.
+    """A step without arithmetic, which records time and memory.
 
     Args:
-        marks: at which steps.
+        marks: the steps to record.
     """
 
     def __init__(self, marks: Iterable[int]) -> None:
@@ -278,7 +278,7 @@ class Nothing(nn.Linear):
 
 
 def long_run(options: Options) -> dict[str, Any]:
-    """An empty step with schedule, timer and log, for long: does the millionth cost what the thousandth does?"""
+    """An empty step with schedule, timer and log, in a long run: is the millionth step as fast as the thousandth?"""
     result: dict[str, Any] = {}
     first, window = 1000, min(10_000, options.long // 4)
     marks = sorted({first, first + window, options.long // 10, options.long - window, options.long})
@@ -308,7 +308,7 @@ def long_run(options: Options) -> dict[str, Any]:
 
 
 def memory() -> float:
-    """What this process holds now, in MiB."""
+    """The current memory of this process, in MiB."""
     return int(Path('/proc/self/statm').read_text().split()[1]) * 4096 / 2**20
 
 

@@ -1,9 +1,9 @@
-"""One training in a process of its own, measured; `benchmarks/bench.py` starts it in the engine's environment.
+"""Measure one training in a separate process; `benchmarks/bench.py` starts it in the engine's environment.
 
     PYTHONPATH=benchmarks python -m speed.worker '{"engine": "plain", "kind": "epoch", "folder": "/tmp", …}'
 
-Its standard output is one line of JSON; what the engine prints goes to standard error. With ``turns``, it first says
-``turn`` each time that a turn is over, and goes on when it reads a line.
+Its standard output is one line of JSON; output of the engine goes to standard error. With ``turns``, it first prints
+``turn`` after each turn, and continues when it reads a line.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from engines.job import Clock, Job, points
 from torch.utils.data import DataLoader, TensorDataset
 
 MNIST = Path(__file__).resolve().parent.parent.parent / 'configs' / 'mnist'
-STRETCH = 100  # iterations of the tiny job between two looks at the clock; also its turn
+STRETCH = 100  # iterations of the tiny job between two clock readings; also its turn
 DIGITS_TURN = 50  # iterations of the other job
 
 
 @dataclass
 class Task:
-    """What one process is to do.
+    """The task of one process.
 
     Args:
         engine: a module of ``engines``.
-        kind: which of its loops.
-        folder: where it may write.
-        started: seconds since the epoch when the process was asked for.
+        kind: one of its loops.
+        folder: the folder for its files.
+        started: the time when the process was requested, in seconds since the epoch.
         job: 'tiny', or 'digits' (configs/mnist).
         default_like: see `engines.job.Job`.
-        epochs: how many.
-        length: iterations an epoch of the tiny job; a multiple of `STRETCH`.
+        epochs: the number of epochs.
+        length: iterations per epoch of the tiny job; a multiple of `STRETCH`.
         warmup: iterations before the first that counts; a multiple of `STRETCH` and a half.
         calls: count calls of Python functions instead of measuring time.
         turns: wait for others after the start, and then after every turn.
-        reference: a file with the weights that the training must end with; None: whatever they are.
+        reference: a file with the weights that the training must end with; None: no check.
         writes_reference: write that file instead.
     """
 
@@ -69,7 +69,7 @@ class Task:
 
 
 def main(task: Task, output: IO[str] = sys.stdout) -> dict[str, Any]:
-    """Train, and say what it took."""
+    """Train, and return the costs."""
     torch.set_num_threads(1)
     pause = partial(let_others, output) if task.turns else None
     job = tiny(task, pause) if task.job == 'tiny' else digits(task, pause)
@@ -81,7 +81,7 @@ def main(task: Task, output: IO[str] = sys.stdout) -> dict[str, Any]:
     cpu, wall = job.clock.now()
     if job.clock.count != job.iterations:
         raise RuntimeError(f'{task.engine} has trained {job.clock.count} iterations, not {job.iterations}')
-    # The first is taken after one whole step: torch imports parts of itself in it.
+    # The first mark is after one whole step, because torch imports parts of itself in it.
     (_, first_cpu, first_wall), (_, begin_cpu, begin_wall), *_ = job.clock.times
     return {
         'version': metadata.version(engine.DISTRIBUTION),
@@ -98,14 +98,14 @@ def main(task: Task, output: IO[str] = sys.stdout) -> dict[str, Any]:
 
 
 def let_others(output: IO[str]) -> None:
-    """Say that a turn is over, and wait for the next."""
+    """Announce the end of a turn, and wait for the next."""
     print('turn', file=output, flush=True)
     if not sys.stdin.readline():
-        raise EOFError('whoever gives the turns is gone')
+        raise EOFError('the process that gives the turns is gone')
 
 
 def own_output() -> IO[str]:
-    """Standard output for this process's own lines; what engines print there, from C, too, goes to standard error."""
+    """Reserve standard output for this process's lines; engines' output, also from C, goes to standard error."""
     output = os.fdopen(os.dup(1), 'w')
     os.dup2(2, 1)
     return output
@@ -113,7 +113,7 @@ def own_output() -> IO[str]:
 
 def tiny(task: Task, pause: Callable[[], None] | None) -> Job:
     """Linear(64, 10), batches of 8."""
-    last = (task.epochs - 1) * task.length + task.warmup  # as many epochs' ends as there are epochs in what is measured
+    last = (task.epochs - 1) * task.length + task.warmup  # the measurement has as many epoch ends as epochs
     clock = Clock(range(task.warmup, last + 1, STRETCH), task.calls, pause)
     return Job(DataLoader(points(task.length), 8), task.epochs, clock, Path(task.folder), task.default_like)
 
@@ -136,7 +136,7 @@ def digits(task: Task, pause: Callable[[], None] | None) -> Job:
 def per_iteration(clock: Clock, task: Task) -> dict[str, float]:
     """Time per iteration, and beyond that at an epoch's end; or calls of Python functions."""
     if task.calls:
-        return {'calls': clock.calls / STRETCH - 1}  # but the clock's own
+        return {'calls': clock.calls / STRETCH - 1}  # without the clock's own call
     marks = clock.times[1:]
     (first, cpu, wall), (last, last_cpu, last_wall) = marks[0], marks[-1]
     stretches = [(a[0], b[1] - a[1]) for a, b in itertools.pairwise(marks)]
@@ -151,8 +151,7 @@ def per_iteration(clock: Clock, task: Task) -> dict[str, float]:
 
 
 def peak_memory() -> float:
-    """The most memory this process has had, in MiB. Not ru_maxrss, which a process inherits from the one that started
-    it."""
+    """The peak memory of this process, in MiB. Not ru_maxrss, which a process inherits from its parent."""
     for line in Path('/proc/self/status').read_text().splitlines():
         if line.startswith('VmHWM'):
             return int(line.split()[1]) / 1024

@@ -14,7 +14,7 @@ Noise, RealAndNoise = (import_object(f'{FILE}:{name}') for name in ('Noise', 'Re
 
 
 class Adversaries(Experiment):
-    """Two networks, which the config has, with a loader for each."""
+    """Two networks from the config, with a loader for each."""
 
     def setup_dataloader(self) -> None:
         batch_size, size = self.config.batch_size, self.config.model['size']

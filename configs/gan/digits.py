@@ -1,4 +1,4 @@
-"""What the two networks are trained on: real digits with noise for fakes, and noise alone."""
+"""The data of the two networks: real digits with noise for fakes, and noise alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Noise(Dataset):
 
     Args:
         size: of the vectors.
-        length: how many there are in an epoch.
+        length: vectors per epoch.
     """
 
     def __init__(self, size: int, length: int = 3500) -> None:

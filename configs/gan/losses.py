@@ -1,5 +1,5 @@
-# The GAN of modes.py by one step, train_step of the model, which returns a loss for each optimizer: first come all
-# backward passes, then all steps.
+# The GAN of modes.py in one step, train_step of the model, which returns a loss for each optimizer: all backward passes
+# run first, then all steps.
 
 _base_ = ['modes.py']
 

@@ -1,8 +1,8 @@
-# Two networks learn to draw digits against each other, in about a minute on two CPU cores:
+# Two competing networks learn to draw digits, in about a minute on two CPU cores:
 #
 #     python tools/train.py configs/gan/modes.py
 #
-# Each has a mode of the workflow, with data and an optimizer of its own. The work dir gets a picture, samples.png.
+# Each has a mode of the workflow, with its own data and optimizer. The work dir gets a picture, samples.png.
 
 seed = 0
 num_threads = 1

@@ -70,11 +70,11 @@ class GAN(nn.Module):
         self.discriminator = Discriminator(width)
 
     def dis_loss(self, real: Tensor, fake: Tensor) -> Tensor:
-        """How far the discriminator is from telling real images from fake ones."""
+        """The loss of the discriminator, which separates real images from fake ones."""
         return softplus(-self.discriminator(real)).mean() + softplus(self.discriminator(fake.detach())).mean()
 
     def gen_loss(self, fake: Tensor) -> Tensor:
-        """How far the generator is from being believed."""
+        """The loss of the generator, whose images should count as real."""
         return softplus(-self.discriminator(fake)).mean()
 
     def dis_step(self, data: tuple[Tensor, Tensor], optimizer: Any) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class GAN(nn.Module):
         return dict(loss=loss, log_vars=dict(gen_loss=loss), num_samples=len(data))
 
     def train_step(self, data: tuple[Tensor, Tensor], optimizer: Any) -> dict[str, Any]:
-        """One step for both: the generator is asked once."""
+        """One step for both: the generator is called once."""
         real, noise = data
         fake = self.generator(noise)
         losses = dict(dis=self.dis_loss(real, fake), gen=self.gen_loss(fake))

@@ -1,4 +1,4 @@
-"""The hook that draws what the generator makes."""
+"""The hook that draws images of the generator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SampleGridHook(Hook):
     Args:
         size: of the noise.
         interval: iterations between two pictures.
-        rows: of the grid, and columns.
+        rows: rows and columns of the grid.
     """
 
     def __init__(self, size: int, interval: int = 500, rows: int = 8) -> None:

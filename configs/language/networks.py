@@ -1,4 +1,4 @@
-"""The network of this gallery: a transformer that guesses the next byte (Vaswani et al. 2017; pre-norm as in GPT-2)."""
+"""The network of this gallery: a transformer that predicts the next byte (Vaswani et al. 2017; pre-norm like GPT-2)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Block(nn.Module):
             each.view(n, length, self.heads, width // self.heads).transpose(1, 2)
             for each in self.attention(self.norm_1(x)).chunk(3, -1)
         )
-        heard = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        x = x + self.output(heard.transpose(1, 2).reshape(n, length, width))
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        x = x + self.output(attended.transpose(1, 2).reshape(n, length, width))
         return x + self.perceptron(self.norm_2(x))
 
 
@@ -60,4 +60,4 @@ class ByteModel(nn.Module):
         x = self.embedding(text) + self.position[: text.shape[1]]
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x)).transpose(1, 2).contiguous()  # FSDP2 warns of views
+        return self.head(self.norm(x)).transpose(1, 2).contiguous()  # FSDP2 warns about views

@@ -15,13 +15,13 @@ HELD_OUT = {'val': 'macbeth', 'test': 'hamlet'}  # all other texts are 'train'
 
 
 class Bytes(Dataset):
-    """Pieces of the texts: `length` bytes `[length]` of which each is followed by the one at its place in the second
-    tensor `[length]`. Bytes are whole numbers from 0 to 255.
+    """Pieces of the texts: `length` bytes `[length]`, and the byte that follows each of them `[length]`. Bytes are
+    integers from 0 to 255.
 
     Args:
         part: 'train' (40 texts, 4.8 million bytes), 'val' (Macbeth) or 'test' (Hamlet).
-        length: bytes of a piece, at least 1. The next piece begins where the one before it ends.
-        most: only so many pieces, the first ones; None: all.
+        length: bytes of a piece, at least 1. The next piece begins where the previous one ends.
+        most: use only this many pieces, from the beginning; None: all.
     """
 
     def __init__(self, part: str, length: int = 128, most: int | None = None) -> None:

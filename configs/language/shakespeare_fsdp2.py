@@ -2,7 +2,7 @@
 #
 #     torchrun --standalone --nproc_per_node 2 tools/train.py configs/language/shakespeare_fsdp2.py --launcher pytorch
 #
-# Each process takes half of the batch, and each of the four blocks is gathered for itself.
+# Each process takes half of the batch, and each of the four blocks is gathered separately.
 
 _base_ = './shakespeare.py'
 

@@ -28,7 +28,7 @@ class Digits(Dataset):
 
     Args:
         part: 'train' (3,500 images), 'val' (500) or 'test' (1,000).
-        augment: turn, scale and shift each image a little, differently each time it is asked for.
+        augment: turn, scale and shift each image a little, differently at each access.
     """
 
     CLASSES = tuple('0123456789')
@@ -70,7 +70,7 @@ def shaken(image: Tensor, degrees: float = 10, zoom: float = 0.1, shift: float =
 
     Args:
         image: `[1, 28, 28]`.
-        degrees: turns are uniform up to so much either way.
+        degrees: the largest rotation either way; rotations are uniform.
         zoom: the same for the scale, around 1.
         shift: the same for the shift in x and in y, as a share of half the image.
     """

@@ -2,12 +2,12 @@
 #
 #     python tools/train.py configs/mnist/lenet.py
 #
-# Data set and network are Python files beside this one, named by their path.
+# Data set and network are Python files next to this one, named by their path.
 
 seed = 0
-num_threads = 1  # layers this small gain nothing from a second thread, and lose much where the machine is busy
+num_threads = 1  # such small layers gain nothing from a second thread, and lose much on a busy machine
 
-# What is trained: any module, a loss of torch.nn and metrics of torchmetrics, each by its name.
+# The model: any module, a loss of torch.nn and metrics of torchmetrics, each by its name.
 model = dict(
     type='Supervised',
     model=dict(type='networks.py:LeNet', channels=(16, 32), hidden=128, dropout=0.25),
@@ -15,17 +15,17 @@ model = dict(
     metrics=dict(accuracy=dict(type='MulticlassAccuracy', num_classes=10, average='micro')),
 )
 
-# What it learns from: 3,500 digits to train, 500 to choose the best epoch, 1,000 to test once at the end.
+# The data: 3,500 digits for training, 500 to choose the best epoch, 1,000 to test once at the end.
 dataset = 'digits.py:Digits'
 data = dict(
     samples_per_gpu=64,
-    workers_per_gpu=0,  # a sample takes 0.1 ms to make: more processes would only cost their start
+    workers_per_gpu=0,  # a sample takes 0.1 ms: worker processes would only add their start-up time
     train=dict(type=dataset, part='train', augment=True),
     val=dict(type=dataset, part='val'),
     test=dict(type=dataset, part='test'),
 )
 
-# How: SGD whose learning rate warms up and then falls along a cosine, iteration by iteration.
+# The optimizer: SGD whose learning rate warms up and then falls along a cosine, iteration by iteration.
 optimizer = dict(type='SGD', lr=0.05, momentum=0.9, weight_decay=5e-4)
 optimizer_config = dict()
 lr_config = dict(
@@ -35,7 +35,7 @@ runner = dict(type='EpochBasedRunner', max_epochs=12)
 workflow = [('train', 1)]
 auto_scale_lr = dict(base_batch_size=64)  # with --auto-scale-lr, the rate grows with the number of processes
 
-# What is kept and said: the last three epochs, the best one, and two lines of log an epoch.
+# Checkpoints and logs: the last three epochs, the best one, and two log lines per epoch.
 checkpoint_config = dict(interval=1, max_keep_ckpts=3)
 evaluation = dict(interval=1, save_best='accuracy')
 log_config = dict(interval=25, hooks=[dict(type='TextLoggerHook'), dict(type='TensorboardLoggerHook')])

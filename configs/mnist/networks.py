@@ -1,4 +1,4 @@
-"""The network of this gallery: LeNet with today's parts."""
+"""The network of this gallery: LeNet with modern layers."""
 
 from __future__ import annotations
 

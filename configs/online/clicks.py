@@ -1,4 +1,4 @@
-# Learns from ratings as they come: see docs/online.md.
+# Learns from ratings as they arrive: see docs/online.md.
 model = dict(type='ratings.py:Liking')
 data = dict(
     samples_per_gpu=32,

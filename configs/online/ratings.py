@@ -1,5 +1,5 @@
 """100,000 ratings of films in the order in which they were given (MovieLens-100K), which ship inside the package
-recbole, and a model of who likes what."""
+recbole, and a model of users' preferences."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def read() -> list[dict[str, int]]:
 
 
 class Decode:
-    """Makes a sample of a rating: user, film, whether it has four stars or five, and its number.
+    """Turns a rating into a sample: user, film, whether it has four stars or five, and its number.
 
     Raises:
-        KeyError: something is missing.
-        ValueError: it is of nobody, or of no film.
+        KeyError: a field is missing.
+        ValueError: the user or the film is unknown.
     """
 
     def __call__(self, event: dict[str, int]) -> tuple[int, int, float, int]:
@@ -59,8 +59,8 @@ class Decode:
 class Liking(nn.Module):
     """The probability that a user likes a film: a factorisation with biases.
 
-    Each batch is predicted before it is trained on, so that the logged accuracy is that of predictions for ratings to
-    come. Its buffer ``times`` counts how often each rating was trained on.
+    Each batch is predicted before it is trained on, so the logged accuracy measures predictions for future ratings. Its
+    buffer ``times`` counts how often each rating was trained on.
 
     Args:
         size: of the vector of each user and film.

@@ -1,4 +1,4 @@
-"""Sends the ratings, line by line, to whoever asks: what `EndpointSource` reads. Run it beside the training.
+"""Sends the ratings, line by line, to every client: the server for `EndpointSource`. Run it during the training.
 
 python configs/online/serve.py --port 7007
 """
@@ -18,7 +18,7 @@ from ratings import read
 
 
 class Asked(socketserver.StreamRequestHandler):
-    """One connection: somebody wants the events after an offset, or tells which are done."""
+    """One connection: a client requests the events after an offset, or acknowledges events."""
 
     server: Server
 
@@ -44,8 +44,8 @@ class Server(socketserver.ThreadingTCPServer):
 
     Args:
         port: on 127.0.0.1; 0 lets the system choose one.
-        events: how many ratings there are.
-        rate: how many a second are sent at most.
+        events: the number of ratings.
+        rate: how many to send per second, at most.
         acknowledged: a file to which every acknowledged offset is written.
     """
 
@@ -62,7 +62,7 @@ class Server(socketserver.ThreadingTCPServer):
                 file.write(f'{offset}\n')
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A reader that goes away is no error."""
+        """A reader that disconnects is not an error."""
 
 
 def main() -> None:

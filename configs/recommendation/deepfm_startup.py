@@ -1,5 +1,4 @@
-"""Begins the training of DeepFM where counting the ratings leads: with how often each film is liked, and how often each
-user likes one."""
+"""Initialises DeepFM from rating counts: how often each film is liked, and how often each user likes a film."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from runnerkit.parallel import unwrap
 
 
 class Startup(StartupBase):
-    """Sets the bias, and the weights of users and films, from the training ratings; the rest of the network is left.
+    """Sets the bias, and the weights of users and films, from the training ratings, and nothing else.
 
-    A weight is the log-odds that a rating of that user or film is a liking, less those of all ratings.
+    A weight is the log-odds that a rating of the user or film is positive, minus those of all ratings.
     """
 
-    #: As if each user and film had so many more ratings, of which as many are likings as of all.
+    #: Smoothing: each user and film gets this many additional ratings, with the overall share of positive ones.
     more = 5.0
 
     def startup(self, context: Context) -> None:
@@ -35,15 +34,15 @@ class Startup(StartupBase):
         size = len(net.weights.weight)
         number, likings = ids.bincount(minlength=size), ids.bincount(liked.repeat_interleave(2), minlength=size)
         shares = (likings + self.more * share) / (number + self.more)
-        bias, odds = (torch.logit(each, eps=0.001) for each in (share, shares))  # of few samples, all may be likings
+        bias, odds = (torch.logit(each, eps=0.001) for each in (share, shares))  # with few samples, all may be positive
         with torch.no_grad():
             net.bias.copy_(bias)
             net.weights.weight[:, 0].copy_(odds - bias)
-        told = 'the weights of %d users and films are those of %d ratings'
-        context.logger.info(told, number.count_nonzero(), len(liked))
+        message = 'initialised the weights of %d users and films from %d ratings'
+        context.logger.info(message, number.count_nonzero(), len(liked))
 
     def _cluster_startup(self, context: Context) -> None:
-        """One process counts, the others get its result."""
+        """One process counts and sends the result to the others."""
         net = unwrap(context.model).model
         if context.rank == 0:
             self._single_startup(context)

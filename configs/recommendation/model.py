@@ -1,4 +1,4 @@
-"""DeepFM (Guo et al. 2017): which film will be liked by whom?"""
+"""DeepFM (Guo et al. 2017): which user will like which film?"""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class DeepFM(nn.Module):
     Features `[n, fields]`, whose numbers are distinct between fields, to logits `[n]`.
 
     Args:
-        fields: how many features a sample has.
-        features: how many there are in all fields together.
+        fields: features per sample.
+        features: the number of features in all fields together.
         size: of the vector of each feature.
         widths: of the hidden layers.
         dropout: share of hidden units dropped while training, in ``[0, 1)``.
@@ -41,7 +41,7 @@ class DeepFM(nn.Module):
 
 
 class Model(Supervised):
-    """What PaddleRec looks for in the file of a phase's ``model``: the network with its loss and its metric.
+    """The class that PaddleRec expects in the file of a phase's ``model``: the network with its loss and its metric.
 
     Its arguments, those of `DeepFM`, are the config's hyper-parameters.
     """

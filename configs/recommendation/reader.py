@@ -1,4 +1,4 @@
-"""100,000 ratings of films (MovieLens-100K), with what is known of user and film: has it four stars or five?"""
+"""100,000 ratings of films (MovieLens-100K), with the data of user and film: does it have four or five stars?"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.utils.data import Dataset
 
 from runnerkit.utils.imports import import_object
 
-#: The ratings of each part, once all are shuffled. Settings are chosen by training on 'fit' and looking at 'choose',
-#: which are 'train' together.
+#: The ratings of each part, after shuffling. Settings were chosen by training on 'fit' and evaluating on 'choose';
+#: together these are 'train'.
 PARTS = {'test': slice(0, 10_000), 'choose': slice(10_000, 20_000), 'fit': slice(20_000, None)}
 PARTS['train'] = slice(10_000, None)
 
@@ -20,15 +20,15 @@ PARTS['train'] = slice(10_000, None)
 class Reader(Dataset):
     """Samples of seven features `[7]` and whether the user liked the film, 1.0 or 0.0.
 
-    The features are user, film, the user's age, gender and occupation, the film's year and set of genres. Each value of
-    each of these has a number of its own, from 0.
+    The features are user, film, the user's age, gender and occupation, the film's year and set of genres. Each value
+    has its own number, across all features, from 0.
 
     Attributes:
         features: of all samples `[n, 7]`.
         liked: of all samples `[n]`.
 
     Args:
-        data_path: reads the tables of the data set: ``file.py:function``.
+        data_path: the function that reads the tables of the data set: ``file.py:function``.
         part: one of `PARTS`. The ratings are shuffled with a fixed seed.
     """
 
@@ -48,7 +48,7 @@ class Reader(Dataset):
 
 @cache
 def samples(data_path: str) -> tuple[Tensor, Tensor]:
-    """Features `[n, 7]` and likings `[n]` of all ratings, in the order of the file."""
+    """Features `[n, 7]` and labels `[n]` of all ratings, in the order of the file."""
     table = import_object(data_path)
     users = {user: about for user, *about in table('user')}
     films = {film: about for film, *about in table('item')}

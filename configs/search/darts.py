@@ -2,9 +2,9 @@
 #
 #     python tools/train.py configs/search/darts.py
 #
-# It is one training with two optimizers, each in a mode of the workflow of its name: the weights of the network learn
-# on the training digits, the parameters of the architecture on the digits for validation. The work dir gets the network
-# that was found, desc.json; darts_found.py trains it.
+# It is one training with two optimizers, each with a workflow mode of the same name. The weights of the network learn
+# on the training digits, the parameters of the architecture on the validation digits. The work dir gets the result,
+# desc.json; darts_found.py trains it.
 
 seed = 0
 num_threads = 1
@@ -24,7 +24,7 @@ optimizer = dict(
     architecture=dict(type='Adam', lr=1e-2, betas=(0.5, 0.999), weight_decay=1e-3, params=['architecture']),
 )
 optimizer_config = dict()
-runner = dict(type='IterBasedRunner', max_iters=1100)  # 10 epochs of 55 batches for the weights, as many steps beside
+runner = dict(type='IterBasedRunner', max_iters=1100)  # 10 epochs of 55 batches for each optimizer
 
 checkpoint_config = dict(interval=110, max_keep_ckpts=1)
 log_config = dict(interval=55, hooks=[dict(type='TextLoggerHook')])

@@ -1,4 +1,4 @@
-# Trains the network that darts.py has found, from the start, and tests it on digits that the search has not seen:
+# Trains the network that darts.py has found, from scratch, and tests it on digits held out from the search:
 #
 #     python tools/train.py configs/search/darts_found.py
 #     python tools/test.py configs/search/darts_found.py work_dirs/darts_found

@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 
 class PruneResNet(nn.Module):
-    """A residual network of which some channels are left out. Images `[n, 1, 28, 28]` to logits.
+    """A residual network without some of its channels. Images `[n, 1, 28, 28]` to logits.
 
-    The first layer and each stage have a width of their own, ``base_chn_node``, which the blocks of the stage share;
-    each block has one between its two convolutions, ``base_chn``. The stages have the same number of blocks, and from
-    the second on begin with stride 2.
+    The first layer and each stage have their own width, ``base_chn_node``, which the blocks of the stage share. Each
+    block has a width between its two convolutions, ``base_chn``. All stages have the same number of blocks. From the
+    second stage on, they begin with stride 2.
 
     Args:
         base_chn: widths inside the blocks of the whole network.
         base_chn_node: widths of the first layer and of the stages of the whole network.
         num_classes: number of logits.
-        chn: the numbers of the channels that are kept inside each block; None: all.
+        chn: the indices of the channels to keep inside each block; None: all.
         chn_node: the same for the first layer and the stages.
     """
 
@@ -56,12 +56,12 @@ class PruneResNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions with batch norm, and what came in added to what they give.
+    """Two convolutions with batch norm, and a skip connection.
 
     Args:
-        inputs: channels that come in.
+        inputs: input channels.
         between: channels between the convolutions.
-        outputs: channels that it gives.
+        outputs: output channels.
         stride: of the first convolution.
     """
 

@@ -1,4 +1,4 @@
-"""Differentiable architecture search: a network of all operations at once, and the discrete one that it ends as."""
+"""Differentiable architecture search: a network of all operations at once, and the resulting discrete one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def convolution(width: int, size: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(width, width, size, padding=size // 2, bias=False), nn.BatchNorm2d(width), nn.ReLU())
 
 
-#: What a layer may be, by name: made from its width, which it keeps, as it does the size of the image.
+#: The operations of a layer by name, built from its width. They keep the width and the size of the image.
 OPERATIONS: dict[str, Callable[[int], nn.Module]] = {
     'skip': lambda width: nn.Identity(),
     'max_pool': lambda width: nn.MaxPool2d(3, 1, 1),
@@ -29,7 +29,7 @@ OPERATIONS: dict[str, Callable[[int], nn.Module]] = {
 
 
 class MixedOperation(nn.Module):
-    """All operations at once: the sum of what they give, by weights `[len(OPERATIONS)]`."""
+    """All operations at once: the sum of their outputs, with weights `[len(OPERATIONS)]`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -76,11 +76,11 @@ class FoundNetwork(Stacked):
 
 
 class SuperNetwork(nn.Module):
-    """A network with all operations in each layer, and the parameters of the architecture, whose softmax is how much of
-    each operation a layer has.
+    """A network with all operations in each layer, and the architecture's parameters: their softmax is the share of
+    each operation in a layer.
 
-    It has two modes, which take turns: ``weights`` learns the weights, ``architecture`` the architecture, each on data
-    of its own and with the optimizer of its name. This is the first-order variant of Liu, Simonyan, Yang: DARTS:
+    It has two modes, which take turns: ``weights`` learns the weights, ``architecture`` the architecture, each on its
+    own data and with the optimizer of its name. This is the first-order variant of Liu, Simonyan, Yang: DARTS:
     Differentiable Architecture Search, 2019.
 
     Args:

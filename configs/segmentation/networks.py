@@ -40,7 +40,7 @@ class MaskLoss(nn.Module):
     """Binary cross-entropy and soft Dice (Milletari et al. 2016) of a batch, as two terms.
 
     Args:
-        dice_weight: what the Dice term, in ``[0, 1]``, is multiplied with.
+        dice_weight: the factor of the Dice term, which is in ``[0, 1]``.
     """
 
     def __init__(self, dice_weight: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""An experiment that tells speakers apart by two vowels. It runs from a config (``speakers.py``), or by itself:
+"""An experiment that recognises speakers by two vowels. It runs from a config (``speakers.py``), or alone:
 
 python configs/speech/experiment.py --config configs/speech/speakers.py --output work_dirs/speakers
 """

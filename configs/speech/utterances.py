@@ -21,8 +21,8 @@ class Utterances(Dataset):
 
     Args:
         part: 'train' (270 utterances) or 'test' (370).
-        fold: of the training utterances, leave out every fifth, beginning with this one (0 to 4), or with 'only' before
-            it keep these alone (``'only 0'``): to choose settings without a look at the test. None: all.
+        fold: leave out every fifth training utterance, beginning with this one (0 to 4), or keep only these
+            (``'only 0'``). Use it to choose settings without the test utterances. None: keep all.
     """
 
     def __init__(self, part: str, fold: int | str | None = None) -> None:
@@ -44,7 +44,7 @@ class Utterances(Dataset):
 
 
 def together(items: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch: utterances `[n, frames, 12]` with zeros behind the shorter ones, their lengths and speakers `[n]`."""
+    """A batch: utterances `[n, frames, 12]` with zeros after the shorter ones, their lengths and speakers `[n]`."""
     utterances, speakers = zip(*items, strict=True)
     lengths = torch.tensor([len(utterance) for utterance in utterances])
     return pad_sequence(list(utterances), batch_first=True), lengths, torch.tensor(speakers)

@@ -1,4 +1,4 @@
-# A small network tells three cultivars of wine apart by 13 measurements of each wine:
+# A small network classifies wines by cultivar, from 13 measurements of each wine:
 #
 #     runnerkit train configs/tabular/wine.py --auto-resume
 #     runnerkit test configs/tabular/wine.py work_dirs/wine

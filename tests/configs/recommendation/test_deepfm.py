@@ -17,7 +17,7 @@ def test_three_of_its_epochs_pass_the_bar(tmp_path, monkeypatch, capsys):
     assert main([str(FILE), '--cfg-options', 'runner.0.epochs=3']) == 0
     said = capsys.readouterr()
     assert 'WARNING' not in said.err
-    assert 'the weights of 2602 users and films are those of 90000 ratings' in said.err
+    assert 'initialised the weights of 2602 users and films from 90000 ratings' in said.err
     infer = tmp_path / 'work_dirs/deepfm/infer_runner'
     scores = json.loads((infer / 'scores.json').read_text())
     assert [each['epoch'] for each in scores] == [1, 2, 3]

@@ -94,5 +94,5 @@ def test_on_several_ranks_one_counts_for_all(on_ranks):
     for one, other, expected in zip(first, second, alone.model.parameters(), strict=True):
         assert torch.equal(one, other)
         assert torch.equal(one, expected)
-    assert told == ['the weights of 4 users and films are those of 4 ratings']
+    assert told == ['initialised the weights of 4 users and films from 4 ratings']
     assert silent == []
