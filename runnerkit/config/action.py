@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 _CLOSING = {'(': ')', '[': ']'}
 _WORDS = {'true': True, 'false': False}
 _DIGITS = re.compile(r'[+-]?\d+')
+#: A dict as Python writes it, maybe in a list.
+_DICT = re.compile(r"""\s*\[?\s*(?:dict\(|\{\s*['"])""")
 
 
 class WrongBrackets(SystemExit, AssertionError):
@@ -38,6 +41,8 @@ class DictAction(argparse.Action):
             key, equals, text = argument.partition('=')
             if not (key and equals):
                 raise argparse.ArgumentError(self, f'{argument!r} must be key=value, such as optimizer.lr=0.1')
+            if _DICT.match(text):
+                raise argparse.ArgumentError(self, f'{argument!r}: a value cannot be a dict; {_way_out(key, text)}')
             try:
                 options[key] = parse_value(text)
             except ValueError as error:
@@ -46,6 +51,23 @@ class DictAction(argparse.Action):
                 except SystemExit as ending:
                     raise WrongBrackets(ending.code) from None
         setattr(namespace, self.dest, options)
+
+
+def _way_out(key: str, text: str) -> str:
+    """What to write in place of the dict ``text``: an option for each of its keys, or a config file for a list."""
+    try:
+        node = ast.parse(text.strip(), mode='eval').body
+    except SyntaxError:
+        node = None
+    if isinstance(node, ast.Call):
+        values = {each.arg: each.value for each in node.keywords if each.arg}
+    elif isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        values = {str(name.value): value for name, value in pairs if isinstance(name, ast.Constant)}
+    else:
+        return f'write {key} in a config file'
+    plain = ((name, str(getattr(value, 'value', '…'))) for name, value in values.items() if name != '_delete_')
+    return 'write ' + ' '.join(f'{key}.{name}={value}' for name, value in plain)
 
 
 def parse_value(text: str, depth: int = 0) -> Any:
