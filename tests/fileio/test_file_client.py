@@ -155,5 +155,5 @@ def test_an_installed_package_offers_a_backend(tmp_path, monkeypatch):
     )
     install(tmp_path, monkeypatch, 'shelf_pack', code, 'runnerkit.storage_backends', shelf='shelf_pack:Shelf')
     assert FileClient('shelf').get('book') == b'book'
-    with pytest.raises(ValueError, match="Backend shelff is not supported.*'fsspec', 'shelf'.*did you mean 'shelf'"):
+    with pytest.raises(ValueError, match="Backend shelff is not supported.*'fsspec'.*'shelf'.*did you mean 'shelf'"):
         FileClient('shelff')

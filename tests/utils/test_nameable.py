@@ -58,7 +58,7 @@ TABLE = {
     ),
     'runner': ('', 'EpochBasedRunner Runner IterBasedRunner'),
     'runner builder': ('', 'DefaultRunnerConstructor'),
-    'stage': ('', 'Instance Startup Runner Network InferNetwork Infer Terminal'),
+    'stage': ('', 'Instance Startup Runner TrainStage Network InferNetwork Infer Terminal'),
     'search algorithm': (
         '',
         'PruneEA RandomSearch GridSearch QMC TPE GP CMAES NSGA2 NSGA3 AshaHpo HyperBand BohbHpo BayesSearch '

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 
 import pytest
@@ -107,9 +106,15 @@ def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch)
         names = files_of_a_run(used)
         move_aside(used, names, free_name(used, timestamp_of(names), names[-1]))
 
-    rename, count = os.rename, iter(range(at, -1, -1))
+    rename, left = os.rename, iter(range(at, -1, -1))
+
+    def rename_or_die(*paths):
+        if not next(left):
+            raise KeyboardInterrupt
+        rename(*paths)
+
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(os, 'rename', lambda *paths: rename(*paths) if next(count) else signal.raise_signal(2))
+        patched.setattr(os, 'rename', rename_or_die)
         start()
     assert len({*os.listdir(used)} & {*OWN}) == len(OWN) - at
     start()

@@ -49,12 +49,12 @@ def test_no_process_stays_behind(tmp_path):
         executor.start(job(tmp_path, 'child', 0), lambda step, scores: False)
         executor.start(job(tmp_path, 'hang', 1), lambda step, scores: False)
         groups = [each.process.pid for each in executor._running]
-        assert all(members(group) for group in groups)
         ((ended, result),) = executor.wait(120)
         assert (ended.number, result.status) == (0, 'failed')
         assert 'exit code 3' in result.message
         assert members(groups[0]) == []
-        assert members(groups[1]) != []
+        while not members(groups[1]):  # a fork may not lead its group yet
+            time.sleep(0.01)
     assert members(groups[1]) == []
 
 
