@@ -228,7 +228,7 @@ def test_options_of_the_command_line(project, search):
     assert 'Run completed' in (project / 'work' / 'nas' / 'trials' / '0000' / 'output.log').read_text()
 
 
-@pytest.mark.parametrize('executor', ['Serial', 'Local'])
+@pytest.mark.parametrize('executor', ['Serial', pytest.param('Local', marks=pytest.mark.thorough)])
 def test_a_signal_ends_it_and_it_goes_on(project, search, executor):
     more = f"nas['overrides'] = {{}}\nnas['executor'] = dict(type='{executor}')\n"
     (project / 'search.py').write_text(SEARCH + more)

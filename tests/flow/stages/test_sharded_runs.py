@@ -13,6 +13,8 @@ from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.cli.convert import main as convert
 from runnerkit.cli.predict import main as predict
 
+pytestmark = pytest.mark.thorough  # tests/runner/test_sharded.py; tests/flow/stages/test_wrapping.py
+
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
