@@ -186,7 +186,8 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
         name = name or key
         is_named = name is None or re.search(rf'\b{re.escape(name)}\b', str(error))
         note = f'{name}{place}' if name else place[2:-1]
-        raise_with_context(error, '' if is_named else f'{name}: ', place, note=note)
+        after = '' if place in str(error) else place
+        raise_with_context(error, '' if is_named else f'{name}: ', after, note=note)
 
 
 def _place_of_named(section: Any, message: str) -> str:

@@ -422,6 +422,7 @@ def written(tmp_path, monkeypatch):
         ('log', 'of a wrong type', 'log: of a wrong type (cfg.py:1)'),
         ('seed', 'seed must be a number', 'seed must be a number (cfg.py:6)'),
         ('missing', 'wrong', 'missing: wrong (cfg.py)'),
+        ('seed', 'no number (cfg.py:6)', 'seed: no number (cfg.py:6)'),
     ],
 )
 def test_an_error_of_a_section_gets_its_place(written, key, message, told):
