@@ -369,7 +369,7 @@ BUDGETS = {
     'cli': 1490,
     'compat': 4230,
     'config': 2410,
-    'data': 4110,
+    'data': 4130,
     'distributed': 1580,
     'fileio': 880,
     'flow': 8800,

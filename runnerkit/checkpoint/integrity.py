@@ -105,9 +105,9 @@ def _problem_of_count(count: Any) -> str | None:
 
 
 def check_records(file: IO[bytes]) -> bool:
-    """Read every record of a zip archive and compare it with its checksum, and the table of contents with the headers.
+    """Read every record of a zip archive, compare it with its checksum, and check the table of contents.
 
-    The checksums do not cover the table itself: torch skips a record that is marked as a folder, and leaves its tensor
+    The checksums do not cover the table: torch skips a record that is marked as a folder, and leaves its tensor
     uninitialised.
 
     Returns:

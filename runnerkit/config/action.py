@@ -13,8 +13,8 @@ from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 _CLOSING = {'(': ')', '[': ']'}
 _WORDS = {'true': True, 'false': False}
 _DIGITS = re.compile(r'[+-]?\d+')
-#: A dict as Python writes it, maybe in a list.
-_DICT = re.compile(r"""\s*\[?\s*(?:dict\(|\{\s*['"])""")
+#: A dict as Python writes it.
+_DICT = re.compile(r"""\s*(?:dict\(|\{\s*['"])""")
 
 
 class WrongBrackets(SystemExit, AssertionError):
@@ -54,7 +54,7 @@ class DictAction(argparse.Action):
 
 
 def _way_out(key: str, text: str) -> str:
-    """What to write in place of the dict ``text``: an option for each of its keys, or a config file for a list."""
+    """What to write in place of the dict ``text``: an option for each of its keys."""
     try:
         node = ast.parse(text.strip(), mode='eval').body
     except SyntaxError:

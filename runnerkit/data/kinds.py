@@ -87,10 +87,13 @@ def loader_facts(loader: Any) -> dict[str, Any]:
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Tell ``loader``, its samplers and an iterable data set which epoch (0-based) comes next.
+    """Set the epoch (0-based) that comes next in all of `parts_with_epoch`."""
+    for part in parts_with_epoch(loader):
+        part.set_epoch(epoch)
 
-    Only those that have a ``set_epoch``.
-    """
+
+def parts_with_epoch(loader: Any) -> list[Any]:
+    """``loader``, its samplers and an iterable data set, as far as they have a ``set_epoch``, each once."""
     batch_sampler = getattr(loader, 'batch_sampler', None)
     sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
     dataset = dataset_of(loader)
@@ -101,9 +104,7 @@ def set_epoch(loader: Any, epoch: int) -> None:
         inner,
         dataset if isinstance(dataset, IterableDataset) else None,
     ]
-    with_epoch = {id(part): part.set_epoch for part in parts if hasattr(part, 'set_epoch')}
-    for choose in with_epoch.values():
-        choose(epoch)
+    return list({id(part): part for part in parts if hasattr(part, 'set_epoch')}.values())
 
 
 def loader_seed(loader: Any) -> int | None:

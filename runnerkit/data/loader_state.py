@@ -18,7 +18,16 @@ from torch import Tensor
 
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.generator_state import generator_state, set_generator_state
-from runnerkit.data.walk import CONTAINERS, MOST_ELEMENTS, collect_attributes, collect_parts, is_stateful, kind_of
+from runnerkit.data.kinds import parts_with_epoch
+from runnerkit.data.walk import (
+    CONTAINERS,
+    MOST_ELEMENTS,
+    collect_attributes,
+    collect_parts,
+    epoch_of,
+    is_stateful,
+    kind_of,
+)
 
 
 class LoaderState:
@@ -33,13 +42,17 @@ class LoaderState:
         self._at_first = {place: _fingerprint(value) for place, value in collect_attributes(loader).items()}
 
     def states(self) -> dict[str, Any]:
-        """The states of all generators and of all objects with a ``state_dict``, by place."""
+        """The states of all generators, of all objects with a ``state_dict``, and the epochs of objects that only the
+        user's code gives one, by place."""
         found: dict[str, Any] = {}
+        set_by_run = {id(part) for part in parts_with_epoch(self.loader)}
         for place, each in collect_parts(self.loader).objects.items():
             if kind_of(each).is_generator:
                 found[place] = {'generator': generator_state(each)}
             elif each is not self.loader and is_stateful(each):
                 found[place] = {'state_dict': each.state_dict()}
+            elif id(each) not in set_by_run and (epoch := epoch_of(each)) is not None:
+                found[place] = {'epoch': epoch}
         return found
 
     def restore(self, states: Mapping[str, Any], pass_is_open: bool = False, with_order: bool = True) -> list[str]:
@@ -70,7 +83,11 @@ class LoaderState:
             elif 'generator' in state:
                 if not set_generator_state(objects[place], state['generator']):
                     missing.append(place)
-            elif not (pass_is_open and is_order):
+            elif pass_is_open and is_order:
+                continue
+            elif 'epoch' in state:
+                objects[place].set_epoch(state['epoch'])
+            else:
                 objects[place].load_state_dict(state['state_dict'])
         return missing
 

@@ -38,7 +38,7 @@ from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.loader_state import LoaderState, is_attribute, same_state
 from runnerkit.data.probe import can_be_probed, samples_repeat
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.sampler import ORDERS
+from runnerkit.data.sampler import ORDERS, EpochSampler
 from runnerkit.data.skipped import DrawCheck, SkippedSampler
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 
@@ -167,10 +167,13 @@ class Reader:
         return None if length is None else length - state.batches
 
     def states_of_order(self) -> dict[str, Any] | None:
-        """All states from which the order of the pass can be drawn again; None where it follows from the epoch."""
-        if order_of(self._dataloader) is not None:
+        """All states from which the pass can begin again as it did; None where it follows from the epoch."""
+        loader = self._dataloader
+        order = order_of(loader)
+        draws_no_seed = isinstance(loader, SeededLoader) or not getattr(loader, 'num_workers', 0)
+        if order is not None and type(order.sampler) is EpochSampler and draws_no_seed:  # a subclass may have a state
             return None
-        live = workers_live(self._dataloader)
+        live = workers_live(loader)
         return {'rng': rng_state(), 'held': self._state.states(), 'workers_live': live}
 
     def _go_back(self, states: Mapping[str, Any]) -> None:
@@ -244,7 +247,8 @@ class Reader:
             )
         of_order = self._state.of_order()
         in_samples = [place for place in self._state.generators() if place not in of_order]
-        if state.waits and (not of_order.issuperset(state.held) or not fetches_again(loader)):
+        drawn_from = {place for place, each in state.held.items() if 'epoch' not in each}
+        if state.waits and (not of_order.issuperset(drawn_from) or not fetches_again(loader)):
             self._tell(
                 'the checkpoint was saved between fetching a batch and training on it: the batch is fetched '
                 f'again, with later random numbers; {BUILD_DATALOADER_HINT}'

@@ -60,8 +60,8 @@ _OF_THE_SYSTEM = ('logging', 'threading', '_thread', 'multiprocessing', 'concurr
 #: go on with in the next one: the loader keeps it, or reads again.
 OF_ITERATIONS = ('datasets.iterable_dataset',)
 
-#: Attributes of objects with a ``set_epoch``, which a resumed run calls.
-_SET_BY_READERS = ('epoch', '_epoch')
+#: Attributes of objects with a ``set_epoch``: a resumed run calls that again.
+_OF_THE_EPOCH = ('epoch', '_epoch')
 
 #: Packages whose classes hold no generators.
 _LIBRARIES = ('builtins', 'torch', 'numpy', 'runnerkit', 'abc', 'typing', 'collections', 'functools')
@@ -125,11 +125,19 @@ def collect_attributes(loader: Any) -> dict[str, Any]:
     for place, each in collect_parts(loader).objects.items():
         if isinstance(each, CONTAINERS) or kind_of(each).is_generator or _is_ours(each) or is_stateful(each):
             continue
-        left_out = _SET_BY_READERS if hasattr(each, 'set_epoch') else ()
+        has_epoch = epoch_of(each) is not None
         for name, part in attributes_of(each):
-            if kind_of(part).is_value and name not in left_out:
+            if kind_of(part).is_value and not (has_epoch and name in _OF_THE_EPOCH):
                 found[f'{place}.{name}'] = part
     return found
+
+
+def epoch_of(each: Any) -> int | None:
+    """The epoch that ``set_epoch`` of an object has kept as an attribute; None without one."""
+    if not hasattr(each, 'set_epoch'):
+        return None
+    found = (getattr(each, name, None) for name in _OF_THE_EPOCH)
+    return next((epoch for epoch in found if isinstance(epoch, int)), None)
 
 
 def attributes_of(each: Any) -> Iterator[tuple[str, Any]]:

@@ -328,7 +328,10 @@ def make_hook(base: type[ParamScheduleHook], policy: type[Policy], text: str, **
     )
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs)
+        try:
+            given = signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f'{type(self).__name__}(): {error}') from None
         given.apply_defaults()
         _, *values = given.arguments.values()
         shared = values.pop() | dict(zip(first, values, strict=False))

@@ -496,3 +496,23 @@ def test_a_flag_beside_a_file_that_is_opened_late_is_no_change():
 )
 def test_equal_states(one, other, expected):
     assert same_state(one, other) is expected
+
+
+class Curriculum(Data):
+    """A data set whose epoch the user's code sets, since readers set those of samplers and streams only."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+def test_an_epoch_that_only_the_users_code_sets_is_restored():
+    loader, other = DataLoader(Curriculum()), DataLoader(Curriculum())
+    state = LoaderState(loader)
+    loader.dataset.set_epoch(3)
+    assert state.changed() == []
+    resumed = LoaderState(other)
+    assert resumed.restore(through_a_file(state.states())) == []
+    assert other.dataset.epoch == 3
+    assert resumed.changed() == []

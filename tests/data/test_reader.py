@@ -115,6 +115,25 @@ class CountsEpochs(Sampler):
         return iter(random.Random(self.passes).sample(range(6), 6))
 
 
+class CountsPasses(EpochSampler):
+    """A subclass of ours, with another order in each pass by a state that checkpoints hold."""
+
+    passes = 0
+
+    def begin(self, epoch):
+        self.passes += 1
+
+    def indices(self, epoch, places):
+        order = random.Random(self.passes).sample(range(self.length), self.length)
+        return [order[place % self.length] for place in places]
+
+    def state_dict(self):
+        return {'passes': self.passes}
+
+    def load_state_dict(self, state):
+        self.passes = state['passes']
+
+
 class Reads:
     """A loader of people's own, with a generator; ``draws`` from the process's as well."""
 
@@ -180,6 +199,7 @@ EXACT = {
     'weighted sampler': lambda: DataLoader(pure(), 2, sampler=WeightedRandomSampler([1.0] * 6, 6)),
     'distributed sampler': lambda: DataLoader(pure(), 2, sampler=DistributedSampler(pure(), 1, 0)),
     'our sampler in a DataLoader': lambda: DataLoader(pure(), 2, sampler=EpochSampler(pure(), seed=3)),
+    'a sampler of ours with a state': lambda: DataLoader(pure(), 2, sampler=CountsPasses(pure())),
     'lazy sampler with a generator': lambda: DataLoader(pure(), 2, sampler=Lazy(random.Random(1))),
     'batch sampler': lambda: DataLoader(pure(), batch_sampler=BatchSampler(RandomSampler(pure()), 2, False)),
     'batch sampler with a generator': lambda: DataLoader(

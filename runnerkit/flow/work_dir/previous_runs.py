@@ -134,6 +134,8 @@ def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection
         OSError: one cannot be moved, for example because it is a mount point.
     """
     folder = work_dir / EARLIER / to
+    if any(os.path.lexists(folder / name) for name in names if name not in copied):  # a resumed run wrote them again
+        folder = work_dir / EARLIER / free_name(work_dir, to, last='')
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         source = work_dir / name

@@ -123,6 +123,22 @@ def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch)
     assert {*FOREIGN} < {*os.listdir(used)}
 
 
+def test_nothing_that_was_moved_before_is_overwritten(used):
+    """A move was cut, and the run that was resumed then has written a checkpoint and a folder of event files again."""
+    names = files_of_a_run(used)
+    to = free_name(used, timestamp_of(names), names[-1])
+    folder = used / 'earlier' / to
+    (folder / 'tf_logs').mkdir(parents=True)
+    (folder / 'tf_logs' / 'events').write_text('before')
+    (folder / names[0]).write_text('before')
+    (used / 'tf_logs').mkdir(exist_ok=True)
+    (used / 'tf_logs' / 'events').write_text('after')
+    moved = move_aside(used, files_of_a_run(used), to)
+    assert moved != folder
+    assert (folder / names[0]).read_text() == (folder / 'tf_logs' / 'events').read_text() == 'before'
+    assert (moved / 'tf_logs' / 'events').read_text() == 'after'
+
+
 def test_a_link_moves_also_after_what_it_names(used):
     (used / 'latest.pth').unlink()
     replace_link(used / 'latest.pth', 'epoch_2.pth')
