@@ -195,8 +195,15 @@ def weights(model):
     return torch.cat([value.detach().float().flatten() for value in model.state_dict().values()])
 
 
+_GIVEN = set()
+
+
 def free_port():
-    """The number of a port that no program of this machine uses, as a text."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return str(probe.getsockname()[1])
+    """The number of a port that no program of this machine uses, as a text; in one process never the same twice."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(('127.0.0.1', 0))
+            port = str(probe.getsockname()[1])
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
