@@ -376,7 +376,7 @@ class Study:
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
-            to = free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S'), last=STUDY)
+            to = free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S'), names)
             folder = move_aside(self.work_dir, names, to)
             self.logger.info(
                 '%s starts over, since %s has changed; former trials: %s',

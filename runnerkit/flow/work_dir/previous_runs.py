@@ -43,8 +43,7 @@ def files_of_a_run(work_dir: Path) -> list[str]:
     """The names of the files and folders in ``work_dir`` that a run has written there; empty if none has begun.
 
     What says whose the others are comes last: the record, the link to the latest checkpoint, and the logs that name the
-    run. The log of a start that was refused before its first iteration does not count
-    on its own.
+    run. The log of a start that was refused before its first iteration does not count by itself.
     """
     if not work_dir.is_dir():
         return []
@@ -95,27 +94,29 @@ def timestamp_of(names: Collection[str]) -> str | None:
     return min(began or found.values(), default=None)
 
 
-def earlier_run(work_dir: Path, timestamp: str) -> tuple[list[str], str]:
+def earlier_run(work_dir: Path, timestamp: str, copied: Collection[str] = ()) -> tuple[list[str], str]:
     """The files of an earlier run in ``work_dir``, and the name of the folder that `move_aside` moves them to.
 
     Args:
         work_dir: the folder.
         timestamp: of the run that begins, whose logs do not count.
+        copied: which of them also stay.
     """
     names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{timestamp}.log')]
-    return names, free_name(work_dir, timestamp_of(names) or timestamp, last=names[-1] if names else '')
+    return names, free_name(work_dir, timestamp_of(names) or timestamp, [name for name in names if name not in copied])
 
 
-def free_name(work_dir: Path, timestamp: str, last: str) -> str:
+def free_name(work_dir: Path, timestamp: str, names: Sequence[str]) -> str:
     """The name of a folder in ``earlier``: ``timestamp``, with a number if that is taken.
 
     Args:
         work_dir: the folder.
         timestamp: of the run.
-        last: the file that moves last; a folder without it is half filled, by a start that was killed.
+        names: the files that move. A folder with none of them may be half filled, by a start that was killed; one that
+            has some belongs to another run, or to this one before it was resumed.
     """
     number, name = 1, timestamp
-    while os.path.lexists(work_dir / EARLIER / name / last):
+    while any(os.path.lexists(work_dir / EARLIER / name / each) for each in names or ['']):
         number += 1
         name = f'{timestamp}_{number}'
     return name
@@ -134,8 +135,6 @@ def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection
         OSError: one cannot be moved, for example because it is a mount point.
     """
     folder = work_dir / EARLIER / to
-    if any(os.path.lexists(folder / name) for name in names if name not in copied):  # a resumed run wrote them again
-        folder = work_dir / EARLIER / free_name(work_dir, to, last='')
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         source = work_dir / name

@@ -68,12 +68,13 @@ def take_over(context: Context) -> None:
 def set_run_aside(context: Context) -> None:
     """Move the files of an earlier run to ``earlier/<timestamp>``, in the work dir and wherever it has saved."""
     work_dir, logger = context.work_dir, context.logger
-    names, to = earlier_run(work_dir, context.timestamp)
+    copied = sources_in(work_dir, context.cfg)
+    names, to = earlier_run(work_dir, context.timestamp, copied)
     # The work dir comes last: until then, a resume after a kill finds the earlier run.
     for store in other_stores(context):
         set_checkpoints_aside(context, store, f'{EARLIER}/{to}')
     if names:
-        folder = move_aside(work_dir, names, to, copied=sources_in(work_dir, context.cfg))
+        folder = move_aside(work_dir, names, to, copied)
         stay = left_behind(work_dir, names)
         logger.info(
             'moved the earlier run in %s to %s (continue it with --resume-from %s)%s',

@@ -10,6 +10,7 @@ from runnerkit.checkpoint.atomic import replace_link
 from runnerkit.flow.work_dir import previous_runs
 from runnerkit.flow.work_dir.previous_runs import (
     agent,
+    earlier_run,
     files_of_a_run,
     free_name,
     is_restarted,
@@ -94,8 +95,8 @@ def test_everything_moves_but_what_the_next_run_reads_is_copied(used):
         assert moved == (name not in ('lenet.py', 'code'))
     assert (folder / 'code' / 'inside').read_text() == 'code'
     assert (used / 'earlier' / '20260101_000000' / 'inside').exists()
-    assert free_name(used, '20261121_114345', 'latest.pth') == '20261121_114345_2'
-    assert free_name(used, '20261121_114346', 'latest.pth') == '20261121_114346'
+    assert free_name(used, '20261121_114345', ['latest.pth']) == '20261121_114345_2'
+    assert free_name(used, '20261121_114346', ['latest.pth']) == '20261121_114346'
 
 
 @pytest.mark.parametrize('at', range(len(OWN)))
@@ -104,7 +105,7 @@ def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch)
 
     def start():
         names = files_of_a_run(used)
-        move_aside(used, names, free_name(used, timestamp_of(names), names[-1]))
+        move_aside(used, names, free_name(used, timestamp_of(names), names))
 
     rename, left = os.rename, iter(range(at, -1, -1))
 
@@ -126,14 +127,13 @@ def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch)
 def test_nothing_that_was_moved_before_is_overwritten(used):
     """A move was cut, and the run that was resumed then has written a checkpoint and a folder of event files again."""
     names = files_of_a_run(used)
-    to = free_name(used, timestamp_of(names), names[-1])
-    folder = used / 'earlier' / to
+    folder = used / 'earlier' / free_name(used, timestamp_of(names), names)
     (folder / 'tf_logs').mkdir(parents=True)
     (folder / 'tf_logs' / 'events').write_text('before')
     (folder / names[0]).write_text('before')
     (used / 'tf_logs').mkdir(exist_ok=True)
     (used / 'tf_logs' / 'events').write_text('after')
-    moved = move_aside(used, files_of_a_run(used), to)
+    moved = move_aside(used, *earlier_run(used, '20270101_000000'))
     assert moved != folder
     assert (folder / names[0]).read_text() == (folder / 'tf_logs' / 'events').read_text() == 'before'
     assert (moved / 'tf_logs' / 'events').read_text() == 'after'
