@@ -11,12 +11,9 @@ from typing import ClassVar, NamedTuple
 
 from runnerkit.config.config import Config
 from runnerkit.config.known_keys import REQUIRED
-from runnerkit.utils.entry_points import EntryPoints, load_dotted
+from runnerkit.utils.entry_points import EntryPoints
 
-#: The readers of this package, as ``module:Class``.
-BUILT_IN = {'paddlerec': 'runnerkit.compat.paddlerec.config:PaddleRecReader'}
-
-_OFFERED = EntryPoints('runnerkit.config_readers')
+_READERS = EntryPoints('runnerkit.config_readers', {'paddlerec': 'runnerkit.compat.paddlerec.config:PaddleRecReader'})
 
 
 class Run(NamedTuple):
@@ -59,13 +56,12 @@ class ConfigReader(ABC):
 
 
 def config_readers() -> Iterator[ConfigReader]:
-    """All readers: those of this package, then those of installed packages."""
-    for place in BUILT_IN.values():
-        yield load_dotted(place)()
-    for name in _OFFERED.names():
-        if name not in BUILT_IN:
-            reader: type[ConfigReader] = _OFFERED.load(name)
-            yield reader()
+    """All readers: those of this package, then those of installed packages, whose metadata is read only then."""
+    for name in _READERS.table:
+        yield _READERS.load(name)()
+    for name in _READERS.names():
+        if name not in _READERS.table:
+            yield _READERS.load(name)()
 
 
 def read_runs(cfg: Config) -> list[Run]:

@@ -375,10 +375,8 @@ class Watch:
 
     def _time(self) -> None:
         """See whether the run moves; rank 0 asks all ranks for their stacks where it does not."""
-        now, at = (
-            self._looks * _BEAT,
-            self._heartbeat(),
-        )  # in looks: a whole job may be suspended
+        now = self._looks * _BEAT  # not measured, since a whole job may be suspended
+        at = self._heartbeat()
         if at is None or at != self._at:
             self._at, self._since = at, now
             for stage in range(1, self._stage + 1):

@@ -18,6 +18,7 @@ from runnerkit.optim.schedules import Policy, check_warmup, warmup_factor
 from runnerkit.optim.torch_schedules import find_scheduler, scheduler_names
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_finite
+from runnerkit.utils.signatures import bind_arguments
 from runnerkit.utils.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -328,12 +329,7 @@ def make_hook(base: type[ParamScheduleHook], policy: type[Policy], text: str, **
     )
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            given = signature.bind(self, *args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f'{type(self).__name__}(): {error}') from None
-        given.apply_defaults()
-        _, *values = given.arguments.values()
+        values = [*bind_arguments(self, signature, args, kwargs).values()]
         shared = values.pop() | dict(zip(first, values, strict=False))
         policy.__init__(self, *values[len(first) :])
         base.__init__(self, **shared)

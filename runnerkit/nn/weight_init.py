@@ -24,6 +24,7 @@ from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.nameable import nameable
+from runnerkit.utils.signatures import bind_arguments
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
 INITIALIZERS = Registry('initializer')
@@ -172,10 +173,9 @@ def _make_initializer(name: str, fill: Callable[..., None], **defaults: float) -
     signature = inspect.Signature([ends[0], *own, ends[1]])
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs)
-        given.apply_defaults()
-        BaseInit.__init__(self, **given.arguments.pop('kwargs'))
-        vars(self).update(list(given.arguments.items())[1:])
+        given = bind_arguments(self, signature, args, kwargs)
+        BaseInit.__init__(self, **given.pop('kwargs'))
+        vars(self).update(given)
 
     def init(self: Any, module: nn.Module) -> None:
         """Initialise the weight and bias of one layer."""

@@ -36,8 +36,7 @@ class EntryPoints:
             ImportError: the package offers it, but cannot give it; or several packages offer different things.
         """
         if name in self.table:
-            module, _, attribute = self.table[name].partition(':')
-            return getattr(import_module(module), attribute)
+            return load_dotted(self.table[name])
         if not name.isidentifier():  # a path, which reads no metadata
             return None
         points = {point.value: point for point in self._points() if point.name == name}

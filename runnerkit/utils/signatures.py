@@ -37,6 +37,23 @@ def parameters_of(constructor: Any) -> dict[str, inspect.Parameter]:
     return found
 
 
+def bind_arguments(
+    instance: Any, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a constructor by name, without ``self``, with defaults; further keywords are one dict.
+
+    Raises:
+        TypeError: they do not fit; the message names the class of ``instance``.
+    """
+    try:
+        given = signature.bind(instance, *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f'{type(instance).__name__}(): {error}') from None
+    given.apply_defaults()
+    del given.arguments['self']
+    return given.arguments
+
+
 def function_arguments(constructor: Callable[..., Any]) -> dict[str, bool]:
     """The arguments annotated as functions, where a string can only be a function's name.
 

@@ -24,9 +24,7 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.data import build_dataloader
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.iter_loader import IterLoader
-from runnerkit.data.kinds import (
-    describe_loader,
-)
+from runnerkit.data.kinds import describe_loader
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.permutation import BLOCK
 from runnerkit.data.reader import Reader, epoch_batches

@@ -1,12 +1,13 @@
 """The arguments of classes and functions, and those that are functions."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from torch.optim.lr_scheduler import CyclicLR, LambdaLR
 
-from runnerkit.utils.signatures import function_arguments, parameters_of
+from runnerkit.utils.signatures import bind_arguments, function_arguments, parameters_of
 
 
 class Base:
@@ -55,3 +56,11 @@ def test_an_argument_whose_default_is_a_text_takes_texts():
         pass
 
     assert function_arguments(constructor) == {}
+
+
+def test_arguments_are_bound_with_their_defaults_or_refused_with_the_name_of_the_class():
+    signature = inspect.signature(Child.__init__)
+    child = Child()
+    assert bind_arguments(child, signature, (), {'first': 2}) == {'fourth': None, 'others': {'first': 2}}
+    with pytest.raises(TypeError, match=r'^Child\(\): too many positional arguments'):
+        bind_arguments(child, signature, (1, 2), {})
