@@ -1,0 +1,372 @@
+"""The report: one HTML file without links to anything, for one run or several.
+
+All text of a run is escaped. The numbers are in a JSON block, and the page may run no other script than ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from functools import partial
+from html import escape
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.flow.report.comparison import Comparison, compare
+from runnerkit.flow.report.record import Run, read_run
+from runnerkit.flow.report.words import moment, in_bytes, in_seconds, in_short
+from runnerkit.utils.losses import names_a_loss
+from runnerkit.version import __version__
+
+#: How many numbers all curves of a page have together, about; longer ones are drawn from averages and extremes.
+NUMBERS = 60_000
+
+#: The most characters of a config, and of an environment, in the page.
+MOST_TEXT = 100_000
+
+#: Curves of the second section, last.
+_SPEED = ('lr', 'momentum', 'grad_norm', 'time', 'data_time', 'time_max', 'data_time_max', 'memory')
+
+#: What the time goes to: a colour and a label.
+_SPENT = {
+    'step': ('--c0', 'training step'),
+    'data': ('--c1', 'waiting for data'),
+    'evaluation': ('--c2', 'evaluation'),
+    'saving': ('--c7', 'saving'),
+    'other': ('--rule', 'everything else (start, and what is not recorded)'),
+}
+
+
+def write_report(work_dirs: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str] = '') -> Path:
+    """Write the report of one run, or of several in comparison, as one HTML file.
+
+    Args:
+        work_dirs: of the runs. They are only read.
+        out: the file; by default ``report.html`` in the only work dir, else in the current folder.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        FileNotFoundError: one of them is no work dir of a run.
+        ValueError: there is none.
+    """
+    folders = [work_dirs] if isinstance(work_dirs, str | os.PathLike) else list(work_dirs)
+    if not folders:
+        raise ValueError('a report needs at least one work dir')
+    found = [read_run(folder) for folder in folders]
+    path = Path(out or (found[0].folder / 'report.html' if len(found) == 1 else 'report.html'))
+    write_atomically(path, methodcaller('write', page_of(found).encode('utf-8', errors='replace')))
+    return path
+
+
+def page_of(runs: Sequence[Run]) -> str:
+    """The report as text."""
+    style, script = (Path(__file__).with_name(f'page.{kind}').read_text(encoding='utf-8') for kind in ('css', 'js'))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    # In JSON, < is only inside texts: without it, no text can end the block or begin a comment.
+    data = json.dumps(data_of(runs), separators=(',', ':'), allow_nan=False).replace('<', '\\u003c')
+    title = runs[0].name if len(runs) == 1 else f'{len(runs)} runs'
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{escape(title)}</title><style>{style}</style></head><body>'
+        f'{_one(runs[0]) if len(runs) == 1 else _several(runs)}'
+        f'<p class="soft">Written by runnerkit {__version__}.</p><div id="status" class="sr" role="status"></div>'
+        f'<script type="application/json" id="data">{data}</script><script>{script}</script></body></html>'
+    )
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def data_of(runs: Sequence[Run]) -> dict[str, Any]:
+    """What the page's script draws."""
+    count = sum(len(run.curves) for run in runs)
+    buckets = min(400, max(40, NUMBERS // (4 * max(1, count))))
+    panels: dict[str, dict[str, Any]] = {}
+    for number, run in enumerate(runs):
+        for (mode, name), points in run.curves.items():
+            title, _, label = name.partition(' ') if name.startswith(('lr ', 'momentum ')) else (name, '', '')
+            section = 'speed' if title in _SPEED else 'scores'
+            panel = panels.setdefault(title, {'title': title, 'section': section, 'series': []})
+            curve = thinned(points, buckets)
+            panel['series'].append({'run': number, 'mode': mode, 'label': label, **curve})
+    order = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), _rank(each['title'])))
+    return {'runs': [_run_data(run) for run in runs], 'panels': order}
+
+
+def _run_data(run: Run) -> dict[str, Any]:
+    clock = thinned(run.clock, 200)
+    return {
+        'name': run.name,
+        'epoch_length': run.epoch_length,
+        'clock': [clock['x'], [value or 0 for value in clock['y']]] if run.clock and run.clock[-1][1] else [[], []],
+        'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run)],
+    }
+
+
+def _rank(title: str) -> int:
+    return _SPEED.index(title) + 1 if title in _SPEED else 0
+
+
+def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]:
+    """A curve as lists: ``x``, ``y``, ``last``, ``bad`` (where values begin not to be finite).
+
+    A curve with many points gets the average of each bucket as ``y``, with its extremes as ``low`` and ``high``.
+    """
+    bad = [
+        step for i, (step, value) in enumerate(points)
+        if not math.isfinite(value) and (i == 0 or math.isfinite(points[i - 1][1]))
+    ]  # fmt: skip
+    found: dict[str, Any] = {'last': _number(points[-1][1]) if points else None, 'bad': bad[:50]}
+    if len(points) <= 2 * buckets:
+        return {'x': [step for step, _ in points], 'y': [_number(value) for _, value in points], **found}
+    found |= {'x': [], 'y': [], 'low': [], 'high': []}
+    for i in range(buckets):
+        part = points[i * len(points) // buckets : (i + 1) * len(points) // buckets]
+        finite = [value for _, value in part if math.isfinite(value)]
+        found['x'].append(part[len(part) // 2][0])
+        mean = math.fsum(finite) / len(finite) if finite else math.nan
+        found['y'].append(_number(mean))
+        found['low'].append(_number(min(finite, default=mean)))
+        found['high'].append(_number(max(finite, default=mean)))
+    return found
+
+
+def _number(value: float) -> float | None:
+    """``value`` with six digits; None if it is not finite."""
+    if isinstance(value, int) and abs(value) < 2**53:
+        return value
+    return float(f'{value:.6g}') if math.isfinite(value) else None
+
+
+def marks_of(run: Run) -> list[tuple[int, str, str]]:
+    """Moments of a run: the completed iterations, ``'best'``, ``'resume'`` or ``'rate'``, and a text."""
+    found = [(step, 'resume', f'resumed after {step:,} iterations') for step in run.resumed_at]
+    best = run.best
+    if best is not None and best.step is not None and best.value is not None and math.isfinite(best.value):
+        found.append((best.step, 'best', f'best {best.score} {in_short(best.value)} after {best.step:,} iterations'))
+    rates = next((points for (_, name), points in run.curves.items() if name.split(' ')[0] == 'lr'), [])
+    steady = [rate for _, rate in rates]
+    for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
+        if steady[i - 2] == steady[i - 1] != steady[i] == steady[i + 1]:
+            text = f'learning rate {in_short(steady[i - 1])} → {in_short(steady[i])} at {rates[i][0]:,} iterations'
+            found.append((rates[i][0], 'rate', text))
+    return sorted(found)[:200]
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def _one(run: Run) -> str:
+    start = run.last_start
+    about = [str(run.folder.absolute()), moment(run.ended) and f'last sign of life {moment(run.ended)}', _model(start)]
+    parts = [
+        f'<header><h1>{escape(run.name)}</h1><p>{escape(" · ".join(filter(None, about)))}</p></header>',
+        f'<dl class="facts">{"".join(_facts(run))}</dl>',
+        _charts(run),
+        _section('Moments', _list(text for _, _, text in marks_of(run))),
+        _section('Where the time goes', _spent(run)),
+        _section('Warnings', _table(('level', 'times', 'text'), _warnings(run), wrap=True)),
+        _section('Commands', ''.join(_commands(run))),
+        _section('Config', _config(run)),
+        _section('Starts of the run', _starts(run)),
+        _section('Checkpoints', _table(('file', 'size', 'written'), (
+            (each['name'], in_bytes(each['bytes']), moment(each['written'])) for each in run.checkpoints
+        ))),
+        _section('Environment', _folded('Versions and devices', _pre(_environment(run)))),
+        _section('Kept code', _list(run.code)),
+    ]  # fmt: skip
+    return ''.join(parts)
+
+
+def _several(runs: Sequence[Run]) -> str:
+    found = compare(runs)
+    boxes = ''.join(
+        f'<label><input type="checkbox" checked data-run="{i}"><i style="color:var(--c{i % 8})">●</i>'
+        f'{escape(run.name)}</label>' for i, run in enumerate(runs)
+    )  # fmt: skip
+    return ''.join((
+        f'<header><h1>{len(runs)} runs</h1><p>{escape(os.path.commonpath([r.folder.absolute() for r in runs]))}</p></header>',
+        _section('Comparison', _comparison(found)),
+        _section('Runs that differ by their seed alone', _spread(found)),
+        _section('What differs in their configs', _table(
+            ('key', *found.names), ([key, *map(in_short, values)] for key, values in found.differing.items()), wrap=True
+        )),
+        _tools(boxes),
+    ))  # fmt: skip
+
+
+def _facts(run: Run) -> Iterable[str]:
+    is_bad = run.outcome in ('failed', 'diverged', 'killed', 'interrupted')
+    yield _fact('outcome', run.outcome, run.reason, is_bad)
+    best = run.best
+    if best is not None:
+        when = '' if best.step is None else f'after {best.step:,} iterations'
+        yield _fact(f'best {best.score}', in_short(best.value), when)
+    for name, value in list(run.scores.items())[:6]:
+        yield _fact(f'last {name}', in_short(value), '', not math.isfinite(value))
+    yield _fact('trained', f'{run.step:,}', 'iterations' + (f', epoch {run.epoch}' if run.epoch_length else ''))
+    if run.busy is not None:
+        yield _fact('duration', in_seconds(run.busy), f'{len(run.resumed_at) + 1} starts' if run.resumed_at else '')
+    if run.seed is not None:
+        yield _fact('seed', str(run.seed))
+
+
+def _fact(name: str, value: str, more: str = '', is_bad: bool = False) -> str:
+    text = f'<dd{" class=bad" * is_bad}>{escape(value)} <small>{escape(more)}</small></dd>'
+    return f'<div><dt>{escape(name)}</dt>{text}</div>'
+
+
+def _model(start: dict[str, Any]) -> str:
+    count = start.get('parameters')
+    return f'{start.get("model", "model")} with {count:,} parameters' if isinstance(count, int) else ''
+
+
+def _charts(run: Run) -> str:
+    return _tools('') if run.curves else '<p>The run has logged no values yet.</p>' + _tools('', hidden=True)
+
+
+def _tools(boxes: str, hidden: bool = False) -> str:
+    legend = '' if boxes else '<span class="soft">★ best &ensp; ↻ resumed &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
+    return (
+        f'<div id="width"></div><div{" hidden" * hidden}><h2>Scores and losses</h2>'
+        '<div class="tools"><label>over <select id="axis"></select></label>'
+        '<label>smoothing <input id="smooth" type="range" min="0" max="0.98" step="0.02" value="0"></label>'
+        f'<label><input id="log" type="checkbox"> log axis</label>{boxes}{legend}</div>'
+        '<div class="panels" id="scores"></div><h2>Learning rate, gradients, speed</h2>'
+        '<div class="panels" id="speed"></div><p class="soft">Horizontal axis: <span id="axis-name"></span>.</p></div>'
+    )
+
+
+def _section(title: str, content: str) -> str:
+    return f'<section><h2>{escape(title)}</h2>{content}</section>' if content else ''
+
+
+def _list(texts: Iterable[str]) -> str:
+    items = ''.join(f'<li>{escape(text)}</li>' for text in texts)
+    return f'<ul>{items}</ul>' if items else ''
+
+
+def _pre(text: str) -> str:
+    cut = '' if len(text) <= MOST_TEXT else '\n…'
+    return f'<pre>{escape(text[:MOST_TEXT])}{cut}</pre>' if text else ''
+
+
+def _folded(title: str, content: str) -> str:
+    return f'<details><summary>{escape(title)}</summary>{content}</details>' if content else ''
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], wrap: bool = False) -> str:
+    body = ''.join(f'<tr>{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for row in rows)
+    names = ''.join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    kind = ' class="wrap"' * wrap
+    return f'<div class="scroll"><table{kind}><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>' if body else ''
+
+
+def _spent(run: Run) -> str:
+    spent = {name: run.time_spent[name] for name in _SPENT if name in run.time_spent}
+    total = sum(spent.values())
+    if not total:
+        return ''
+    bars = ''.join(f'<i style="flex:{seconds / total:.4f};background:var({_SPENT[name][0]})"></i>' for name, seconds in spent.items())
+    labels = ''.join(
+        f'<li><i style="background:var({_SPENT[name][0]})"></i>{_SPENT[name][1]}: {in_seconds(seconds)} '
+        f'<span class="soft">{seconds / total:.0%}</span></li>' for name, seconds in spent.items()
+    )  # fmt: skip
+    steps = spent.get('step', 0) + spent.get('data', 0)
+    data = run.last_start.get('data', {}).get('train', {})
+    samples, batches = (data.get(key) for key in ('samples', 'batches')) if isinstance(data, dict) else (None, None)
+    speed = f'{run.step / steps:.3g} iterations per second' if steps else ''
+    if steps and isinstance(samples, int) and isinstance(batches, int) and batches:
+        speed += f', about {run.step / steps * samples / batches:,.0f} samples per second'
+    return f'<div class="bar" aria-hidden="true">{bars}</div><ul class="legend">{labels}</ul><p class="soft">{speed}</p>'
+
+
+def _warnings(run: Run) -> Iterable[Sequence[str]]:
+    return ((level.lower(), str(count), text) for level, text, count in run.warnings)
+
+
+def _commands(run: Run) -> Iterable[str]:
+    folder = shlex.quote(str(run.folder.absolute()))
+    name = run.last_start.get('config_copy') or run.meta.get('exp_name')
+    commands = {'test': f'runnerkit test {folder}', 'predict': f'runnerkit predict {folder} test'}
+    if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
+        config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
+        commands = {'resume': f'runnerkit train {config} --work-dir {folder} --auto-resume', **commands}
+    for label, command in commands.items():
+        text = escape(command)
+        button = f'<button data-copy="{text}" aria-label="Copy the command: {label}">Copy</button>'
+        yield f'<div class="command"><span class="soft">{label}</span><pre>{text}</pre>{button}</div>'
+
+
+def _config(run: Run) -> str:
+    changed = run.last_start.get('changed')
+    rows = [[str(key), str(value), str(place)] for key, value, place in changed] if _are_rows(changed) else []
+    base = _table(('key', 'value', 'set at'), rows, wrap=True)
+    return (f'<p>Set outside its base files:</p>{base}' if base else '') + _folded('The whole config', _pre(run.config))
+
+
+def _are_rows(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, list) and len(each) == 3 for each in value)
+
+
+def _starts(run: Run) -> str:
+    known = ('begin', 'end', 'outcome', 'host', 'command', 'device', 'ranks', 'threads', 'git', 'resumed_from', 'seconds')
+    rows = []
+    for number, start in enumerate(run.starts, 1):
+        for key in known:
+            if start.get(key) not in (None, '', {}):
+                rows.append([str(number), key.replace('_', ' '), _shown(key, start[key])])
+    return _table(('start', 'what', 'value'), rows, wrap=True)
+
+
+def _shown(key: str, value: Any) -> str:
+    if key in ('begin', 'end'):
+        return moment(value) or str(value)
+    if isinstance(value, dict):
+        return ', '.join(f'{name} {_shown("", each)}' for name, each in value.items())
+    return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)
+
+
+def _environment(run: Run) -> str:
+    text = run.meta.get('env_info')
+    if not isinstance(text, str):
+        return ''
+    return '\n'.join(line for line in text.splitlines() if line.strip() and not line.startswith('  - '))
+
+
+def _comparison(found: Comparison) -> str:
+    head = ''.join(
+        f'<th scope="col"{" class=n" * (i > 1)}><button>{escape(name)}</button></th>' for i, name in enumerate(found.columns)
+    )  # fmt: skip
+    rows = ''
+    for row in found.rows:
+        cells = ''.join(map(partial(_cell, found), found.columns[1:], row[1:]))
+        rows += f'<tr><th scope="row">{escape(str(row[0]))}</th>{cells}</tr>'
+    return f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _cell(found: Comparison, column: str, value: Any) -> str:
+    is_number = isinstance(value, int | float)
+    text = '' if value is None else in_seconds(value) if column == 'duration' else in_short(value)
+    kind = ' class="n best"' if is_number and found.best.get(column) == value else ' class="n"' * is_number
+    return f'<td{kind} data-value="{escape(str(value)) if value is not None else ""}">{escape(text)}</td>'
+
+
+def _spread(found: Comparison) -> str:
+    rows = [
+        [', '.join(group.names), name, f'{in_short(mean)} ± {in_short(deviation)}', f'{in_short(low)} to {in_short(high)}']
+        for group in found.groups for name, (mean, deviation, low, high) in group.scores.items()
+    ]  # fmt: skip
+    return _table(('runs', 'score', 'mean ± standard deviation', 'range'), rows, wrap=True)
