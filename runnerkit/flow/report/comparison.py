@@ -85,9 +85,7 @@ def record_of(run: Run, root: Path | None = None) -> dict[str, Any]:
 
 def _work_dirs(folder: Path, earlier: bool) -> Iterator[Path]:
     for place, folders, _ in os.walk(folder):
-        folders[:] = sorted(
-            name for name in folders if not name.startswith('.') and (earlier or name != EARLIER)
-        )
+        folders[:] = sorted(name for name in folders if not name.startswith('.') and (earlier or name != EARLIER))
         if is_run(Path(place)):
             yield Path(place)
 
@@ -106,7 +104,16 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
     scores = list(dict.fromkeys(name for run in found for name in run.scores))
     bests = [run.best for run in found]
     has_best = any(best is not None and best.value is not None for best in bests)
-    columns = ['run', 'outcome', *(['best score'] if has_best else []), *scores, 'epoch', 'iterations', 'duration', 'seed']
+    columns = [
+        'run',
+        'outcome',
+        *(['best score'] if has_best else []),
+        *scores,
+        'epoch',
+        'iterations',
+        'duration',
+        'seed',
+    ]
     rows = []
     for name, run, best in zip(names, found, bests, strict=True):
         best_value = [None if best is None else best.value] if has_best else []

@@ -78,11 +78,11 @@ function smoothed(values) {
   });
 }
 
-function limitsOf(values) {  // the first tenth may take a third of the height, so that it does not squash the rest
+function limitsOf(values, focus) {  // the first tenth may take a third of the height, so that it does not squash the rest
   const early = [], later = [];
   for (const list of values) {
     const known = list.filter((value) => value !== null && (!view.log || value > 0));
-    const first = known.length > 9 ? Math.ceil(known.length / 10) : 0;
+    const first = focus && known.length > 9 ? Math.ceil(known.length / 10) : 0;
     early.push(...known.slice(0, first));
     later.push(...known.slice(first));
   }
@@ -103,7 +103,7 @@ function colour(series) {
 }
 
 function labelOf(series) {
-  return many ? DATA.runs[series.run].name + (series.alone ? '' : ` ${series.mode}`) : series.mode + series.suffix;
+  return (many ? DATA.runs[series.run].name : series.mode) + series.suffix;
 }
 
 function addChart(panel, parent) {
@@ -112,8 +112,9 @@ function addChart(panel, parent) {
   const modes = new Set(panel.series.map((series) => series.mode));
   const chart = {panel, figure, drawing: svg('svg', {tabindex: 0, role: 'img'}, figure), keys: []};
   panel.series.forEach((series, i) => {
-    series.hue = i + 2; series.alone = modes.size === 1; series.suffix = series.label ? ` ${series.label}` : '';
-    const key = html('span', {class: 'key'}, caption);
+    series.hue = i + 2; series.suffix = series.label ? ` ${series.label}` : '';
+    series.isSide = many && modes.size > 1 && series.mode === 'train';  // thin, and without a key
+    const key = html('span', {class: 'key'}, series.isSide ? undefined : caption);
     html('i', {}, key).style.background = colour(series);
     key.append(`${labelOf(series)} `);
     chart.keys.push([key, html('b', {}, key)]);
@@ -134,8 +135,8 @@ function draw(chart) {
   chart.lines = shown.map((series) => ({
     series, x: series.x.map((each) => place(series, each)), y: smoothed(series.y),
   }));
-  const xs = chart.lines.flatMap((line) => line.x), limits = limitsOf(chart.lines.map((line) => line.y));
-  const last = shown.map((series) => `${labelOf(series)} ${short(series.last)}${series.bad.length ? ', with values that are not finite' : ''}`);
+  const xs = chart.lines.flatMap((line) => line.x), limits = limitsOf(chart.lines.map((line) => line.y), panel.section === 'scores');
+  const last = shown.map((series) => `${labelOf(series)} ${short(series.last)}${series.bad.length ? ', not always finite' : ''}`);
   drawing.setAttribute('aria-label', `${panel.title}: last values ${last.join(', ')}. Arrow keys move the cursor.`);
   if (!xs.length) return;
   const x0 = Math.min(...xs, view.axis === 'step' ? 1 : Infinity), x1 = Math.max(...xs);
@@ -162,7 +163,7 @@ function draw(chart) {
 }
 
 function drawLine(chart, {series, x, y}, parent) {
-  const isSide = many && !series.alone && series.mode === 'train', stroke = colour(series), ok = (value) => value !== null && (!view.log || value > 0);
+  const isSide = series.isSide, stroke = colour(series), ok = (value) => value !== null && (!view.log || value > 0);
   const path = (values) => {
     let text = '', pen = 'M';
     values.forEach((value, i) => { if (ok(value)) { text += `${pen}${chart.X(x[i]).toFixed(1)} ${chart.Y(value).toFixed(1)}`; pen = 'L'; } else pen = 'M'; });

@@ -21,7 +21,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.report.comparison import Comparison, compare
 from runnerkit.flow.report.record import Run, read_run
-from runnerkit.flow.report.words import moment, in_bytes, in_seconds, in_short
+from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.version import __version__
 
@@ -44,7 +44,9 @@ _SPENT = {
 }
 
 
-def write_report(work_dirs: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str] = '') -> Path:
+def write_report(
+    work_dirs: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], out: str | os.PathLike[str] = ''
+) -> Path:
     """Write the report of one run, or of several in comparison, as one HTML file.
 
     Args:
@@ -111,7 +113,7 @@ def _run_data(run: Run) -> dict[str, Any]:
         'name': run.name,
         'epoch_length': run.epoch_length,
         'clock': [clock['x'], [value or 0 for value in clock['y']]] if run.clock and run.clock[-1][1] else [[], []],
-        'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run)],
+        'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run) if kind != 'nan'],
     }
 
 
@@ -151,11 +153,15 @@ def _number(value: float) -> float | None:
 
 
 def marks_of(run: Run) -> list[tuple[int, str, str]]:
-    """Moments of a run: the completed iterations, ``'best'``, ``'resume'`` or ``'rate'``, and a text."""
+    """Moments of a run: the completed iterations, ``'best'``, ``'resume'``, ``'rate'`` or ``'nan'``, and a text."""
     found = [(step, 'resume', f'resumed after {step:,} iterations') for step in run.resumed_at]
     best = run.best
     if best is not None and best.step is not None and best.value is not None and math.isfinite(best.value):
         found.append((best.step, 'best', f'best {best.score} {in_short(best.value)} after {best.step:,} iterations'))
+    for (mode, name), points in run.curves.items():
+        bad = next((step for step, value in points if not math.isfinite(value)), None)
+        if bad is not None:
+            found.append((bad, 'nan', f'{mode} {name} is not finite at {bad:,} iterations'))
     rates = next((points for (_, name), points in run.curves.items() if name.split(' ')[0] == 'lr'), [])
     steady = [rate for _, rate in rates]
     for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
@@ -238,7 +244,9 @@ def _charts(run: Run) -> str:
 
 
 def _tools(boxes: str, hidden: bool = False) -> str:
-    legend = '' if boxes else '<span class="soft">★ best &ensp; ↻ resumed &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
+    legend = (
+        '' if boxes else '<span class="soft">★ best &ensp; ↻ resumed &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
+    )
     return (
         f'<div id="width"></div><div{" hidden" * hidden}><h2>Scores and losses</h2>'
         '<div class="tools"><label>over <select id="axis"></select></label>'
@@ -271,7 +279,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], wrap: bool = Fals
     body = ''.join(f'<tr>{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for row in rows)
     names = ''.join(f'<th scope="col">{escape(name)}</th>' for name in head)
     kind = ' class="wrap"' * wrap
-    return f'<div class="scroll"><table{kind}><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>' if body else ''
+    return (
+        f'<div class="scroll"><table{kind}><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+        if body
+        else ''
+    )
 
 
 def _spent(run: Run) -> str:
@@ -279,7 +291,10 @@ def _spent(run: Run) -> str:
     total = sum(spent.values())
     if not total:
         return ''
-    bars = ''.join(f'<i style="flex:{seconds / total:.4f};background:var({_SPENT[name][0]})"></i>' for name, seconds in spent.items())
+    bars = ''.join(
+        f'<i style="flex:{seconds / total:.4f};background:var({_SPENT[name][0]})"></i>'
+        for name, seconds in spent.items()
+    )
     labels = ''.join(
         f'<li><i style="background:var({_SPENT[name][0]})"></i>{_SPENT[name][1]}: {in_seconds(seconds)} '
         f'<span class="soft">{seconds / total:.0%}</span></li>' for name, seconds in spent.items()
@@ -290,7 +305,9 @@ def _spent(run: Run) -> str:
     speed = f'{run.step / steps:.3g} iterations per second' if steps else ''
     if steps and isinstance(samples, int) and isinstance(batches, int) and batches:
         speed += f', about {run.step / steps * samples / batches:,.0f} samples per second'
-    return f'<div class="bar" aria-hidden="true">{bars}</div><ul class="legend">{labels}</ul><p class="soft">{speed}</p>'
+    return (
+        f'<div class="bar" aria-hidden="true">{bars}</div><ul class="legend">{labels}</ul><p class="soft">{speed}</p>'
+    )
 
 
 def _warnings(run: Run) -> Iterable[Sequence[str]]:
@@ -322,7 +339,19 @@ def _are_rows(value: Any) -> bool:
 
 
 def _starts(run: Run) -> str:
-    known = ('begin', 'end', 'outcome', 'host', 'command', 'device', 'ranks', 'threads', 'git', 'resumed_from', 'seconds')
+    known = (
+        'begin',
+        'end',
+        'outcome',
+        'host',
+        'command',
+        'device',
+        'ranks',
+        'threads',
+        'git',
+        'resumed_from',
+        'seconds',
+    )
     rows = []
     for number, start in enumerate(run.starts, 1):
         for key in known:
@@ -354,7 +383,9 @@ def _comparison(found: Comparison) -> str:
     for row in found.rows:
         cells = ''.join(map(partial(_cell, found), found.columns[1:], row[1:]))
         rows += f'<tr><th scope="row">{escape(str(row[0]))}</th>{cells}</tr>'
-    return f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
 
 
 def _cell(found: Comparison, column: str, value: Any) -> str:

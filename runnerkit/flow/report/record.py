@@ -22,6 +22,7 @@ from typing import Any
 
 from runnerkit.flow.report.settings import settings_in
 from runnerkit.log_files import logs_in, parsed_line
+from runnerkit.utils.processes import is_alive
 from runnerkit.utils.small_files import open_regular, read_json, read_small
 
 #: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
@@ -245,14 +246,15 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
         raise FileNotFoundError(f'no such folder: {run.folder}')
     if not is_run(run.folder):
         raise FileNotFoundError(f'{run.folder} is no work dir of a run: it has neither {JOURNAL} nor a *.log.json')
-    run.starts = _read_journal(run.folder / JOURNAL)
+    run.starts = starts_in(run.folder / JOURNAL)
     _read_lines(run)
     _read_text_logs(run)
     _read_outcome(run)
     return run
 
 
-def _read_journal(path: Path) -> list[dict[str, Any]]:
+def starts_in(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ``run.json``; empty if it is missing or damaged."""
     try:
         content = read_json(path)
     except (OSError, ValueError):
@@ -391,16 +393,6 @@ def is_locked(path: Path) -> bool:
         table = Path('/proc/locks').read_text(encoding='ascii', errors='replace')
     except OSError:  # no Linux: the process that has signed the file
         match = re.match(r'process (\d+) ', owner)
-        return match is not None and _is_alive(int(match[1]))
+        return match is not None and is_alive(int(match[1]))
     place = f'{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}'
     return any('FLOCK' in line and f' {place} ' in line for line in table.splitlines())
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
