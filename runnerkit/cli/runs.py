@@ -55,7 +55,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = [[printable(cell, 60) for cell in row] for row in [head, *rows]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     is_right = [
-        all(cell[:1].isdigit() or cell[:1] in '–-' for cell in column[1:]) for column in zip(*cells, strict=True)
+        all(cell[:1].isdigit() or cell[:1] == '-' for cell in column[1:]) for column in zip(*cells, strict=True)
     ]
     lines = []
     for row in cells:
@@ -73,7 +73,7 @@ def listing(records: Sequence[dict[str, Any]]) -> str:
     head = ('run', 'outcome', 'epoch', 'iterations', 'best', 'ended', 'duration', 'size')
     rows = []
     for each in records:
-        best = '–' if each['best'] is None else f'{in_short(each["best_score"])} {each["best"]}'
-        numbers = [in_short(each['epoch']), str(each['iterations']), best, moment(each['ended']) or '–']
+        best = '-' if each['best'] is None else f'{in_short(each["best_score"])} {each["best"]}'
+        numbers = [in_short(each['epoch']), str(each['iterations']), best, moment(each['ended']) or '-']
         rows.append([each['name'], each['outcome'], *numbers, in_seconds(each['duration']), in_bytes(each['bytes'])])
     return aligned(head, rows) if rows else ''

@@ -100,7 +100,7 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
         FileNotFoundError: one of them is no work dir of a run.
     """
     found = [each if isinstance(each, Run) else read_run(each) for each in work_dirs]
-    names = _told_apart(found)
+    names = names_of(found)
     scores = list(dict.fromkeys(name for run in found for name in run.scores))
     bests = [run.best for run in found]
     has_best = any(best is not None and best.value is not None for best in bests)
@@ -124,7 +124,7 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
     return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))
 
 
-def _told_apart(found: Sequence[Run]) -> list[str]:
+def names_of(found: Sequence[Run]) -> list[str]:
     """The names of runs, with as many folders above them as it takes to tell them apart."""
     paths = [run.folder.absolute().parts for run in found]
     for count in range(1, 1 + max(map(len, paths), default=1)):

@@ -52,11 +52,13 @@ class JournalHook(Hook):
         self._seconds = {'evaluation': 0.0, 'saving': 0.0}
 
     def before_run(self, runner: RunnerView) -> None:
+        """Write an entry for this start."""
         if runner.rank == 0:
             self._starts = [*starts_in(self._path), start_of(self._context, runner)]
             self._write()
 
     def after_run(self, runner: RunnerView) -> None:
+        """Complete the entry."""
         if self._starts and runner.outcome is not None:
             outcome = runner.outcome
             reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'

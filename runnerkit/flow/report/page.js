@@ -3,6 +3,7 @@ const DATA = JSON.parse(document.getElementById('data').textContent);
 const MARGIN = {left: 52, right: 10, top: 16, bottom: 22}, HEIGHT = 190;
 const GLYPHS = {best: '★', resume: '↻', rate: '↓', nan: '✕'};
 const $ = (id) => document.getElementById(id);
+const COMPACT = new Intl.NumberFormat('en', {notation: 'compact', maximumFractionDigits: 2});
 const many = DATA.runs.length > 1;
 const view = {axis: 'step', smooth: 0, log: false, at: null, hidden: new Set()};
 const charts = [];
@@ -28,7 +29,8 @@ function html(kind, attributes, parent, text) {
 function short(value) {
   if (value === null || value === undefined) return '–';
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2).replace('e+', 'e');
+  if (size >= 1e5 && size < 1e12) return COMPACT.format(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e12)) return value.toExponential(2).replace(/\.?0*e\+?/, 'e');
   if (Number.isInteger(value)) return value.toLocaleString('en');
   return String(Number(value.toPrecision(4)));
 }
@@ -95,6 +97,9 @@ function limitsOf(values, focus) {  // the first tenth may take a third of the h
   return [low - margin, high + margin];
 }
 
+const edges = ({low, high}) => (low && !view.smooth ? [[quantile(low, 0.03)], [quantile(high, 0.97)]] : []);
+const quantile = (list, part) => { const sorted = list.filter((each) => each !== null).sort((a, b) => a - b); return sorted[Math.floor(part * (sorted.length - 1))] ?? null; };
+
 // --- charts -----------------------------------------------------------------
 
 function colour(series) {
@@ -135,11 +140,10 @@ function draw(chart) {
   chart.lines = shown.map((series) => ({
     series, x: series.x.map((each) => place(series, each)), y: smoothed(series.y),
   }));
-  const xs = chart.lines.flatMap((line) => line.x), limits = limitsOf(chart.lines.map((line) => line.y), panel.section === 'scores');
+  const limits = limitsOf(chart.lines.flatMap((line) => [line.y, ...edges(line.series)]), panel.section === 'scores');
   const last = shown.map((series) => `${labelOf(series)} ${short(series.last)}${series.bad.length ? ', not always finite' : ''}`);
   drawing.setAttribute('aria-label', `${panel.title}: last values ${last.join(', ')}. Arrow keys move the cursor.`);
-  if (!xs.length) return;
-  const x0 = Math.min(...xs, view.axis === 'step' ? 1 : Infinity), x1 = Math.max(...xs);
+  const [x0, x1] = view.range;
   const [y0, y1] = limits || [0, 1];
   const f = (value) => (view.log ? Math.log10(value) : value);
   chart.X = (x) => MARGIN.left + (x - x0) / (x1 - x0 || 1) * (width - MARGIN.left - MARGIN.right);
@@ -150,7 +154,7 @@ function draw(chart) {
     svg('line', {class: 'grid', x1: MARGIN.left, x2: width - MARGIN.right, y1: y, y2: y}, drawing);
     svg('text', {x: MARGIN.left - 6, y: y + 3.5, 'text-anchor': 'end'}, drawing, short(tick));
   }
-  for (const tick of ticksOf(x0, x1, Math.max(2, width / 90))) {
+  for (const tick of ticksOf(x0, x1, Math.max(2, width / 75))) {
     svg('text', {x: chart.X(tick), y: HEIGHT - 6, 'text-anchor': 'middle'}, drawing, short(tick));
   }
   const id = `clip${charts.indexOf(chart)}`, clip = svg('clipPath', {id}, drawing);
@@ -247,6 +251,8 @@ function moveTo(x) {
 }
 
 function redraw() {
+  const ends = charts.flatMap(({panel}) => panel.series.filter((series) => !view.hidden.has(series.run)).flatMap((series) => [place(series, series.x[0]), place(series, series.x.at(-1))]));
+  view.range = ends.length ? [Math.min(...ends), Math.max(...ends)] : [0, 1];
   charts.forEach(draw);
   moveTo(null);
   $('axis-name').textContent = AXES[view.axis][0];

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.flow.report.comparison import Comparison, compare
+from runnerkit.flow.report.comparison import Comparison, compare, names_of
 from runnerkit.flow.report.record import Run, read_run
 from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.losses import names_a_loss
@@ -33,6 +33,15 @@ MOST_TEXT = 100_000
 
 #: Curves of the second section, last.
 _SPEED = ('lr', 'momentum', 'grad_norm', 'time', 'data_time', 'time_max', 'data_time_max', 'memory')
+
+#: What the marks above the curves of one run say.
+LEGEND = '<span class="soft">★ best &ensp; ↻ resumed &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
+
+#: What of each start is shown.
+_OF_STARTS = (
+    *('begin', 'end', 'outcome', 'reason', 'host', 'device', 'ranks', 'threads', 'git', 'resumed_from', 'seconds'),
+    'command',
+)
 
 #: What the time goes to: a colour and a label.
 _SPENT = {
@@ -104,13 +113,13 @@ def data_of(runs: Sequence[Run]) -> dict[str, Any]:
             curve = thinned(points, buckets)
             panel['series'].append({'run': number, 'mode': mode, 'label': label, **curve})
     order = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), _rank(each['title'])))
-    return {'runs': [_run_data(run) for run in runs], 'panels': order}
+    return {'runs': [*map(_run_data, runs, names_of(runs))], 'panels': order}
 
 
-def _run_data(run: Run) -> dict[str, Any]:
+def _run_data(run: Run, name: str) -> dict[str, Any]:
     clock = thinned(run.clock, 200)
     return {
-        'name': run.name,
+        'name': name,
         'epoch_length': run.epoch_length,
         'clock': [clock['x'], [value or 0 for value in clock['y']]] if run.clock and run.clock[-1][1] else [[], []],
         'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run) if kind != 'nan'],
@@ -154,19 +163,19 @@ def _number(value: float) -> float | None:
 
 def marks_of(run: Run) -> list[tuple[int, str, str]]:
     """Moments of a run: the completed iterations, ``'best'``, ``'resume'``, ``'rate'`` or ``'nan'``, and a text."""
-    found = [(step, 'resume', f'resumed after {step:,} iterations') for step in run.resumed_at]
+    found = [(step, 'resume', 'resumed') for step in run.resumed_at]
     best = run.best
     if best is not None and best.step is not None and best.value is not None and math.isfinite(best.value):
-        found.append((best.step, 'best', f'best {best.score} {in_short(best.value)} after {best.step:,} iterations'))
+        found.append((best.step, 'best', f'best {best.score} {in_short(best.value)}'))
     for (mode, name), points in run.curves.items():
         bad = next((step for step, value in points if not math.isfinite(value)), None)
         if bad is not None:
-            found.append((bad, 'nan', f'{mode} {name} is not finite at {bad:,} iterations'))
+            found.append((bad, 'nan', f'{mode} {name} is not finite'))
     rates = next((points for (_, name), points in run.curves.items() if name.split(' ')[0] == 'lr'), [])
     steady = [rate for _, rate in rates]
     for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
         if steady[i - 2] == steady[i - 1] != steady[i] == steady[i + 1]:
-            text = f'learning rate {in_short(steady[i - 1])} → {in_short(steady[i])} at {rates[i][0]:,} iterations'
+            text = f'learning rate {in_short(steady[i - 1])} → {in_short(steady[i])}'
             found.append((rates[i][0], 'rate', text))
     return sorted(found)[:200]
 
@@ -176,14 +185,17 @@ def marks_of(run: Run) -> list[tuple[int, str, str]]:
 
 def _one(run: Run) -> str:
     start = run.last_start
-    about = [str(run.folder.absolute()), moment(run.ended) and f'last sign of life {moment(run.ended)}', _model(start)]
+    model = (
+        f'{start.get("model")} with {in_short(start.get("parameters"))} parameters' if start.get('parameters') else ''
+    )
+    about = [str(run.folder.absolute()), moment(run.ended) and f'last sign of life {moment(run.ended)}', model]
     parts = [
         f'<header><h1>{escape(run.name)}</h1><p>{escape(" · ".join(filter(None, about)))}</p></header>',
         f'<dl class="facts">{"".join(_facts(run))}</dl>',
-        _charts(run),
-        _section('Moments', _list(text for _, _, text in marks_of(run))),
+        _tools(LEGEND, is_empty=not run.curves),
+        _section('Moments', _table(('iterations', 'what'), ((f'{step:,}', text) for step, _, text in marks_of(run)))),
         _section('Where the time goes', _spent(run)),
-        _section('Warnings', _table(('level', 'times', 'text'), _warnings(run), wrap=True)),
+        _section('Warnings', _table(('level', 'times', 'text'), _warnings(run))),
         _section('Commands', ''.join(_commands(run))),
         _section('Config', _config(run)),
         _section('Starts of the run', _starts(run)),
@@ -191,7 +203,6 @@ def _one(run: Run) -> str:
             (each['name'], in_bytes(each['bytes']), moment(each['written'])) for each in run.checkpoints
         ))),
         _section('Environment', _folded('Versions and devices', _pre(_environment(run)))),
-        _section('Kept code', _list(run.code)),
     ]  # fmt: skip
     return ''.join(parts)
 
@@ -200,15 +211,14 @@ def _several(runs: Sequence[Run]) -> str:
     found = compare(runs)
     boxes = ''.join(
         f'<label><input type="checkbox" checked data-run="{i}"><i style="color:var(--c{i % 8})">●</i>'
-        f'{escape(run.name)}</label>' for i, run in enumerate(runs)
+        f'{escape(name)}</label>' for i, name in enumerate(found.names)
     )  # fmt: skip
     return ''.join((
-        f'<header><h1>{len(runs)} runs</h1><p>{escape(os.path.commonpath([r.folder.absolute() for r in runs]))}</p></header>',
+        f'<header><h1>{len(runs)} runs</h1><p>{escape(", ".join(str(run.folder) for run in runs))}</p></header>',
         _section('Comparison', _comparison(found)),
         _section('Runs that differ by their seed alone', _spread(found)),
         _section('What differs in their configs', _table(
-            ('key', *found.names), ([key, *map(in_short, values)] for key, values in found.differing.items()), wrap=True
-        )),
+            ('key', *found.names), ([key, *map(in_short, values)] for key, values in found.differing.items()))),
         _tools(boxes),
     ))  # fmt: skip
 
@@ -234,24 +244,12 @@ def _fact(name: str, value: str, more: str = '', is_bad: bool = False) -> str:
     return f'<div><dt>{escape(name)}</dt>{text}</div>'
 
 
-def _model(start: dict[str, Any]) -> str:
-    count = start.get('parameters')
-    return f'{start.get("model", "model")} with {count:,} parameters' if isinstance(count, int) else ''
-
-
-def _charts(run: Run) -> str:
-    return _tools('') if run.curves else '<p>The run has logged no values yet.</p>' + _tools('', hidden=True)
-
-
-def _tools(boxes: str, hidden: bool = False) -> str:
-    legend = (
-        '' if boxes else '<span class="soft">★ best &ensp; ↻ resumed &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
-    )
+def _tools(more: str, is_empty: bool = False) -> str:
     return (
-        f'<div id="width"></div><div{" hidden" * hidden}><h2>Scores and losses</h2>'
+        f'{"<p>The run has logged no values yet.</p>" * is_empty}<div id="width"></div><div{" hidden" * is_empty}><h2>Scores and losses</h2>'
         '<div class="tools"><label>over <select id="axis"></select></label>'
         '<label>smoothing <input id="smooth" type="range" min="0" max="0.98" step="0.02" value="0"></label>'
-        f'<label><input id="log" type="checkbox"> log axis</label>{boxes}{legend}</div>'
+        f'<label><input id="log" type="checkbox"> log axis</label>{more}</div>'
         '<div class="panels" id="scores"></div><h2>Learning rate, gradients, speed</h2>'
         '<div class="panels" id="speed"></div><p class="soft">Horizontal axis: <span id="axis-name"></span>.</p></div>'
     )
@@ -259,11 +257,6 @@ def _tools(boxes: str, hidden: bool = False) -> str:
 
 def _section(title: str, content: str) -> str:
     return f'<section><h2>{escape(title)}</h2>{content}</section>' if content else ''
-
-
-def _list(texts: Iterable[str]) -> str:
-    items = ''.join(f'<li>{escape(text)}</li>' for text in texts)
-    return f'<ul>{items}</ul>' if items else ''
 
 
 def _pre(text: str) -> str:
@@ -275,12 +268,11 @@ def _folded(title: str, content: str) -> str:
     return f'<details><summary>{escape(title)}</summary>{content}</details>' if content else ''
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], wrap: bool = False) -> str:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = ''.join(f'<tr>{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for row in rows)
     names = ''.join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    kind = ' class="wrap"' * wrap
     return (
-        f'<div class="scroll"><table{kind}><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<div class="scroll"><table class="wrap"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
         if body
         else ''
     )
@@ -329,35 +321,19 @@ def _commands(run: Run) -> Iterable[str]:
 
 def _config(run: Run) -> str:
     changed = run.last_start.get('changed')
-    rows = [[str(key), str(value), str(place)] for key, value, place in changed] if _are_rows(changed) else []
-    base = _table(('key', 'value', 'set at'), rows, wrap=True)
-    return (f'<p>Set outside its base files:</p>{base}' if base else '') + _folded('The whole config', _pre(run.config))
-
-
-def _are_rows(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, list) and len(each) == 3 for each in value)
+    rows = (
+        [[str(cell) for cell in row] for row in changed if isinstance(row, list)] if isinstance(changed, list) else []
+    )
+    table = _table(('key', 'value', 'set at'), rows)
+    base = f'<p>Set outside its base files:</p>{table}' if table else ''
+    code = f'<p class="soft">Kept code: {escape(", ".join(run.code))}</p>' if run.code else ''
+    return base + _folded('The whole config', _pre(run.config)) + code
 
 
 def _starts(run: Run) -> str:
-    known = (
-        'begin',
-        'end',
-        'outcome',
-        'host',
-        'command',
-        'device',
-        'ranks',
-        'threads',
-        'git',
-        'resumed_from',
-        'seconds',
-    )
-    rows = []
-    for number, start in enumerate(run.starts, 1):
-        for key in known:
-            if start.get(key) not in (None, '', {}):
-                rows.append([str(number), key.replace('_', ' '), _shown(key, start[key])])
-    return _table(('start', 'what', 'value'), rows, wrap=True)
+    shown = [key for key in _OF_STARTS if any(start.get(key) for start in run.starts)]
+    rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in run.starts)] for key in shown]
+    return _table(('', *(f'start {number}' for number in range(1, len(run.starts) + 1))), rows)
 
 
 def _shown(key: str, value: Any) -> str:
@@ -400,4 +376,4 @@ def _spread(found: Comparison) -> str:
         [', '.join(group.names), name, f'{in_short(mean)} ± {in_short(deviation)}', f'{in_short(low)} to {in_short(high)}']
         for group in found.groups for name, (mean, deviation, low, high) in group.scores.items()
     ]  # fmt: skip
-    return _table(('runs', 'score', 'mean ± standard deviation', 'range'), rows, wrap=True)
+    return _table(('runs', 'score', 'mean ± standard deviation', 'range'), rows)

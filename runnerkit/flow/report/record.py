@@ -1,7 +1,7 @@
 """What a work dir says about its run, as plain data.
 
-The files are read as they are: no code of the user is imported, nothing is unpickled, and nothing is written. A run that
-is still running, an incomplete last line and a work dir of an older version are all readable.
+No code of the user is imported, nothing is unpickled, nothing is written. A run that is still running, an incomplete
+last line and a work dir of an older version are all readable.
 """
 
 from __future__ import annotations
@@ -188,13 +188,13 @@ class Run:
         """The best evaluation, after the name of its checkpoint."""
         for entry in reversed(self.checkpoints):
             if match := _BEST.fullmatch(entry['name']):
-                return self._best(*match.groups()[:3], entry['name'])
+                return self._best(match[1], match[2], int(match[3]), entry['name'])
         return None
 
-    def _best(self, score: str, unit: str, number: str, checkpoint: str) -> Best:
+    def _best(self, score: str, unit: str, number: int, checkpoint: str) -> Best:
         for line in reversed(self.lines):
             place = line.get('epoch') if unit == 'epoch' else line['step']
-            if line['mode'] == 'val' and place == int(number) and isinstance(line.get(score), float | int):
+            if line['mode'] == 'val' and place == number and isinstance(line.get(score), float | int):
                 return Best(score, line[score], line['step'], checkpoint)
         return Best(score, None, None, checkpoint)
 
@@ -326,7 +326,7 @@ def _read_text_logs(run: Run) -> None:
                 run.outcome, run.reason = ended[1], (ended[2] or '').split('\n')[0][:300]
             elif level not in ('INFO', 'DEBUG') and len(counts) < MOST_WARNINGS:
                 counts[level, text.strip()[:2000]] += 1
-            elif text.startswith('Training ') or text.startswith('Config '):
+            elif text.startswith(('Training ', 'Config ')):
                 run.outcome, run.reason = 'unknown', ''
         if first is not None and last is not None:
             busy += last - first

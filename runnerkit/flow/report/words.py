@@ -10,7 +10,7 @@ from typing import Any
 def in_short(value: Any) -> str:
     """A number with four digits; anything else as it is."""
     if value is None:
-        return '–'
+        return '-'
     if isinstance(value, float) and math.isfinite(value):
         return f'{value:.4g}'
     return str(value)
@@ -19,7 +19,7 @@ def in_short(value: Any) -> str:
 def in_seconds(seconds: float | None) -> str:
     """A duration, such as ``8.2 s``, ``3 min 20 s`` or ``2 h 05 min``."""
     if seconds is None or not math.isfinite(seconds):
-        return '–'
+        return '-'
     if seconds < 60:
         return f'{seconds:.2g} s' if seconds < 9.95 else f'{seconds:.0f} s'
     minutes, rest = divmod(round(seconds), 60)
