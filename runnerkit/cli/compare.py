@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from runnerkit.cli.errors import UsageError, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.runs import aligned
+from runnerkit.cli.runs import aligned, in_plain
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the comparison; returns the exit code."""
     args = parser().parse_args(argv)
     from runnerkit.flow.report.comparison import compare  # imports torch
-    from runnerkit.flow.report.words import in_plain
 
     try:
         found = compare(args.work_dirs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the list; returns the exit code."""
     args = parser().parse_args(argv)
     from runnerkit.flow.report.comparison import runs  # imports torch
-    from runnerkit.flow.report.words import in_plain
 
     try:
         found = runs(args.folder, earlier=args.earlier)
@@ -77,3 +77,12 @@ def listing(records: Sequence[dict[str, Any]]) -> str:
         numbers = [in_short(each['epoch']), str(each['iterations']), best, moment(each['ended']) or '-']
         rows.append([each['name'], each['outcome'], *numbers, in_seconds(each['duration']), in_bytes(each['bytes'])])
     return aligned(head, rows) if rows else ''
+
+
+def in_plain(value: Any) -> Any:
+    """``value`` with None for numbers that are not finite, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: in_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
         best_value = [None if best is None else best.value] if has_best else []
         ends = [run.epoch, run.step, run.busy, run.seed]
         rows.append([name, run.outcome, *best_value, *map(run.scores.get, scores), *ends])
-    settings = [_without_place(run) for run in found]
+    settings = [{key: value for key, value in run.settings.items() if key != 'work_dir'} for run in found]
     differs = {key: [each.get(key) for each in settings] for key in differing(settings)}
     return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))
 
@@ -132,10 +132,6 @@ def names_of(found: Sequence[Run]) -> list[str]:
         if len(set(names)) == len(names):
             break
     return names if paths else []
-
-
-def _without_place(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in run.settings.items() if key != 'work_dir'}
 
 
 def _best(columns: Sequence[str], rows: Sequence[Sequence[Any]], scores: Iterable[str]) -> dict[str, float]:
@@ -159,11 +155,9 @@ def _groups(found: Sequence[Run], names: Sequence[str]) -> Iterator[Group]:
             continue
         scores = {name: [run.scores.get(name) for run in records] for name in records[0].scores}
         best = [run.best.value if run.best else None for run in records]
-        yield Group([name for name, _ in members], dict(_spreads({**scores, 'best score': best})))
-
-
-def _spreads(scores: Mapping[str, Sequence[float | None]]) -> Iterator[tuple[str, tuple[float, float, float, float]]]:
-    for name, values in scores.items():
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if len(known) > 1 and len(known) == len(values):
-            yield name, (statistics.mean(known), statistics.stdev(known), min(known), max(known))
+        spreads = {}
+        for name, values in {**scores, 'best score': best}.items():
+            known = [value for value in values if value is not None and math.isfinite(value)]
+            if len(known) == len(values):
+                spreads[name] = (statistics.mean(known), statistics.stdev(known), min(known), max(known))
+        yield Group([name for name, _ in members], spreads)

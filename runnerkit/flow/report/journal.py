@@ -107,7 +107,6 @@ def start_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'command': sys.argv,
         'folder': os.getcwd(),
         'config_file': cfg.filename,
-        'config_copy': Path(cfg.filename).name if cfg.filename else None,
         'changed': changed_keys(cfg),
         'resumed_from': context.resume_from,
         'seed': context.seed,

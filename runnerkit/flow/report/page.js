@@ -8,16 +8,11 @@ const many = DATA.runs.length > 1;
 const view = {axis: 'step', smooth: 0, log: false, at: null, hidden: new Set()};
 const charts = [];
 
-function svg(kind, attributes, parent, text) {
-  const node = document.createElementNS('http://www.w3.org/2000/svg', kind);
-  for (const name in attributes) node.setAttribute(name, attributes[name]);
-  if (text !== undefined) node.textContent = text;
-  if (parent) parent.append(node);
-  return node;
-}
+const svg = (...what) => add('http://www.w3.org/2000/svg', ...what);
+const html = (...what) => add('http://www.w3.org/1999/xhtml', ...what);
 
-function html(kind, attributes, parent, text) {
-  const node = document.createElement(kind);
+function add(space, kind, attributes, parent, text) {
+  const node = document.createElementNS(space, kind);
   for (const name in attributes) node.setAttribute(name, attributes[name]);
   if (text !== undefined) node.textContent = text;
   if (parent) parent.append(node);
@@ -186,7 +181,7 @@ function drawLine(chart, {series, x, y}, parent) {
   main.style.stroke = stroke;
   if (isSide) { main.style.strokeWidth = 1; main.style.opacity = 0.55; }
   const points = y.map((_, i) => i).filter((i) => ok(y[i]));
-  if (points.length <= 24 || points.length === 1) {
+  if (points.length <= 24 && !isSide) {
     for (const i of points) svg('circle', {cx: chart.X(x[i]), cy: chart.Y(y[i]), r: points.length === 1 ? 3.5 : 2}, parent).style.fill = stroke;
   }
 }

@@ -38,10 +38,7 @@ _SPEED = ('lr', 'momentum', 'grad_norm', 'time', 'data_time', 'time_max', 'data_
 LEGEND = '<span class="soft">★ best &ensp; ↻ resumed &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
 
 #: What of each start is shown.
-_OF_STARTS = (
-    *('begin', 'end', 'outcome', 'reason', 'host', 'device', 'ranks', 'threads', 'git', 'resumed_from', 'seconds'),
-    'command',
-)
+_OF_STARTS = 'begin end outcome reason host device ranks threads git versions resumed_from seconds command'
 
 #: What the time goes to: a colour and a label.
 _SPENT = {
@@ -112,8 +109,9 @@ def data_of(runs: Sequence[Run]) -> dict[str, Any]:
             panel = panels.setdefault(title, {'title': title, 'section': section, 'series': []})
             curve = thinned(points, buckets)
             panel['series'].append({'run': number, 'mode': mode, 'label': label, **curve})
-    order = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), _rank(each['title'])))
-    return {'runs': [*map(_run_data, runs, names_of(runs))], 'panels': order}
+    order = {title: number for number, title in enumerate(_SPEED, 1)}
+    ordered = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), order.get(each['title'], 0)))
+    return {'runs': [*map(_run_data, runs, names_of(runs))], 'panels': ordered}
 
 
 def _run_data(run: Run, name: str) -> dict[str, Any]:
@@ -124,10 +122,6 @@ def _run_data(run: Run, name: str) -> dict[str, Any]:
         'clock': [clock['x'], [value or 0 for value in clock['y']]] if run.clock and run.clock[-1][1] else [[], []],
         'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run) if kind != 'nan'],
     }
-
-
-def _rank(title: str) -> int:
-    return _SPEED.index(title) + 1 if title in _SPEED else 0
 
 
 def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]:
@@ -175,8 +169,8 @@ def marks_of(run: Run) -> list[tuple[int, str, str]]:
     steady = [rate for _, rate in rates]
     for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
         if steady[i - 2] == steady[i - 1] != steady[i] == steady[i + 1]:
-            text = f'learning rate {in_short(steady[i - 1])} → {in_short(steady[i])}'
-            found.append((rates[i][0], 'rate', text))
+            text = f'learning rate {steady[i - 1]:.4g} → {steady[i]:.4g}'
+            found += [(rates[i][0], 'rate', text)]
     return sorted(found)[:200]
 
 
@@ -185,17 +179,17 @@ def marks_of(run: Run) -> list[tuple[int, str, str]]:
 
 def _one(run: Run) -> str:
     start = run.last_start
-    model = (
-        f'{start.get("model")} with {in_short(start.get("parameters"))} parameters' if start.get('parameters') else ''
-    )
-    about = [str(run.folder.absolute()), moment(run.ended) and f'last sign of life {moment(run.ended)}', model]
+    count = start.get('parameters')
+    ended = 'last sign of life' if run.outcome in ('running', 'killed', 'unknown') else 'ended'
+    about = [str(run.folder.absolute()), moment(run.ended) and f'{ended} {moment(run.ended)}']
+    about += [f'{start.get("model")} with {count:,} parameters'] if isinstance(count, int) else []
     parts = [
         f'<header><h1>{escape(run.name)}</h1><p>{escape(" · ".join(filter(None, about)))}</p></header>',
         f'<dl class="facts">{"".join(_facts(run))}</dl>',
         _tools(LEGEND, is_empty=not run.curves),
         _section('Moments', _table(('iterations', 'what'), ((f'{step:,}', text) for step, _, text in marks_of(run)))),
         _section('Where the time goes', _spent(run)),
-        _section('Warnings', _table(('level', 'times', 'text'), _warnings(run))),
+        _section('Warnings', _table(('level', 'text', 'times'), ((*each[:2], str(each[2])) for each in run.warnings))),
         _section('Commands', ''.join(_commands(run))),
         _section('Config', _config(run)),
         _section('Starts of the run', _starts(run)),
@@ -219,7 +213,7 @@ def _several(runs: Sequence[Run]) -> str:
         _section('Runs that differ by their seed alone', _spread(found)),
         _section('What differs in their configs', _table(
             ('key', *found.names), ([key, *map(in_short, values)] for key, values in found.differing.items()))),
-        _tools(boxes),
+        _tools(boxes + '<span class="soft">thin: training</span>' * any(len(run.curves) > 1 for run in runs)),
     ))  # fmt: skip
 
 
@@ -245,8 +239,9 @@ def _fact(name: str, value: str, more: str = '', is_bad: bool = False) -> str:
 
 
 def _tools(more: str, is_empty: bool = False) -> str:
+    none = '<p>The run has logged no values yet.</p>' * is_empty
     return (
-        f'{"<p>The run has logged no values yet.</p>" * is_empty}<div id="width"></div><div{" hidden" * is_empty}><h2>Scores and losses</h2>'
+        f'{none}<div id="width"></div><div{" hidden" * is_empty}><h2>Scores and losses</h2>'
         '<div class="tools"><label>over <select id="axis"></select></label>'
         '<label>smoothing <input id="smooth" type="range" min="0" max="0.98" step="0.02" value="0"></label>'
         f'<label><input id="log" type="checkbox"> log axis</label>{more}</div>'
@@ -260,8 +255,7 @@ def _section(title: str, content: str) -> str:
 
 
 def _pre(text: str) -> str:
-    cut = '' if len(text) <= MOST_TEXT else '\n…'
-    return f'<pre>{escape(text[:MOST_TEXT])}{cut}</pre>' if text else ''
+    return f'<pre>{escape(text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …")}</pre>' if text else ''
 
 
 def _folded(title: str, content: str) -> str:
@@ -271,11 +265,12 @@ def _folded(title: str, content: str) -> str:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     body = ''.join(f'<tr>{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>' for row in rows)
     names = ''.join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    return (
-        f'<div class="scroll"><table class="wrap"><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table></div>'
-        if body
-        else ''
-    )
+    return _framed('wrap', names, body) if body else ''
+
+
+def _framed(kind: str, head: str, body: str) -> str:
+    head = f'<thead><tr>{head}</tr></thead>'
+    return f'<div class="scroll"><table class="{kind}">{head}<tbody>{body}</tbody></table></div>'
 
 
 def _spent(run: Run) -> str:
@@ -283,32 +278,23 @@ def _spent(run: Run) -> str:
     total = sum(spent.values())
     if not total:
         return ''
-    bars = ''.join(
-        f'<i style="flex:{seconds / total:.4f};background:var({_SPENT[name][0]})"></i>'
-        for name, seconds in spent.items()
-    )
-    labels = ''.join(
-        f'<li><i style="background:var({_SPENT[name][0]})"></i>{_SPENT[name][1]}: {in_seconds(seconds)} '
-        f'<span class="soft">{seconds / total:.0%}</span></li>' for name, seconds in spent.items()
-    )  # fmt: skip
+    bars = labels = ''
+    for name, seconds in spent.items():
+        (colour, label), part = _SPENT[name], seconds / total
+        bars += f'<i style="flex:{part:.4f};background:var({colour})"></i>'
+        text = f'{label}: {in_seconds(seconds)} <span class="soft">{part:.0%}</span>'
+        labels += f'<li><i style="background:var({colour})"></i>{text}</li>'
     steps = spent.get('step', 0) + spent.get('data', 0)
-    data = run.last_start.get('data', {}).get('train', {})
-    samples, batches = (data.get(key) for key in ('samples', 'batches')) if isinstance(data, dict) else (None, None)
     speed = f'{run.step / steps:.3g} iterations per second' if steps else ''
-    if steps and isinstance(samples, int) and isinstance(batches, int) and batches:
-        speed += f', about {run.step / steps * samples / batches:,.0f} samples per second'
-    return (
-        f'<div class="bar" aria-hidden="true">{bars}</div><ul class="legend">{labels}</ul><p class="soft">{speed}</p>'
-    )
-
-
-def _warnings(run: Run) -> Iterable[Sequence[str]]:
-    return ((level.lower(), str(count), text) for level, text, count in run.warnings)
+    if steps and run.batch:
+        speed += f', about {run.step / steps * run.batch:,.0f} samples per second'
+    bar = f'<div class="bar" aria-hidden="true">{bars}</div>'
+    return f'{bar}<ul class="legend">{labels}</ul><p class="soft">{speed}</p>'
 
 
 def _commands(run: Run) -> Iterable[str]:
     folder = shlex.quote(str(run.folder.absolute()))
-    name = run.last_start.get('config_copy') or run.meta.get('exp_name')
+    name = run.meta.get('exp_name')
     commands = {'test': f'runnerkit test {folder}', 'predict': f'runnerkit predict {folder} test'}
     if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
         config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
@@ -320,10 +306,7 @@ def _commands(run: Run) -> Iterable[str]:
 
 
 def _config(run: Run) -> str:
-    changed = run.last_start.get('changed')
-    rows = (
-        [[str(cell) for cell in row] for row in changed if isinstance(row, list)] if isinstance(changed, list) else []
-    )
+    rows = [[str(cell) for cell in row] for row in run.last_start.get('changed', []) if isinstance(row, list)]
     table = _table(('key', 'value', 'set at'), rows)
     base = f'<p>Set outside its base files:</p>{table}' if table else ''
     code = f'<p class="soft">Kept code: {escape(", ".join(run.code))}</p>' if run.code else ''
@@ -331,7 +314,7 @@ def _config(run: Run) -> str:
 
 
 def _starts(run: Run) -> str:
-    shown = [key for key in _OF_STARTS if any(start.get(key) for start in run.starts)]
+    shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in run.starts)]
     rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in run.starts)] for key in shown]
     return _table(('', *(f'start {number}' for number in range(1, len(run.starts) + 1))), rows)
 
@@ -345,23 +328,19 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _environment(run: Run) -> str:
-    text = run.meta.get('env_info')
-    if not isinstance(text, str):
-        return ''
+    text = str(run.meta.get('env_info', ''))
     return '\n'.join(line for line in text.splitlines() if line.strip() and not line.startswith('  - '))
 
 
 def _comparison(found: Comparison) -> str:
-    head = ''.join(
-        f'<th scope="col"{" class=n" * (i > 1)}><button>{escape(name)}</button></th>' for i, name in enumerate(found.columns)
-    )  # fmt: skip
+    kinds = ['', '', *[' class="n"'] * len(found.columns)]
+    names = zip(kinds, found.columns, strict=False)
+    head = ''.join(f'<th scope="col"{kind}><button>{escape(name)}</button></th>' for kind, name in names)
     rows = ''
     for row in found.rows:
         cells = ''.join(map(partial(_cell, found), found.columns[1:], row[1:]))
         rows += f'<tr><th scope="row">{escape(str(row[0]))}</th>{cells}</tr>'
-    return (
-        f'<div class="scroll"><table class="sortable"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-    )
+    return _framed('sortable', head, rows)
 
 
 def _cell(found: Comparison, column: str, value: Any) -> str:
@@ -373,7 +352,7 @@ def _cell(found: Comparison, column: str, value: Any) -> str:
 
 def _spread(found: Comparison) -> str:
     rows = [
-        [', '.join(group.names), name, f'{in_short(mean)} ± {in_short(deviation)}', f'{in_short(low)} to {in_short(high)}']
+        [', '.join(group.names), name, f'{mean:.4g} ± {deviation:.2g}', f'{low:.4g} to {high:.4g}']
         for group in found.groups for name, (mean, deviation, low, high) in group.scores.items()
     ]  # fmt: skip
     return _table(('runs', 'score', 'mean ± standard deviation', 'range'), rows)

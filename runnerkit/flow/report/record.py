@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from runnerkit.flow.report.settings import settings_in
 from runnerkit.log_files import logs_in, parsed_line
@@ -36,6 +36,9 @@ SILENCE = 900.0
 
 #: How many different warnings are read from the logs.
 MOST_WARNINGS = 100
+
+#: Kinds of entries of a start; others are left out.
+_KINDS = {'seconds': dict, 'data': dict, 'changed': list, 'outcome': str, 'parameters': int}
 
 _BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
 _RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) - \S+ - ([A-Z]+) - (.*)', re.DOTALL)
@@ -99,8 +102,7 @@ class Run:
     @property
     def config(self) -> str:
         """The text of the config; empty if no file has it."""
-        text = self.meta.get('config')
-        return text if isinstance(text, str) else ''
+        return str(self.meta.get('config', ''))
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -148,8 +150,7 @@ class Run:
             if line['mode'] != 'val' and isinstance(epoch, int) and isinstance(inside, int) and epoch > 1:
                 length = (line['step'] - inside) / (epoch - 1)
                 return length if length >= 1 else None
-        ends = [(line['step'], line.get('epoch')) for line in self.lines if line['mode'] == 'val']
-        return next((step / epoch for step, epoch in ends if isinstance(epoch, int) and epoch and step), None)
+        return None
 
     @cached_property
     def clock(self) -> Points:
@@ -162,10 +163,10 @@ class Run:
         seconds, timed, before = 0.0, 0, None  # timed: the iterations whose time is known
         for line in self.lines:
             at, took = line.get('at'), line.get('time')
-            if isinstance(at, float | int) and isinstance(before, float | int):
+            if _is_number(at) and _is_number(before):
                 seconds += max(0.0, at - before)
                 timed = line['step']
-            elif line['mode'] != 'val' and isinstance(took, float | int) and math.isfinite(took):
+            elif line['mode'] != 'val' and _is_number(took) and math.isfinite(took):
                 seconds += max(0, line['step'] - timed) * took
                 timed = line['step']
             before = at
@@ -194,9 +195,18 @@ class Run:
     def _best(self, score: str, unit: str, number: int, checkpoint: str) -> Best:
         for line in reversed(self.lines):
             place = line.get('epoch') if unit == 'epoch' else line['step']
-            if line['mode'] == 'val' and place == number and isinstance(line.get(score), float | int):
+            if line['mode'] == 'val' and place == number and _is_number(line.get(score)):
                 return Best(score, line[score], line['step'], checkpoint)
         return Best(score, None, None, checkpoint)
+
+    @property
+    def batch(self) -> float | None:
+        """The samples of an iteration, of all ranks together; None if unknown."""
+        data = self.last_start.get('data', {}).get('train')
+        samples, batches = (
+            (_number(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
+        )
+        return samples / batches if batches else None
 
     @property
     def bytes(self) -> int:
@@ -218,13 +228,13 @@ class Run:
         """Seconds by what they went to: ``data``, ``step``, ``evaluation``, ``saving`` and ``other``, where known."""
         steps, data, last = 0.0, 0.0, 0
         for line in self.lines:
-            if line['mode'] != 'val' and isinstance(line.get('time'), float | int):
+            if line['mode'] != 'val' and _is_number(line.get('time')):
                 done, last = max(0, line['step'] - last), line['step']
                 steps += done * line['time']
-                data += done * line.get('data_time', 0.0)
+                data += done * _number(line.get('data_time'))
         found = {'data': data, 'step': max(0.0, steps - data)}
         for name in ('evaluation', 'saving'):
-            found[name] = sum(start.get('seconds', {}).get(name, 0.0) for start in self.starts)
+            found[name] = sum(_number(start.get('seconds', {}).get(name)) for start in self.starts)
         if self.busy is not None:
             found['other'] = max(0.0, self.busy - sum(found.values()))
         return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and seconds > 0}
@@ -260,7 +270,8 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError):
         return []
     starts = content.get('starts') if isinstance(content, dict) else None
-    return [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
 
 
 def _read_lines(run: Run) -> None:
@@ -276,8 +287,8 @@ def _read_lines(run: Run) -> None:
                 run.meta = line if 'config' in line or 'env_info' in line else run.meta
                 continue
             reached = lines[-1]['step'] if lines else 0
-            if not isinstance(line.get('step'), int):  # of an older version, or of MMCV
-                line['step'] = line['iter'] if isinstance(line.get('iter'), int) else reached
+            if not _is_number(line.get('step')):  # of an older version, or of MMCV
+                line['step'] = line['iter'] if _is_number(line.get('iter')) else reached
             if is_first and lines:
                 run.resumed_at.append(min(line['step'], reached))
             is_first = False
@@ -303,15 +314,19 @@ def _text_lines(path: Path) -> Iterator[str]:
 def _values(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """The numbers of a log line by name; those in a dict have its name before their own."""
     for name, value in line.items():
-        if name in _NO_VALUES or isinstance(value, bool):
-            continue
-        if isinstance(value, float | int):
+        if _is_number(value) and name not in _NO_VALUES:
             yield name, value
         elif isinstance(value, dict):
             label = 'lr' if name == 'lr_groups' else name
-            for key, each in value.items():
-                if isinstance(each, float | int) and not isinstance(each, bool):
-                    yield f'{label} {key}', each
+            yield from ((f'{label} {key}', each) for key, each in value.items() if _is_number(each))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
+
+
+def _number(value: Any) -> float:
+    return value if _is_number(value) else 0.0
 
 
 def _read_text_logs(run: Run) -> None:
@@ -367,7 +382,7 @@ def _read_outcome(run: Run) -> None:
     elif start or run.outcome == 'unknown':
         run.outcome, run.reason = _without_end(run), ''
     times = [start.get(key) for start in run.starts for key in ('begin', 'end')]
-    known = [each for each in times if isinstance(each, float | int)]
+    known = [each for each in times if _is_number(each)]
     if known:
         run.began = min(known if run.began is None else [*known, run.began])
         run.ended = max(known if run.ended is None else [*known, run.ended])

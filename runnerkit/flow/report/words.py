@@ -44,12 +44,3 @@ def moment(when: Any) -> str:
         return time.strftime('%Y-%m-%d %H:%M', time.localtime(when))
     except (ValueError, OverflowError, OSError):
         return ''
-
-
-def in_plain(value: Any) -> Any:
-    """``value`` with None for numbers that are not finite, which JSON lacks."""
-    if isinstance(value, dict):
-        return {key: in_plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [in_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

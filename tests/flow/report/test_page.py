@@ -23,7 +23,7 @@ def test_a_report_is_one_file_that_loads_nothing(work_dir):
     assert page == work_dir / 'report.html'
     text = page.read_text()
     assert re.findall(r'\b(?:src|href)=|@import|url\([^#]', text) == []
-    assert 'http' not in text.replace('http-equiv', '').replace('http://www.w3.org/2000/svg', '')
+    assert 'http' not in text.replace('http-equiv', '').replace('http://www.w3.org/', '')
     for part in (
         'completed',
         'the disk is nearly full',
@@ -105,6 +105,36 @@ def test_many_curves_stay_small(tmp_path):
     ]
     run = read_run(made.write_log(tmp_path, lines))
     assert len(json.dumps(data_of([run] * 5))) < 1.5e6
+
+
+def test_no_value_of_a_file_is_fatal(work_dir):
+    odd = [
+        None,
+        True,
+        -1,
+        10**400,
+        1e308,
+        math.nan,
+        math.inf,
+        'text',
+        EVIL,
+        [],
+        [1, [2]],
+        {},
+        {'a': {'b': 1}},
+        '',
+        [[]],
+    ]
+    keys = ('begin', 'end', 'outcome', 'reason', 'host', 'command', 'git', 'seconds', 'data', 'changed', 'parameters')
+    names = ('epoch', 'iter', 'step', 'lr', 'loss', 'time', 'data_time', 'acc', 'at', 'lr_groups')
+    for value in odd:
+        (work_dir / 'run.json').write_text(json.dumps({'starts': [dict.fromkeys(keys, value)]}))
+        lines = [{'mode': mode, 'step': 1, name: value} for name in names for mode in ('train', 'val', EVIL)]
+        meta = dict.fromkeys(('config', 'env_info', 'seed', 'exp_name'), value)
+        made.write_log(work_dir, [*made.lines_of(), meta, *lines], stamp='20260102_100000')
+        run = read_run(work_dir)
+        assert page_of([run])
+        assert page_of([run, run])
 
 
 # --- in a browser -----------------------------------------------------------------------------------------------------
