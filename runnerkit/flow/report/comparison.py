@@ -103,22 +103,11 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
     names = names_of(found)
     scores = list(dict.fromkeys(name for run in found for name in run.scores))
     bests = [run.best for run in found]
-    has_best = any(best is not None and best.value is not None for best in bests)
-    columns = [
-        'run',
-        'outcome',
-        *(['best score'] if has_best else []),
-        *scores,
-        'epoch',
-        'iterations',
-        'duration',
-        'seed',
-    ]
+    columns = ['run', 'outcome', 'best score', *scores, 'epoch', 'iterations', 'duration', 'seed']
     rows = []
     for name, run, best in zip(names, found, bests, strict=True):
-        best_value = [None if best is None else best.value] if has_best else []
-        ends = [run.epoch, run.step, run.busy, run.seed]
-        rows.append([name, run.outcome, *best_value, *map(run.scores.get, scores), *ends])
+        values = [best and best.value, *map(run.scores.get, scores), run.epoch, run.step, run.busy, run.seed]
+        rows.append([name, run.outcome, *values])
     settings = [{key: value for key, value in run.settings.items() if key != 'work_dir'} for run in found]
     differs = {key: [each.get(key) for each in settings] for key in differing(settings)}
     return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,6 @@ from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.version import __version__
-
-#: Seconds that git may take.
-GIT_LIMIT = 2.0
-
-#: The most keys of a config that are noted with their places.
-MOST_KEYS = 300
 
 
 class JournalHook(Hook):
@@ -66,17 +60,13 @@ class JournalHook(Hook):
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
             self._write()
 
-    @contextmanager
-    def around_val(self, runner: RunnerView) -> Iterator[None]:
+    def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure an evaluation."""
-        with self._measuring('evaluation'):
-            yield
+        return self._measuring('evaluation')
 
-    @contextmanager
-    def around_save(self, runner: RunnerView) -> Iterator[None]:
+    def around_save(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure the writing of a checkpoint."""
-        with self._measuring('saving'):
-            yield
+        return self._measuring('saving')
 
     @contextmanager
     def _measuring(self, what: str) -> Iterator[None]:
@@ -148,7 +138,7 @@ def changed_keys(cfg: Any) -> list[list[str]]:
     files = {place: os.path.abspath(place.rpartition(':')[0] or place) for _, _, place in rows if place}
     has_base = any(file != main for place, file in files.items() if place != OPTIONS)
     kept = [row for row in rows if row[2] == OPTIONS or (has_base and files.get(row[2]) == main)]
-    return [[key, repr(value)[:200], place] for key, value, place in kept[:MOST_KEYS]]
+    return [[key, repr(value)[:200], place] for key, value, place in kept[:300]]
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
@@ -162,4 +152,4 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 def _git(folder: Path, *words: str) -> str:
     command = ['git', '--no-optional-locks', '-C', str(folder), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=GIT_LIMIT, check=True).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.strip()

@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from functools import partial
 from html import escape
+from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,8 @@ def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]
 
     A curve with many points gets the average of each bucket as ``y``, with its extremes as ``low`` and ``high``.
     """
-    bad = [
-        step for i, (step, value) in enumerate(points)
-        if not math.isfinite(value) and (i == 0 or math.isfinite(points[i - 1][1]))
-    ]  # fmt: skip
+    pairs = pairwise([(0, 0.0), *points])
+    bad = [step for (_, before), (step, value) in pairs if math.isfinite(before) and not math.isfinite(value)]
     found: dict[str, Any] = {'last': _number(points[-1][1]) if points else None, 'bad': bad[:50]}
     if len(points) <= 2 * buckets:
         return {'x': [step for step, _ in points], 'y': [_number(value) for _, value in points], **found}

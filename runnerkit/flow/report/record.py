@@ -34,16 +34,15 @@ _NO_VALUES = {'mode', 'epoch', 'iter', 'step', 'at', 'eval_iter_num', 'time_max_
 #: Seconds without a new log line after which a run on another host no longer counts as running.
 SILENCE = 900.0
 
-#: How many different warnings are read from the logs.
-MOST_WARNINGS = 100
+#: How many different warnings are read from the logs, and characters of each.
+MOST_WARNINGS, MOST_TEXT = 100, 2000
 
 #: Kinds of entries of a start; others are left out.
 _KINDS = {'seconds': dict, 'data': dict, 'changed': list, 'outcome': str, 'parameters': int}
 
 _BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
-_RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) - \S+ - ([A-Z]+) - (.*)', re.DOTALL)
+_RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
 _END = re.compile(r'Run (completed|stopped|diverged|interrupted|failed)(?:: (.*))?')
-_STAMP = re.compile(r'\d{8}_\d{6}')
 
 #: Points of one curve: (completed iterations, value).
 Points = list[tuple[int, float]]
@@ -70,7 +69,7 @@ class Run:
         lines: the log lines, each moment of the run once.
         resumed_at: the completed iterations at each start but the first.
         outcome: ``'completed'``, ``'stopped'``, ``'diverged'``, ``'interrupted'``, ``'failed'``, ``'running'``,
-            ``'killed'`` (ended without a trace) or ``'unknown'`` (the same, on another host).
+            ``'killed'`` (ended without a trace) or ``'unknown'`` (the same, but no lock tells it).
         reason: what the log says about the outcome.
         warnings: each different warning and error of the logs, as (level, text, how often).
         began, ended: seconds since 1970; None if unknown. ``ended`` of a running run is its last sign of life.
@@ -334,15 +333,16 @@ def _read_text_logs(run: Run) -> None:
     counts: Counter[tuple[str, str]] = Counter()
     busy = 0.0
     for path in sorted(run.folder.glob('*.log')):
-        first = last = None
-        for when, level, text in _records(path):
-            first, last = first or when, when
-            if ended := _END.match(text):
-                run.outcome, run.reason = ended[1], (ended[2] or '').split('\n')[0][:300]
+        began = ended = ''
+        for ended, level, text in _records(path):
+            began = began or ended
+            if end := _END.match(text):
+                run.outcome, run.reason = end[1], (end[2] or '')[:300]
             elif level not in ('INFO', 'DEBUG') and len(counts) < MOST_WARNINGS:
-                counts[level, text.strip()[:2000]] += 1
+                counts[level, text[:MOST_TEXT]] += 1
             elif text.startswith(('Training ', 'Config ')):
                 run.outcome, run.reason = 'unknown', ''
+        first, last = _seconds(began), _seconds(ended)
         if first is not None and last is not None:
             busy += last - first
             run.began = first if run.began is None else min(run.began, first)
@@ -351,27 +351,25 @@ def _read_text_logs(run: Run) -> None:
     run.warnings = [(level, text, count) for (level, text), count in counts.items()]
 
 
-def _records(path: Path) -> Iterator[tuple[float, str, str]]:
+def _records(path: Path) -> Iterator[tuple[str, str, str]]:
     """Time, level and text of each record of a text log; further lines of a record belong to it."""
-    pending: list[str] = []
+    when, level, text = '', '', ''
     for line in _text_lines(path):
-        if pending and _is_begin(line):
-            yield from _parsed(''.join(pending))
-            pending = []
-        if len(pending) < 50:
-            pending.append(line)
-    yield from _parsed(''.join(pending))
+        if match := _RECORD.match(line):
+            if when:
+                yield when, level, text
+            when, level, text = match.groups()
+        elif len(text) < MOST_TEXT:
+            text += '\n' + line.rstrip('\n')
+    if when:
+        yield when, level, text
 
 
-def _is_begin(line: str) -> bool:
-    return line[:4].isdigit() and ' - ' in line[19:]
-
-
-def _parsed(text: str) -> Iterator[tuple[float, str, str]]:
-    if match := _RECORD.match(text):
-        with contextlib.suppress(ValueError, OverflowError):
-            when = datetime.strptime(match[1], '%Y-%m-%d %H:%M:%S').timestamp() + int(match[2]) / 1000
-            yield when, match[3], match[4]
+def _seconds(when: str) -> float | None:
+    try:
+        return datetime.strptime(when, '%Y-%m-%d %H:%M:%S,%f').timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _read_outcome(run: Run) -> None:
@@ -381,8 +379,7 @@ def _read_outcome(run: Run) -> None:
         run.outcome, run.reason = start['outcome'], str(start.get('reason') or '')
     elif start or run.outcome == 'unknown':
         run.outcome, run.reason = _without_end(run), ''
-    times = [start.get(key) for start in run.starts for key in ('begin', 'end')]
-    known = [each for each in times if _is_number(each)]
+    known = [start[key] for start in run.starts for key in ('begin', 'end') if _is_number(start.get(key))]
     if known:
         run.began = min(known if run.began is None else [*known, run.began])
         run.ended = max(known if run.ended is None else [*known, run.ended])
@@ -390,9 +387,9 @@ def _read_outcome(run: Run) -> None:
 
 def _without_end(run: Run) -> str:
     """Whether a run without an end is running, was killed, or cannot be known to be either."""
-    host = run.last_start.get('host')
-    if host is None or host == socket.gethostname():
-        return 'running' if is_locked(run.folder / '.lock') else 'killed'
+    host, lock = run.last_start.get('host'), run.folder / '.lock'
+    if host == socket.gethostname() or (host is None and lock.exists()):
+        return 'running' if is_locked(lock) else 'killed'
     newest = max((path.stat().st_mtime for path in run.folder.glob('*.log*')), default=0.0)
     return 'running' if time.time() - newest < SILENCE else 'unknown'
 

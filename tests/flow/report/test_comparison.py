@@ -17,11 +17,11 @@ def three(tmp_path):
 
 def test_a_comparison_has_scores_differing_keys_and_spreads(three):
     found = compare(three)
-    assert found.columns == ['run', 'outcome', 'acc', 'epoch', 'iterations', 'duration', 'seed']
-    assert [row[:5] for row in found.rows] == [
-        ['seed1', 'completed', 0.75, 3, 30],
-        ['seed2', 'completed', pytest.approx(0.8), 3, 30],
-        ['other', 'completed', pytest.approx(2 / 3), 2, 20],
+    assert found.columns == ['run', 'outcome', 'best score', 'acc', 'epoch', 'iterations', 'duration', 'seed']
+    assert [row[:6] for row in found.rows] == [
+        ['seed1', 'completed', None, 0.75, 3, 30],
+        ['seed2', 'completed', None, pytest.approx(0.8), 3, 30],
+        ['other', 'completed', None, pytest.approx(2 / 3), 2, 20],
     ]
     assert found.best == {'acc': pytest.approx(0.8)}
     assert found.differing == {'seed': [1, 2, 1], 'optimizer.lr': [0.1, 0.1, 0.2]}

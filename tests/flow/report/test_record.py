@@ -69,6 +69,7 @@ def test_lines_of_older_versions_have_no_step(tmp_path):
 )
 def test_outcomes_of_work_dirs_without_a_journal(tmp_path, end, outcome, reason):
     text = made.TEXT.replace('Run completed', end)
+    (tmp_path / '.lock').write_text('process 1 on here, since long ago\n')  # as a kill leaves it
     run = read_run(made.write_log(tmp_path, made.lines_of(), text=text))
     assert (run.outcome, run.reason) == (outcome, reason)
 
@@ -77,7 +78,10 @@ def test_a_later_start_without_an_end_replaces_the_outcome(tmp_path):
     made.write_log(tmp_path, made.lines_of())
     begin = '2026-01-02 10:00:00,000 - runnerkit - INFO - Training Net\n'
     made.write_log(tmp_path, [], stamp='20260102_100000', text=begin)
-    assert read_run(tmp_path).outcome == 'killed'
+    assert read_run(tmp_path).outcome == 'running'  # without a lock or a journal, by its fresh log
+    for path in tmp_path.glob('*.log*'):
+        os.utime(path, (1, 1))
+    assert read_run(tmp_path).outcome == 'unknown'
 
 
 def test_a_run_is_running_while_its_process_holds_the_lock(work_dir):
