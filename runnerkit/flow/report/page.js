@@ -133,7 +133,7 @@ function draw(chart) {
   drawing.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`);
   const shown = panel.series.filter((series) => !view.hidden.has(series.run));
   chart.lines = shown.map((series) => ({
-    series, x: series.x.map((each) => place(series, each)), y: smoothed(series.y),
+    series, x: series.x.map((each) => place(series, each)), y: ['lr', 'momentum'].includes(panel.title) ? series.y : smoothed(series.y),
   }));
   const limits = limitsOf(chart.lines.flatMap((line) => [line.y, ...edges(line.series)]), panel.section === 'scores');
   const last = shown.map((series) => `${labelOf(series)} ${short(series.last)}${series.bad.length ? ', not always finite' : ''}`);
@@ -208,7 +208,7 @@ function nearest(line, x) {
 }
 
 function follow(chart, event) {
-  if (!chart.back) return;
+  if (!chart.back || !chart.lines.length) return;
   const line = chart.lines.reduce((a, b) => (b.x.length > a.x.length ? b : a));
   const i = nearest(line, chart.back(event.clientX - chart.drawing.getBoundingClientRect().left));
   if (i >= 0) moveTo(line.x[i]);

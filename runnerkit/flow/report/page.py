@@ -320,7 +320,7 @@ def _starts(run: Run) -> str:
 
 def _shown(key: str, value: Any) -> str:
     if key in ('begin', 'end'):
-        return moment(value) or str(value)
+        return moment(value) or in_short(value)
     if isinstance(value, dict):
         return ', '.join(f'{name} {_shown("", each)}' for name, each in value.items())
     return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)

@@ -7,9 +7,10 @@ from pathlib import Path
 import plans
 import pytest
 
+from runnerkit.checkpoint.conditions import hook_changes
 from runnerkit.config import Config
 from runnerkit.flow import train
-from runnerkit.flow.report.journal import changed_keys, git_state
+from runnerkit.flow.report.journal import JournalHook, changed_keys, git_state
 from runnerkit.flow.report.record import read_run
 from runnerkit.hooks import Hook
 
@@ -38,6 +39,10 @@ def test_a_new_run_begins_a_new_journal(tmp_path):
         train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
     assert len(starts(tmp_path)) == 1
     assert len(starts(next((tmp_path / 'earlier').iterdir()))) == 1
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed_without_a_warning():
+    assert hook_changes([], [f'{JournalHook.__name__}#0']) == []
 
 
 class Fails(Hook):

@@ -7,6 +7,8 @@ import re
 import pytest
 import work_dirs as made
 
+import runnerkit
+from runnerkit.flow.report.comparison import runs
 from runnerkit.flow.report.page import data_of, marks_of, page_of, thinned, write_report
 from runnerkit.flow.report.record import read_run
 
@@ -34,6 +36,11 @@ def test_a_report_is_one_file_that_loads_nothing(work_dir):
         assert part in text
     assert [panel['title'] for panel in data_in(page)['panels']] == ['loss', 'acc', 'lr', 'time', 'data_time']
     assert data_in(page)['runs'][0]['marks'] == [{'step': 20, 'kind': 'best', 'text': 'best acc 0.6667'}]
+
+
+def test_the_package_has_the_functions():
+    assert runnerkit.write_report is write_report
+    assert runnerkit.runs is runs
 
 
 def test_several_runs_are_compared(work_dir, tmp_path):
@@ -194,6 +201,10 @@ def test_tables_are_sorted_and_runs_hidden(work_dir, tmp_path, browser):
       box.checked = false; box.dispatchEvent(new Event('change'));
       result = {name: button.textContent, up, down: column(), sort: button.parentNode.getAttribute('aria-sort'),
         lines: document.querySelector('figure svg').querySelectorAll('path.line').length};
+      for (const each of document.querySelectorAll('input[data-run]')) {
+        each.checked = false; each.dispatchEvent(new Event('change'));  // with no run left, nothing fails
+      }
+      document.querySelector('figure svg').dispatchEvent(new PointerEvent('pointermove', {clientX: 99}));
     """
     _, found = browser(write_report([work_dir, *others], tmp_path / 'page.html'), act)
     assert found == {
