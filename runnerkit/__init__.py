@@ -48,6 +48,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow.export import export as export
     from runnerkit.flow.prediction import predict as predict
     from runnerkit.flow.publish import publish as publish
+    from runnerkit.flow.report.comparison import runs as runs
+    from runnerkit.flow.report.page import write_report as write_report
     from runnerkit.flow.testing import test as test
     from runnerkit.flow.trained import load_model as load_model
     from runnerkit.hooks import HOOKS as HOOKS
@@ -88,8 +90,10 @@ _HOMES = {
     'predict': 'runnerkit.flow.prediction',
     'publish': 'runnerkit.flow.publish',
     'report': 'runnerkit.utils.report',
+    'runs': 'runnerkit.flow.report.comparison',
     'test': 'runnerkit.flow.testing',
     'train': 'runnerkit.flow',
+    'write_report': 'runnerkit.flow.report.page',
 }
 
 __all__ = [
@@ -118,8 +122,10 @@ __all__ = [
     'predict',
     'publish',
     'report',
+    'runs',
     'test',
     'train',
+    'write_report',
 ]
 
 

@@ -43,6 +43,8 @@ _OTHERS = {
     'tf_tracing_logs',
     '.eval_hook',
     'malformed.jsonl',
+    'report.html',
+    'run.json',
     RECORD,
 }
 _UNFINISHED, _PLAN = '.unfinished', '.plan.json'

@@ -15,6 +15,7 @@ from runnerkit.flow.defaults import runner_config, updating
 from runnerkit.flow.experiment import Experiment
 from runnerkit.flow.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
+from runnerkit.flow.report.journal import JournalHook
 from runnerkit.flow.scoring import evaluating_hook
 from runnerkit.flow.stage import STAGES, Stage
 from runnerkit.flow.work_dir import take_over
@@ -81,6 +82,7 @@ class RunnerBase(Stage):
         there."""
         if not context.options.dry_run:
             from_first_rank(partial(take_over, context))
+            context.runner.register_hook(JournalHook(context), priority='LOWEST')
 
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""
