@@ -98,7 +98,7 @@ const quantile = (list, part) => { const sorted = list.filter((each) => each !==
 // --- charts -----------------------------------------------------------------
 
 function colour(series) {
-  const number = many ? series.run : ['train', 'val'].includes(series.mode) ? Number(series.mode === 'val') : series.hue;
+  const number = many ? series.run : ['train', 'val'].includes(series.mode) && !series.label ? Number(series.mode === 'val') : series.hue;
   return `var(--c${number % 8})`;
 }
 

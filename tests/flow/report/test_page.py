@@ -166,6 +166,13 @@ def test_the_page_draws_every_panel(work_dir, browser):
     assert not found['nan']
 
 
+def test_the_rates_of_several_groups_have_colours_of_their_own(tmp_path, browser):
+    lines = [{'mode': 'train', 'epoch': 1, 'iter': i, 'step': i, 'lr': {'a': 0.1, 'b': 0.2}} for i in range(1, 5)]
+    act = "result = [...document.querySelectorAll('path.line')].map((each) => each.style.stroke);"
+    _, found = browser(write_report(made.write_log(tmp_path / 'run', lines)), act)
+    assert len(set(found)) == 2
+
+
 def test_controls_and_keys_change_all_panels(work_dir, browser):
     act = """
       const get = (id) => document.getElementById(id);
