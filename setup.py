@@ -30,7 +30,7 @@ setup(
     long_description_content_type='text/markdown',
     license='Apache-2.0',
     packages=find_packages(include=['runnerkit', 'runnerkit.*']),
-    package_data={'runnerkit': ['py.typed', 'model_zoo/*.json', 'config/*.json']},
+    package_data={'runnerkit': ['py.typed', 'model_zoo/*.json', 'config/*.json', 'flow/report/page.*']},
     python_requires='>=3.10',
     install_requires=requirements('runtime'),
     extras_require={

@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
     from runnerkit.flow import train as train
+    from runnerkit.flow.report.comparison import runs as runs
+    from runnerkit.flow.report.page import write_report as write_report
     from runnerkit.flow.use.export import export as export
     from runnerkit.flow.use.load import load_model as load_model
     from runnerkit.flow.use.predict import predict as predict
@@ -88,8 +90,10 @@ _HOMES = {
     'predict': 'runnerkit.flow.use.predict',
     'publish': 'runnerkit.flow.use.publish',
     'report': 'runnerkit.utils.report',
+    'runs': 'runnerkit.flow.report.comparison',
     'test': 'runnerkit.flow.use.testing',
     'train': 'runnerkit.flow',
+    'write_report': 'runnerkit.flow.report.page',
 }
 
 __all__ = [
@@ -118,8 +122,10 @@ __all__ = [
     'predict',
     'publish',
     'report',
+    'runs',
     'test',
     'train',
+    'write_report',
 ]
 
 

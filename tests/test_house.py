@@ -366,13 +366,15 @@ def test_no_module_imports_itself_by_a_detour():
 BUDGETS = {
     '': 1250,
     'checkpoint': 3500,
-    'cli': 1490,
+    'cli': 1640,
     'compat': 4230,
     'config': 2410,
     'data': 4130,
     'distributed': 1580,
     'fileio': 880,
-    'flow': 8800,
+    'flow': 8810,
+    'flow/moment': 1300,
+    'flow/report': 1300,
     'hooks': 6770,
     'nn': 1260,
     'optim': 1640,
@@ -382,16 +384,19 @@ BUDGETS = {
     'utils': 2260,
 }
 
+#: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.
+INNER_ROOMS = {'flow/moment', 'flow/report'}
+
 #: How far a room may be below its number before that has to follow.
 SLACK = 40
 
 
 def lines_of_rooms():
-    lines = Counter()
-    for file in FILES:
-        place = file.relative_to(PACKAGE).parts
-        text = file.read_text(encoding='utf-8')
-        lines[place[0] if len(place) > 1 else ''] += sum(bool(line.strip()) for line in text.splitlines())
+    lines = Counter({room: 0 for room in INNER_ROOMS})
+    for file in [*FILES, *PACKAGE.rglob('*.js'), *PACKAGE.rglob('*.css')]:
+        parents = [parent.as_posix() for parent in file.relative_to(PACKAGE).parents]
+        room = next((parent for parent in parents if parent in INNER_ROOMS), parents[-2] if len(parents) > 1 else '')
+        lines[room] += sum(bool(line.strip()) for line in file.read_text(encoding='utf-8').splitlines())
     return lines
 
 
@@ -399,7 +404,9 @@ def test_rooms_keep_their_budgets():
     lines = lines_of_rooms()
     assert lines.keys() == BUDGETS.keys()
     assert {room: count for room, count in lines.items() if count > BUDGETS[room]} == {}
-    assert {room: count for room, count in lines.items() if count < BUDGETS[room] - SLACK} == {}, 'lower the numbers'
+    assert {
+        room: count for room, count in lines.items() if count < BUDGETS[room] - SLACK and room not in INNER_ROOMS
+    } == {}, 'lower the numbers'
 
 
 #: Public names that several modules define, each with the reason.

@@ -15,6 +15,7 @@ Settings = dict[str, Any]
 _ONLOOKERS = (
     'LoggerHook',
     'HistoryHook',
+    'JournalHook',
     'ProgressBarHook',
     'CheckpointHook',
     'TimerHook',

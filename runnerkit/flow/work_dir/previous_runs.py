@@ -36,7 +36,16 @@ AGENT = 'torchrun process '
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _PICTURES = ('curve.png', 'scores.json', 'scores.png')
 _TELLING = (RECORD, OWNER, LATEST)
-_OTHERS = {*_PICTURES, 'tf_logs', 'tf_tracing_logs', '.eval_hook', 'malformed.jsonl', RECORD}
+_OTHERS = {
+    *_PICTURES,
+    'tf_logs',
+    'tf_tracing_logs',
+    '.eval_hook',
+    'malformed.jsonl',
+    'report.html',
+    'run.json',
+    RECORD,
+}
 
 
 def files_of_a_run(work_dir: Path) -> list[str]:

@@ -1,0 +1,36 @@
+"""``runnerkit report WORK_DIR …``: write what runs have done into one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.utils.logging import print_out
+
+
+def parser(prog: str = 'runnerkit report') -> Parser:
+    """The command line."""
+    parse = Parser(
+        prog=prog,
+        description='Write the curves, scores, times, warnings and settings of a run into one HTML file, or compare '
+        'several runs in one. Runs may be running; nothing of them is executed.',
+    )
+    parse.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs')
+    parse.add_argument(
+        '--out', metavar='FILE.html', default='', help='default: report.html in the only work dir, else here'
+    )
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the report; returns the exit code."""
+    args = parser().parse_args(argv)
+    from runnerkit.flow.report.page import write_report  # imports torch
+
+    try:
+        print_out(f'Report {write_report(args.work_dirs, args.out)}')
+    except OSError as error:
+        raise UsageError(str(error)) from error
+    return 0

@@ -1,0 +1,88 @@
+"""``runnerkit runs [FOLDER]``: a table of all runs below a folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.utils.logging import print_out, printable
+from runnerkit.utils.suggest import suggestion
+
+
+def parser(prog: str = 'runnerkit runs') -> Parser:
+    """The command line."""
+    parse = Parser(prog=prog, description='List the runs below a folder, newest first.')
+    parse.add_argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)')
+    parse.add_argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration')
+    parse.add_argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …')
+    parse.add_argument('--earlier', action='store_true', help='also list runs that later ones have moved to earlier/')
+    parse.add_argument('--json', action='store_true', help='print the records as JSON, one a line')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the list; returns the exit code."""
+    args = parser().parse_args(argv)
+    from runnerkit.flow.report.comparison import runs  # imports torch
+
+    try:
+        found = runs(args.folder, earlier=args.earlier)
+    except OSError as error:
+        raise UsageError(str(error)) from error
+    found = [each for each in found if args.outcome in (None, each['outcome'])]
+    if args.sort and found:
+        keys = list(dict.fromkeys(key for each in found for key in each))
+        if args.sort not in keys:
+            raise UsageError(f'the records have no key {args.sort!r}{suggestion(args.sort, keys)}')
+        known = [each for each in found if each.get(args.sort) is not None]
+        known.sort(key=lambda each: (isinstance(each[args.sort], str), each[args.sort]))
+        found = known + [each for each in found if each.get(args.sort) is None]
+    if args.json:
+        for each in found:
+            print_out(json.dumps(in_plain(each)))
+    else:
+        print_out(listing(found) or f'no runs below {args.folder}')
+    return 0
+
+
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for the terminal; columns of numbers are aligned on the right."""
+    cells = [[printable(cell, 60) for cell in row] for row in [head, *rows]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    is_right = [
+        all(cell[:1].isdigit() or cell[:1] == '-' for cell in column[1:]) for column in zip(*cells, strict=True)
+    ]
+    lines = []
+    for row in cells:
+        parts = (
+            cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, is_right, strict=True)
+        )
+        lines.append('  '.join(parts).rstrip())
+    return '\n'.join(lines)
+
+
+def listing(records: Sequence[dict[str, Any]]) -> str:
+    """The list of runs for the terminal; empty if there are none."""
+    from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
+
+    head = ('run', 'outcome', 'epoch', 'iterations', 'best', 'ended', 'duration', 'size')
+    rows = []
+    for each in records:
+        best = '-' if each['best'] is None else f'{in_short(each["best_score"])} {each["best"]}'
+        numbers = [in_short(each['epoch']), str(each['iterations']), best, moment(each['ended']) or '-']
+        rows.append([each['name'], each['outcome'], *numbers, in_seconds(each['duration']), in_bytes(each['bytes'])])
+    return aligned(head, rows) if rows else ''
+
+
+def in_plain(value: Any) -> Any:
+    """``value`` with None for numbers that are not finite, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: in_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [in_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,410 @@
+"""What a work dir says about its run, as plain data.
+
+No code of the user is imported, nothing is unpickled, nothing is written. A run that is still running, an incomplete
+last line and a work dir of an older version are all readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from runnerkit.flow.report.settings import settings_in
+from runnerkit.log_files import logs_in, parsed_line
+from runnerkit.utils.processes import is_alive
+from runnerkit.utils.small_files import open_regular, read_json, read_small
+
+#: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
+JOURNAL = 'run.json'
+
+#: Entries of a log line that are no measured values.
+_NO_VALUES = {'mode', 'epoch', 'iter', 'step', 'at', 'eval_iter_num', 'time_max_rank', 'data_time_max_rank'}
+
+#: Seconds without a new log line after which a run on another host no longer counts as running.
+SILENCE = 900.0
+
+#: How many different warnings are read from the logs, and characters of each.
+MOST_WARNINGS, MOST_TEXT = 100, 2000
+
+#: Kinds of entries of a start; others are left out.
+_KINDS = {'seconds': dict, 'data': dict, 'changed': list, 'outcome': str, 'parameters': int}
+
+_BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
+_RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
+_END = re.compile(r'Run (completed|stopped|diverged|interrupted|failed)(?:: (.*))?')
+
+#: Points of one curve: (completed iterations, value).
+Points = list[tuple[int, float]]
+
+
+@dataclass
+class Best:
+    """The best evaluation: the name of its score, the score, the completed iterations, the checkpoint's file name."""
+
+    score: str
+    value: float | None
+    step: int | None
+    checkpoint: str
+
+
+@dataclass
+class Run:
+    """The record of one work dir.
+
+    Attributes:
+        folder: the work dir.
+        starts: an entry for each start of the run, oldest first; empty in work dirs of older versions.
+        meta: the meta of the newest JSON log, such as ``config`` and ``env_info``.
+        lines: the log lines, each moment of the run once.
+        resumed_at: the completed iterations at each start but the first.
+        outcome: ``'completed'``, ``'stopped'``, ``'diverged'``, ``'interrupted'``, ``'failed'``, ``'running'``,
+            ``'killed'`` (ended without a trace) or ``'unknown'`` (the same, but no lock tells it).
+        reason: what the log says about the outcome.
+        warnings: each different warning and error of the logs, as (level, text, how often).
+        began, ended: seconds since 1970; None if unknown. ``ended`` of a running run is its last sign of life.
+        busy: seconds of all its starts together; None if unknown.
+    """
+
+    folder: Path
+    starts: list[dict[str, Any]] = field(default_factory=list)
+    meta: dict[str, Any] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    resumed_at: list[int] = field(default_factory=list)
+    outcome: str = 'unknown'
+    reason: str = ''
+    warnings: list[tuple[str, str, int]] = field(default_factory=list)
+    began: float | None = None
+    ended: float | None = None
+    busy: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The work dir's name."""
+        return self.folder.absolute().name
+
+    @property
+    def last_start(self) -> dict[str, Any]:
+        """The newest entry of ``starts``; empty if there is none."""
+        return self.starts[-1] if self.starts else {}
+
+    @property
+    def config(self) -> str:
+        """The text of the config; empty if no file has it."""
+        return str(self.meta.get('config', ''))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The values of the config by dotted key."""
+        return settings_in(self.config)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the run."""
+        seed = self.meta.get('seed', self.settings.get('seed'))
+        return seed if isinstance(seed, int) else None
+
+    @cached_property
+    def curves(self) -> dict[tuple[str, str], Points]:
+        """Pairs of (completed iterations, value) by mode and name, in the order of the log."""
+        found: dict[tuple[str, str], Points] = {}
+        for line in self.lines:
+            mode, step = line['mode'], line['step']
+            for name, value in _values(line):
+                if mode != 'val' or not name.startswith(('lr', 'momentum')):
+                    found.setdefault((mode, name), []).append((step, value))
+        return found
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The latest value of each score."""
+        return {name: points[-1][1] for (mode, name), points in self.curves.items() if mode == 'val'}
+
+    @property
+    def step(self) -> int:
+        """The completed iterations, as far as logged."""
+        return self.lines[-1]['step'] if self.lines else 0
+
+    @property
+    def epoch(self) -> int | None:
+        """The running or last epoch, as logged."""
+        epoch = self.lines[-1].get('epoch') if self.lines else None
+        return epoch if isinstance(epoch, int) else None
+
+    @cached_property
+    def epoch_length(self) -> float | None:
+        """Iterations of an epoch; None if the log does not tell."""
+        for line in reversed(self.lines):
+            epoch, inside = line.get('epoch'), line.get('iter')
+            if line['mode'] != 'val' and isinstance(epoch, int) and isinstance(inside, int) and epoch > 1:
+                length = (line['step'] - inside) / (epoch - 1)
+                return length if length >= 1 else None
+        return None
+
+    @cached_property
+    def clock(self) -> Points:
+        """Pairs of (completed iterations, seconds since the start of the run).
+
+        Seconds come from the time of each line (``at``). Lines without it add up the time of their iterations, without
+        evaluations and pauses.
+        """
+        found: Points = []
+        seconds, timed, before = 0.0, 0, None  # timed: the iterations whose time is known
+        for line in self.lines:
+            at, took = line.get('at'), line.get('time')
+            if _is_number(at) and _is_number(before):
+                seconds += max(0.0, at - before)
+                timed = line['step']
+            elif line['mode'] != 'val' and _is_number(took) and math.isfinite(took):
+                seconds += max(0, line['step'] - timed) * took
+                timed = line['step']
+            before = at
+            found.append((line['step'], seconds))
+        return found
+
+    @cached_property
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """Name, bytes and time of each checkpoint in the work dir, oldest first; links are left out."""
+        found = []
+        for entry in os.scandir(self.folder):
+            with contextlib.suppress(OSError):  # a running run removes old ones
+                if entry.name.endswith('.pth') and not entry.is_symlink():
+                    status = entry.stat()
+                    found.append({'name': entry.name, 'bytes': status.st_size, 'written': status.st_mtime})
+        return sorted(found, key=lambda each: (each['written'], each['name']))
+
+    @property
+    def best(self) -> Best | None:
+        """The best evaluation, after the name of its checkpoint."""
+        for entry in reversed(self.checkpoints):
+            if match := _BEST.fullmatch(entry['name']):
+                return self._best(match[1], match[2], int(match[3]), entry['name'])
+        return None
+
+    def _best(self, score: str, unit: str, number: int, checkpoint: str) -> Best:
+        for line in reversed(self.lines):
+            place = line.get('epoch') if unit == 'epoch' else line['step']
+            if line['mode'] == 'val' and place == number and _is_number(line.get(score)):
+                return Best(score, line[score], line['step'], checkpoint)
+        return Best(score, None, None, checkpoint)
+
+    @property
+    def batch(self) -> float | None:
+        """The samples of an iteration, of all ranks together; None if unknown."""
+        data = self.last_start.get('data', {}).get('train')
+        samples, batches = (
+            (_number(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
+        )
+        return samples / batches if batches else None
+
+    @property
+    def bytes(self) -> int:
+        """The size of the work dir's own files, without folders below it other than ``code``."""
+        total = 0
+        for entry in os.scandir(self.folder):
+            with contextlib.suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+        return total
+
+    @property
+    def code(self) -> list[str]:
+        """The names of the kept files of the user's code."""
+        folder = self.folder / 'code'
+        return sorted(path.name for path in folder.glob('*.py')) if folder.is_dir() else []
+
+    @cached_property
+    def time_spent(self) -> dict[str, float]:
+        """Seconds by what they went to: ``data``, ``step``, ``evaluation``, ``saving`` and ``other``, where known."""
+        steps, data, last = 0.0, 0.0, 0
+        for line in self.lines:
+            if line['mode'] != 'val' and _is_number(line.get('time')):
+                done, last = max(0, line['step'] - last), line['step']
+                steps += done * line['time']
+                data += done * _number(line.get('data_time'))
+        found = {'data': data, 'step': max(0.0, steps - data)}
+        for name in ('evaluation', 'saving'):
+            found[name] = sum(_number(start.get('seconds', {}).get(name)) for start in self.starts)
+        if self.busy is not None:
+            found['other'] = max(0.0, self.busy - sum(found.values()))
+        return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and seconds > 0}
+
+
+def is_run(folder: Path) -> bool:
+    """Whether ``folder`` is a work dir of a run."""
+    return (folder / JOURNAL).is_file() or any(folder.glob('*.log.json'))
+
+
+def read_run(folder: str | os.PathLike[str]) -> Run:
+    """The record of the run in a work dir.
+
+    Raises:
+        FileNotFoundError: no run has written there.
+    """
+    run = Run(Path(folder))
+    if not run.folder.is_dir():
+        raise FileNotFoundError(f'no such folder: {run.folder}')
+    if not is_run(run.folder):
+        raise FileNotFoundError(f'{run.folder} is no work dir of a run: it has neither {JOURNAL} nor a *.log.json')
+    run.starts = starts_in(run.folder / JOURNAL)
+    _read_lines(run)
+    _read_text_logs(run)
+    _read_outcome(run)
+    return run
+
+
+def starts_in(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ``run.json``; empty if it is missing or damaged."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return []
+    starts = content.get('starts') if isinstance(content, dict) else None
+    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
+
+
+def _read_lines(run: Run) -> None:
+    """Read the JSON logs into ``run``: a line whose step goes back replaces all lines from that step on."""
+    lines: list[dict[str, Any]] = []
+    for path in logs_in(run.folder):
+        is_first = True
+        for text in _text_lines(path):
+            line = parsed_line(text)
+            if line is None:
+                continue
+            if not isinstance(line.get('mode'), str):
+                run.meta = line if 'config' in line or 'env_info' in line else run.meta
+                continue
+            reached = lines[-1]['step'] if lines else 0
+            if not _is_number(line.get('step')):  # of an older version, or of MMCV
+                line['step'] = line['iter'] if _is_number(line.get('iter')) else reached
+            if is_first and lines:
+                run.resumed_at.append(min(line['step'], reached))
+            is_first = False
+            while lines and lines[-1]['step'] > line['step']:
+                lines.pop()
+            key = (line['step'], line['mode'])
+            if lines and (lines[-1]['step'], lines[-1]['mode']) == key:
+                lines[-1] = {**lines[-1], **line}
+            else:
+                lines.append(line)
+    run.lines = lines
+
+
+def _text_lines(path: Path) -> Iterator[str]:
+    """The lines of a file, one at a time, however large it is; none if it cannot be read."""
+    try:
+        with open(open_regular(path), encoding='utf-8', errors='replace') as file:
+            yield from file
+    except OSError:
+        return
+
+
+def _values(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers of a log line by name; those in a dict have its name before their own."""
+    for name, value in line.items():
+        if _is_number(value) and name not in _NO_VALUES:
+            yield name, value
+        elif isinstance(value, dict):
+            label = 'lr' if name == 'lr_groups' else name
+            yield from ((f'{label} {key}', each) for key, each in value.items() if _is_number(each))
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
+
+
+def _number(value: Any) -> float:
+    return value if _is_number(value) else 0.0
+
+
+def _read_text_logs(run: Run) -> None:
+    """Read outcome, warnings and times of the text logs into ``run``."""
+    counts: Counter[tuple[str, str]] = Counter()
+    busy = 0.0
+    for path in sorted(run.folder.glob('*.log')):
+        began = ended = ''
+        for ended, level, text in _records(path):
+            began = began or ended
+            if end := _END.match(text):
+                run.outcome, run.reason = end[1], (end[2] or '')[:300]
+            elif level not in ('INFO', 'DEBUG') and len(counts) < MOST_WARNINGS:
+                counts[level, text[:MOST_TEXT]] += 1
+            elif text.startswith(('Training ', 'Config ')):
+                run.outcome, run.reason = 'unknown', ''
+        first, last = _seconds(began), _seconds(ended)
+        if first is not None and last is not None:
+            busy += last - first
+            run.began = first if run.began is None else min(run.began, first)
+            run.ended = last
+    run.busy = busy or None
+    run.warnings = [(level, text, count) for (level, text), count in counts.items()]
+
+
+def _records(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Time, level and text of each record of a text log; further lines of a record belong to it."""
+    when, level, text = '', '', ''
+    for line in _text_lines(path):
+        if match := _RECORD.match(line):
+            if when:
+                yield when, level, text
+            when, level, text = match.groups()
+        elif len(text) < MOST_TEXT:
+            text += '\n' + line.rstrip('\n')
+    if when:
+        yield when, level, text
+
+
+def _seconds(when: str) -> float | None:
+    try:
+        return datetime.strptime(when, '%Y-%m-%d %H:%M:%S,%f').timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_outcome(run: Run) -> None:
+    """Set outcome and times of ``run`` after its journal, where it has one, and after its lock."""
+    start = run.last_start
+    if isinstance(start.get('outcome'), str):
+        run.outcome, run.reason = start['outcome'], str(start.get('reason') or '')
+    elif start or run.outcome == 'unknown':
+        run.outcome, run.reason = _without_end(run), ''
+    known = [start[key] for start in run.starts for key in ('begin', 'end') if _is_number(start.get(key))]
+    if known:
+        run.began = min(known if run.began is None else [*known, run.began])
+        run.ended = max(known if run.ended is None else [*known, run.ended])
+
+
+def _without_end(run: Run) -> str:
+    """Whether a run without an end is running, was killed, or cannot be known to be either."""
+    host, lock = run.last_start.get('host'), run.folder / '.lock'
+    if host == socket.gethostname() or (host is None and lock.exists()):
+        return 'running' if is_locked(lock) else 'killed'
+    newest = max((path.stat().st_mtime for path in run.folder.glob('*.log*')), default=0.0)
+    return 'running' if time.time() - newest < SILENCE else 'unknown'
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the lock in the file ``path``. It is not taken, even for a moment."""
+    try:
+        status = path.lstat()
+        owner = read_small(path, 4096).decode(errors='replace')
+    except OSError:
+        return False
+    try:
+        table = Path('/proc/locks').read_text(encoding='ascii', errors='replace')
+    except OSError:  # no Linux: the process that has signed the file
+        match = re.match(r'process (\d+) ', owner)
+        return match is not None and is_alive(int(match[1]))
+    place = f'{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}'
+    return any('FLOCK' in line and f' {place} ' in line for line in table.splitlines())

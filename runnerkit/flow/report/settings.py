@@ -1,0 +1,56 @@
+"""The values of a config's text by dotted key. The text is parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def settings_in(text: str) -> dict[str, Any]:
+    """The values in the text of a config, such as ``{'optimizer.lr': 0.1}``; empty if it is not Python.
+
+    Lists of plain values are one value. What is no literal is its source text.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    found: dict[str, Any] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            found.update(_flat(statement.targets[0].id, _literal(statement.value)))
+    return found
+
+
+def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values are not the same everywhere, in the order in which they are first met."""
+    runs = list(settings)
+    keys = dict.fromkeys(key for each in runs for key in each)
+    return [key for key in keys if any(repr(each.get(key)) != repr(runs[0].get(key)) for each in runs)]
+
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == 'dict' and not node.args:
+        return {str(word.arg): _literal(word.value) for word in node.keywords}
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {str(_literal(key)) if key else '**': _literal(value) for key, value in pairs}
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(each) for each in node.elts]
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):
+        return ast.unparse(node)
+
+
+def _flat(key: str, value: Any) -> Iterable[tuple[str, Any]]:
+    """``value`` with all that is inside its dicts, and inside its lists of dicts, by dotted key."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from _flat(f'{key}.{name}', each)
+    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        for number, each in enumerate(value):
+            yield from _flat(f'{key}.{number}', each)
+    else:
+        yield key, value

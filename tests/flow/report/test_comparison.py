@@ -1,0 +1,60 @@
+"""Several runs side by side, and the list of them."""
+
+import pytest
+
+import work_dirs as made
+from runnerkit.flow.report.comparison import compare, runs
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Two runs that differ by their seed, and one of another learning rate."""
+    for seed, loss in ((1, 1.0), (2, 0.8)):
+        made.write_log(tmp_path / f'seed{seed}', made.lines_of(loss=loss), seed=seed)
+    made.write_log(tmp_path / 'other', made.lines_of(2), seed=1, config=made.CONFIG.replace('0.1', '0.2'))
+    return [tmp_path / name for name in ('seed1', 'seed2', 'other')]
+
+
+def test_a_comparison_has_scores_differing_keys_and_spreads(three):
+    found = compare(three)
+    assert found.columns == ['run', 'outcome', 'best score', 'acc', 'epoch', 'iterations', 'duration', 'seed']
+    assert [row[:6] for row in found.rows] == [
+        ['seed1', 'completed', None, 0.75, 3, 30],
+        ['seed2', 'completed', None, pytest.approx(0.8), 3, 30],
+        ['other', 'completed', None, pytest.approx(2 / 3), 2, 20],
+    ]
+    assert found.best == {'acc': pytest.approx(0.8)}
+    assert found.differing == {'seed': [1, 2, 1], 'optimizer.lr': [0.1, 0.1, 0.2]}
+    (group,) = found.groups
+    assert group.names == ['seed1', 'seed2']
+    assert list(group.scores) == ['acc']
+    assert group.scores['acc'] == pytest.approx((0.775, 0.0353553, 0.75, 0.8), rel=1e-4)
+
+
+def test_runs_of_the_same_name_are_told_apart(tmp_path):
+    folders = [made.write_log(tmp_path / name / 'run', made.lines_of()) for name in 'ab']
+    assert compare(folders).names == ['a/run', 'b/run']
+    assert compare([folders[0], folders[0]]).names  # even the same one twice
+
+
+def test_of_losses_the_smallest_is_best(tmp_path):
+    lines = [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'loss': value} for value in (2.0, 1.0)]
+    folders = [made.write_log(tmp_path / str(i), [line]) for i, line in enumerate(lines)]
+    assert compare(folders).best == {'loss': 1.0}
+
+
+def test_the_list_of_runs_is_plain_and_newest_first(three, tmp_path):
+    made.write_log(tmp_path / 'other' / 'earlier' / '20250101_000000', made.lines_of(1))
+    made.write_log(tmp_path / 'newest', [], text=made.TEXT.replace('2026', '2027'))
+    (tmp_path / 'no run').mkdir()
+    found = runs(tmp_path)
+    assert found[0]['name'] == 'newest'
+    assert {each['name'] for each in found} == {'newest', 'seed1', 'seed2', 'other'}
+    assert {each['name']: each.get('score.acc') for each in found}['seed1'] == 0.75
+    assert len(runs(tmp_path, earlier=True)) == 5
+    assert runs(tmp_path / 'no run') == []
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match='no such folder'):
+        runs(tmp_path / 'nowhere')

@@ -1,0 +1,88 @@
+"""What a run writes about itself."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import plans
+import pytest
+
+from runnerkit.checkpoint.conditions import hook_changes
+from runnerkit.config import Config
+from runnerkit.flow import train
+from runnerkit.flow.report.journal import JournalHook, changed_keys, git_state
+from runnerkit.flow.report.record import read_run
+from runnerkit.hooks import Hook
+
+
+def starts(folder):
+    return json.loads((folder / 'run.json').read_text())['starts']
+
+
+def test_each_start_has_an_entry_that_the_end_completes(tmp_path):
+    train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    train(plans.CONFIG, work_dir=str(tmp_path), auto_resume=True)
+    first, second = starts(tmp_path)
+    assert (first['outcome'], first['iterations'], first['iterations_at_end']) == ('stopped', 0, 5)
+    assert (second['outcome'], second['iterations'], second['iterations_at_end']) == ('completed', 5, 15)
+    assert Path(second['resumed_from']).name == 'epoch_1.pth'
+    assert first['parameters'] == 4 * 8 + 8 + 8 + 1
+    assert first['data'] == {'train': {'samples': 20, 'batches': 5}, 'evaluation': {'samples': 6, 'batches': 2}}
+    assert first['seconds']['evaluation'] > 0
+    assert first['seconds']['saving'] > 0
+    assert first['begin'] < first['end'] < second['begin']
+    assert read_run(tmp_path).outcome == 'completed'
+
+
+def test_a_new_run_begins_a_new_journal(tmp_path):
+    for _ in range(2):
+        train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    assert len(starts(tmp_path)) == 1
+    assert len(starts(next((tmp_path / 'earlier').iterdir()))) == 1
+
+
+def test_a_checkpoint_of_an_older_version_is_resumed_without_a_warning():
+    assert hook_changes([], [f'{JournalHook.__name__}#0']) == []
+
+
+class Fails(Hook):
+    """Ends the run with an error."""
+
+    def after_train_iter(self, runner):
+        raise KeyError('the reason')
+
+
+def test_a_failed_run_says_why(tmp_path):
+    with pytest.raises(KeyError):
+        train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Fails()])
+    (start,) = starts(tmp_path)
+    assert (start['outcome'], start['reason']) == ('failed', "KeyError: 'the reason'")
+    run = read_run(tmp_path)
+    assert (run.outcome, run.reason) == ('failed', start['reason'])
+
+
+def test_the_state_of_git(tmp_path):
+    def git(*words):
+        subprocess.run(['git', '-c', 'user.name=x', '-c', 'user.email=x@x', *words], cwd=tmp_path, check=True)
+
+    assert git_state(tmp_path) is None
+    git('init', '-q')
+    (tmp_path / 'a').write_text('1')
+    git('add', 'a')
+    git('commit', '-qm', 'first')
+    found = git_state(tmp_path)
+    assert (len(found['commit']), found['dirty']) == (40, False)
+    (tmp_path / 'a').write_text('2')
+    assert git_state(tmp_path) == {**found, 'dirty': True}
+    assert git_state(tmp_path / 'nowhere') is None
+
+
+def test_keys_that_are_not_of_a_base(tmp_path):
+    (tmp_path / 'base.py').write_text("optimizer = dict(type='SGD', lr=0.1)\nother = 1\n")
+    (tmp_path / 'mine.py').write_text("_base_ = 'base.py'\noptimizer = dict(lr=0.2)\n")
+    cfg = Config.fromfile(tmp_path / 'mine.py')
+    cfg.merge_from_dict({'other': 2})
+    rows = {key: (value, place.rpartition('/')[2]) for key, value, place in changed_keys(cfg)}
+    assert rows == {'optimizer.lr': ('0.2', 'mine.py:2'), 'other': ('2', '--cfg-options')}
+    alone = Config.fromfile(tmp_path / 'base.py')
+    assert changed_keys(alone) == []

@@ -1,0 +1,128 @@
+"""The record of a run, from its files."""
+
+import json
+import math
+import os
+import pickle
+
+import pytest
+
+import work_dirs as made
+from runnerkit.flow.report.record import is_locked, read_run
+from runnerkit.utils.lock import FolderLock
+
+
+def test_a_record_has_what_the_files_say(work_dir):
+    run = read_run(work_dir)
+    assert (run.name, run.outcome, run.seed) == ('run', 'completed', 0)
+    assert (run.step, run.epoch, run.epoch_length) == (30, 3, 10)
+    assert run.scores == {'acc': 0.75}
+    assert (run.best.score, run.best.step, run.best.checkpoint) == ('acc', 20, 'best_acc_epoch_2.pth')
+    assert run.curves['train', 'loss'][0] == (5, 0.2)
+    assert ('val', 'lr') not in run.curves
+    assert run.clock[-1] == (30, 15.0)
+    assert run.time_spent == {'data': pytest.approx(3), 'step': pytest.approx(12), 'other': pytest.approx(45)}
+    assert run.warnings == [('WARNING', 'the disk is nearly full\nand a second line', 2)]
+    assert run.settings['optimizer.lr'] == 0.1
+    assert {each['name'] for each in run.checkpoints} == {'epoch_3.pth', 'best_acc_epoch_2.pth'}
+
+
+def test_a_truncated_last_line_and_foreign_lines_are_left_out(work_dir):
+    log = work_dir / '20260101_100000.log.json'
+    with open(log, 'a') as file:
+        file.write('[1, 2]\nno JSON\n' + '[' * 100_000 + '\n{"mode": "train", "step": 35, "lo')
+    assert read_run(work_dir).step == 30
+
+
+def test_a_resumed_run_has_each_moment_once(tmp_path):
+    made.write_log(tmp_path, made.lines_of(), text='')
+    made.write_log(tmp_path, made.lines_of(4, first=3, loss=2.0), stamp='20260101_110000')
+    run = read_run(tmp_path)
+    steps = [step for step, _ in run.curves['train', 'loss']]
+    assert steps == sorted(set(steps)) == list(range(5, 45, 5))
+    assert run.resumed_at == [25]
+    assert dict(run.curves['train', 'loss'])[25] == 2 / 25  # of the later start
+
+
+def test_values_that_are_not_finite_and_dicts_of_values(tmp_path):
+    values = {'lr': {'gen': 1, 'dis': 2}, 'loss': math.nan, 'ok': True}
+    lines = [{'mode': 'train', 'epoch': 1, 'iter': 1, 'step': 1, **values}]
+    run = read_run(made.write_log(tmp_path, lines, text=''))
+    assert run.curves['train', 'lr gen'] == [(1, 1)]
+    assert math.isnan(run.curves['train', 'loss'][0][1])
+    assert ('train', 'ok') not in run.curves
+
+
+def test_lines_of_older_versions_have_no_step(tmp_path):
+    run = read_run(made.write_log(tmp_path, [{'mode': 'train', 'epoch': 1, 'iter': 7, 'loss': 1.0}]))
+    assert run.step == 7
+
+
+@pytest.mark.parametrize(
+    'end, outcome, reason',
+    [
+        ('Run stopped: SIGTERM', 'stopped', 'SIGTERM'),
+        ("Run failed: ValueError('no')", 'failed', "ValueError('no')"),
+        ('Run diverged', 'diverged', ''),
+        ('Epoch [2] evaluated', 'killed', ''),
+    ],
+)
+def test_outcomes_of_work_dirs_without_a_journal(tmp_path, end, outcome, reason):
+    text = made.TEXT.replace('Run completed', end)
+    (tmp_path / '.lock').write_text('process 1 on here, since long ago\n')  # as a kill leaves it
+    run = read_run(made.write_log(tmp_path, made.lines_of(), text=text))
+    assert (run.outcome, run.reason) == (outcome, reason)
+
+
+def test_a_later_start_without_an_end_replaces_the_outcome(tmp_path):
+    made.write_log(tmp_path, made.lines_of())
+    begin = '2026-01-02 10:00:00,000 - runnerkit - INFO - Training Net\n'
+    made.write_log(tmp_path, [], stamp='20260102_100000', text=begin)
+    assert read_run(tmp_path).outcome == 'running'  # without a lock or a journal, by its fresh log
+    for path in tmp_path.glob('*.log*'):
+        os.utime(path, (1, 1))
+    assert read_run(tmp_path).outcome == 'unknown'
+
+
+def test_a_run_is_running_while_its_process_holds_the_lock(work_dir):
+    made.write_log(work_dir, made.lines_of(), text=made.TEXT.replace('Run completed', 'Saving'))
+    lock = FolderLock(work_dir)
+    try:
+        assert read_run(work_dir).outcome == 'running'
+        with pytest.raises(BlockingIOError):  # reading has not taken it
+            FolderLock(work_dir)
+    finally:
+        lock.release()
+    (work_dir / '.lock').write_text(f'process {os.getpid()} on here, since now\n')  # left behind by a kill
+    assert not is_locked(work_dir / '.lock')
+    assert read_run(work_dir).outcome == 'killed'
+
+
+def test_a_run_on_another_host_is_running_while_its_log_grows(work_dir):
+    (work_dir / 'run.json').write_text(json.dumps({'starts': [{'host': 'elsewhere', 'begin': 1.0}]}))
+    assert read_run(work_dir).outcome == 'running'
+    for path in work_dir.glob('*.log*'):
+        os.utime(path, (1, 1))
+    assert read_run(work_dir).outcome == 'unknown'
+
+
+@pytest.mark.parametrize('content', ['', '[]', '{"starts": 3}', '{"starts": [1, {"outcome": 5}]}', '{"sta'])
+def test_a_damaged_journal_is_no_harm(work_dir, content):
+    (work_dir / 'run.json').write_text(content)
+    assert read_run(work_dir).step == 30
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match='is no work dir of a run'):
+        read_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match='no such folder'):
+        read_run(tmp_path / 'nowhere')
+
+
+def test_nothing_is_unpickled_or_imported(work_dir, monkeypatch):
+    monkeypatch.setattr(pickle, 'loads', None)
+    (work_dir / 'code').mkdir()
+    (work_dir / 'code' / 'trap.py').write_text('raise SystemExit')
+    run = read_run(made.write_log(work_dir, made.lines_of(), config="a = __import__('os')\nb = dict(c=1)\n"))
+    assert run.settings == {'a': "__import__('os')", 'b.c': 1}
+    assert run.code == ['trap.py']
