@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test test-all golden mutants coverage downstream ray bench check format docs clean
+.PHONY: help demo test test-all golden mutants coverage downstream ray bench check format docs site clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -19,8 +19,8 @@ $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requireme
 	@$(BIN)/python -c "from importlib.metadata import version; print('Installed PyTorch', version('torch'))"
 	@touch $@
 
-$(VENV)/.tests: $(VENV)/.base requirements/tests.txt requirements/trackers.txt
-	$(PIP) --requirement requirements/tests.txt --requirement requirements/trackers.txt
+$(VENV)/.tests: $(VENV)/.base requirements/tests.txt requirements/trackers.txt requirements/site.txt
+	$(PIP) --requirement requirements/tests.txt --requirement requirements/trackers.txt --requirement requirements/site.txt
 	touch $@
 
 demo: $(VENV)/.base ## train a network on real handwritten digits, then test its best checkpoint
@@ -103,5 +103,8 @@ format: $(VENV)/.tests ## format the code
 docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md, and runnerkit/config/known_keys.json
 	$(BIN)/python tools/reference.py
 
+site: $(VENV)/.tests ## write the site to site/, with a reference of the Python API; a broken link ends it
+	$(BIN)/zensical build --clean --strict
+
 clean: ## delete the environment, work dirs and caches
-	rm -rf $(VENV) work_dirs .coverage* .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) site work_dirs .coverage* .pytest_cache .mypy_cache .ruff_cache *.egg-info
