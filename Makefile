@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test test-all golden mutants coverage downstream ray bench check format docs site clean
+.PHONY: help demo test test-all golden mutants coverage downstream ray bench check format docs site dist publish clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -106,5 +106,15 @@ docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md
 site: $(VENV)/.tests ## write the site to site/, with a reference of the Python API; a broken link ends it
 	$(BIN)/zensical build --clean --strict
 
+dist: $(VENV)/.tests ## write a source archive, and a wheel built from it, to dist/, and check both
+	rm -rf dist
+	$(PIP) --requirement requirements/release.txt
+	$(BIN)/python -m build --quiet --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m pytest tests/test_package.py
+
+publish: dist ## upload what is in dist/
+	$(BIN)/python -m twine upload dist/*
+
 clean: ## delete the environment, work dirs and caches
-	rm -rf $(VENV) site work_dirs .coverage* .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) site dist build work_dirs .coverage* .pytest_cache .mypy_cache .ruff_cache *.egg-info

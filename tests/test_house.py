@@ -392,7 +392,7 @@ SLACK = 40
 
 
 def lines_of_rooms():
-    lines = Counter({room: 0 for room in INNER_ROOMS})
+    lines = Counter(dict.fromkeys(INNER_ROOMS, 0))
     for file in [*FILES, *PACKAGE.rglob('*.js'), *PACKAGE.rglob('*.css')]:
         parents = [parent.as_posix() for parent in file.relative_to(PACKAGE).parents]
         room = next((parent for parent in parents if parent in INNER_ROOMS), parents[-2] if len(parents) > 1 else '')

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -109,6 +110,22 @@ class Rows(torch.utils.data.TensorDataset):
     def __init__(self):
         super().__init__(torch.eye(2).repeat(4, 1), torch.ones(8, 1))
 """
+
+
+def test_a_source_archive_has_what_its_wheel_is_built_from(tmp_path):
+    source = tmp_path / 'source'
+    for path in (path.relative_to(ROOT) for path in tracked_files()):
+        if path.parts[0] in ('runnerkit', 'requirements') or len(path.parts) == 1:
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / path, source / path)
+    build = [sys.executable, '-c', 'from setuptools import build_meta; build_meta.build_sdist("..")']
+    done = subprocess.run(build, cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (archive,) = tmp_path.glob('*.tar.gz')
+    with tarfile.open(archive) as files:
+        names = {name.partition('/')[2] for name in files.getnames()}
+    read = {f'requirements/{path.name}' for path in (ROOT / 'requirements').glob('*.txt')}
+    assert {'setup.py', 'README.md', 'runnerkit/py.typed', 'runnerkit/flow/report/page.js', *read} <= names
 
 
 def test_a_wheel_has_everything_and_trains_far_from_the_checkout(tmp_path):

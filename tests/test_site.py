@@ -46,7 +46,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp('site')
     shutil.copytree(ROOT / 'docs', folder / 'docs')
     shutil.copy(ROOT / 'mkdocs.yml', folder)  # the site is written beside the file that a link leads to
-    for name in ('runnerkit', 'CHANGELOG.md'):
+    for name in ('runnerkit', 'benchmarks', 'CHANGELOG.md'):
         (folder / name).symlink_to(ROOT / name)
     zensical = shutil.which('zensical', path=f'{sys.prefix}/bin')
     done = subprocess.run([zensical, 'build', '--clean', '--strict'], cwd=folder, capture_output=True, text=True)

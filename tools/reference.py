@@ -1,4 +1,4 @@
-"""Write docs/config_keys.md, docs/hooks.md and runnerkit/config/known_keys.json: ``make docs``.
+"""Write the generated pages of docs/ and runnerkit/config/known_keys.json: ``make docs``.
 
 In both pages, the tables between ``<!-- what: names -->`` and ``<!-- end -->`` come from signatures and docstrings; all
 other text is written by hand. ``<!-- written: section -->`` marks a table of keys that no docstring describes, and in
@@ -10,16 +10,19 @@ importing torch.
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit import data, hooks, nn, parallel, runner
 from runnerkit.checkpoint.loader import CheckpointLoader
+from runnerkit.cli.main import COMMANDS
 from runnerkit.config.known_keys import DDP, DEFAULT_READERS, MMCV_TOOLS, SAME, SCHEDULES
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.fileio import FileClient
@@ -31,12 +34,14 @@ from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
+from runnerkit.utils.exit_codes import MEANINGS
 from runnerkit.utils.imports import import_modules_from_strings
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.user_files import is_ours
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {'config_keys.md': ROOT / 'docs' / 'config_keys.md', 'hooks.md': ROOT / 'docs' / 'hooks.md'}
+COMMANDS_PAGE = ROOT / 'docs' / 'reference' / 'commands.md'
 KNOWN_KEYS = ROOT / 'runnerkit' / 'config' / 'known_keys.json'
 REGION = re.compile(r'(<!-- (\w+)(?:: ([^>]*?))? -->\n).*?(<!-- end -->)', flags=re.DOTALL)
 
@@ -566,8 +571,40 @@ def regenerated(page: str) -> str:
     return REGION.sub(partial(written, what={'contents'}), page)  # the contents are made of the headings
 
 
+def commands_page() -> str:
+    """The page of all commands: usage, arguments and exit codes, from their parsers."""
+    lines = [
+        '# Every command',
+        '',
+        'Written by `make docs` from the parsers. `runnerkit COMMAND --help` prints the same.',
+        '',
+    ]
+    for name, (module, purpose) in COMMANDS.items():
+        parser = import_module(module).parser()
+        formatter = parser._get_formatter()
+        formatter._width = 110
+        formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups, prefix='')
+        lines += [f'## runnerkit {name}', '', f'{purpose[0].upper()}{purpose[1:]}.', '']
+        lines += ['```text', formatter.format_help().strip(), '```', '', '| argument | meaning |', '|---|---|']
+        for action in parser._actions:
+            if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+                continue
+            flags = ', '.join(f'`{flag}`' for flag in action.option_strings) or f'`{action.metavar or action.dest}`'
+            lines.append(f'| {flags} | {cell((action.help or "") % {**vars(action), "prog": parser.prog})} |')
+        lines.append('')
+    lines += ['## Exit codes', '', 'The same for all commands.', '', '| code | meaning |', '|---|---|']
+    lines += [f'| {code} | {cell(meaning)} |' for code, meaning in MEANINGS.items()]
+    return '\n'.join(lines) + '\n'
+
+
+def cell(text: str) -> str:
+    """A text in a row of a table."""
+    return text.replace('|', '\\|').replace('<', '&lt;').replace('\n', ' ')
+
+
 def main() -> None:
-    """Write both pages and the data file."""
+    """Write the pages and the data file."""
+    COMMANDS_PAGE.write_text(commands_page(), encoding='utf-8')
     for path in PAGES.values():
         path.write_text(regenerated(path.read_text(encoding='utf-8')), encoding='utf-8')
     KNOWN_KEYS.write_text(as_data(PAGES['config_keys.md'].read_text(encoding='utf-8')), encoding='utf-8')

@@ -49,6 +49,11 @@ def test_the_page_is_what_the_code_says(name):
     assert others[:1] == [], f'docs/{name} is not up to date: run make docs'
 
 
+def test_the_page_of_commands_is_what_the_parsers_say():
+    page = TOOL['COMMANDS_PAGE'].read_text(encoding='utf-8')
+    assert page == TOOL['commands_page'](), 'docs/reference/commands.md is not up to date: run make docs'
+
+
 def test_the_data_file_is_what_the_code_says():
     fresh = TOOL['as_data'](PAGES['config_keys.md'])
     assert TOOL['KNOWN_KEYS'].read_text(encoding='utf-8') == fresh, 'known_keys.json is not up to date: run make docs'
