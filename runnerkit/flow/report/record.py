@@ -59,7 +59,7 @@ class Best:
 
 
 @dataclass
-class Run:
+class RunRecord:
     """The record of one work dir.
 
     Attributes:
@@ -244,13 +244,13 @@ def is_run(folder: Path) -> bool:
     return (folder / JOURNAL).is_file() or any(folder.glob('*.log.json'))
 
 
-def read_run(folder: str | os.PathLike[str]) -> Run:
+def read_run(folder: str | os.PathLike[str]) -> RunRecord:
     """The record of the run in a work dir.
 
     Raises:
         FileNotFoundError: no run has written there.
     """
-    run = Run(Path(folder))
+    run = RunRecord(Path(folder))
     if not run.folder.is_dir():
         raise FileNotFoundError(f'no such folder: {run.folder}')
     if not is_run(run.folder):
@@ -273,7 +273,7 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
     return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
 
 
-def _read_lines(run: Run) -> None:
+def _read_lines(run: RunRecord) -> None:
     """Read the JSON logs into ``run``: a line whose step goes back replaces all lines from that step on."""
     lines: list[dict[str, Any]] = []
     for path in logs_in(run.folder):
@@ -328,7 +328,7 @@ def _number(value: Any) -> float:
     return value if _is_number(value) else 0.0
 
 
-def _read_text_logs(run: Run) -> None:
+def _read_text_logs(run: RunRecord) -> None:
     """Read outcome, warnings and times of the text logs into ``run``."""
     counts: Counter[tuple[str, str]] = Counter()
     busy = 0.0
@@ -372,7 +372,7 @@ def _seconds(when: str) -> float | None:
         return None
 
 
-def _read_outcome(run: Run) -> None:
+def _read_outcome(run: RunRecord) -> None:
     """Set outcome and times of ``run`` after its journal, where it has one, and after its lock."""
     start = run.last_start
     if isinstance(start.get('outcome'), str):
@@ -385,7 +385,7 @@ def _read_outcome(run: Run) -> None:
         run.ended = max(known if run.ended is None else [*known, run.ended])
 
 
-def _without_end(run: Run) -> str:
+def _without_end(run: RunRecord) -> str:
     """Whether a run without an end is running, was killed, or cannot be known to be either."""
     host, lock = run.last_start.get('host'), run.folder / '.lock'
     if host == socket.gethostname() or (host is None and lock.exists()):
