@@ -19,6 +19,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
+from urllib.parse import unquote
 
 from runnerkit.flow.report.settings import settings_in
 from runnerkit.log_files import logs_in, parsed_line
@@ -27,6 +28,13 @@ from runnerkit.utils.small_files import open_regular, read_json, read_small
 
 #: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
 JOURNAL = 'run.json'
+
+#: The file with the predictions of the best evaluation, and the folder of the pictures of its samples; see
+#: `runnerkit.flow.report.predictions`.
+PREDICTIONS, SAMPLES = 'predictions.json', 'samples'
+
+#: The folder of the pictures that hooks and steps report; see `runnerkit.flow.report.images`.
+IMAGES = 'images'
 
 #: Entries of a log line that are no measured values.
 _NO_VALUES = {'mode', 'epoch', 'iter', 'step', 'at', 'eval_iter_num', 'time_max_rank', 'data_time_max_rank'}
@@ -38,7 +46,8 @@ SILENCE = 900.0
 MOST_WARNINGS, MOST_TEXT = 100, 2000
 
 #: Kinds of entries of a start; others are left out.
-_KINDS = {'seconds': dict, 'data': dict, 'changed': list, 'outcome': str, 'parameters': int}
+_KINDS = {'seconds': dict, 'data': dict, 'origins': dict, 'outcome': str, 'parameters': int}
+_KINDS |= dict.fromkeys(('changed', 'modules', 'exactness'), list)
 
 _BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
 _RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
@@ -56,6 +65,15 @@ class Best:
     value: float | None
     step: int | None
     checkpoint: str
+
+
+@dataclass
+class Image:
+    """A picture of `runnerkit.report_image`: its name, the completed iterations, the PNG file."""
+
+    name: str
+    iterations: int
+    file: Path
 
 
 @dataclass
@@ -206,6 +224,41 @@ class RunRecord:
             (_number(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
         )
         return samples / batches if batches else None
+
+    @property
+    def model(self) -> list[dict[str, Any]]:
+        """The model's modules: name, type, parameters, how many of these are trainable, and maybe an output shape."""
+        return [each for each in self.last_start.get('modules', []) if isinstance(each, dict)]
+
+    @property
+    def exactness(self) -> list[str]:
+        """What of the run's resumes was not exact, or may not be, each sentence once."""
+        said = [text for start in self.starts for text in start.get('exactness', []) if isinstance(text, str)]
+        return list(dict.fromkeys(said))
+
+    @cached_property
+    def predictions(self) -> dict[str, Any] | None:
+        """The predictions of the best evaluation: ``score``, ``iterations``, ``classes`` (names, or None), ``samples``.
+
+        Each sample has ``name``, ``target``, ``prediction``, ``confidence``, ``loss`` and ``picture``, a path in the
+        work dir; the last three may be None. None if the run has kept none.
+        """
+        try:
+            content = read_json(self.folder / PREDICTIONS)
+        except (OSError, ValueError):
+            return None
+        is_whole = isinstance(content, dict) and isinstance(content.get('samples'), list)
+        return content if is_whole else None
+
+    @property
+    def images(self) -> list[Image]:
+        """The pictures of `runnerkit.report_image`, by name and iteration."""
+        found = []
+        for file in (self.folder / IMAGES).glob('*_*.png'):
+            name, _, number = file.stem.rpartition('_')
+            if number.isdecimal():
+                found.append(Image(unquote(name), int(number), file))
+        return sorted(found, key=lambda each: (each.name, each.iterations))
 
     @property
     def bytes(self) -> int:
