@@ -51,6 +51,7 @@ class RunnerBase(Stage):
             try:
                 self.begin(context)
                 if not context.options.dry_run:
+                    context.runner.register_hook(JournalHook(context), priority='LOWEST')
                     context.logger.info('Training %s', training_line(context))
                 with context.runner.around_own_loop(context.loaders, context.workflow):
                     self.run(context)
@@ -82,7 +83,6 @@ class RunnerBase(Stage):
         there."""
         if not context.options.dry_run:
             from_first_rank(partial(take_over, context))
-            context.runner.register_hook(JournalHook(context), priority='LOWEST')
 
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""
