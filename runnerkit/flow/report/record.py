@@ -31,10 +31,10 @@ JOURNAL = 'run.json'
 
 #: The file with the predictions of the best evaluation, and the folder of the pictures of its samples; see
 #: `runnerkit.flow.report.predictions`.
-PREDICTIONS, SAMPLES = 'predictions.json', 'samples'
+PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
 
-#: The folder of the pictures that hooks and steps report; see `runnerkit.flow.report.images`.
-IMAGES = 'images'
+#: The folder of the pictures that hooks and steps report.
+IMAGES = 'reported_images'
 
 #: Seconds without a new log line after which a run on another host no longer counts as running.
 SILENCE = 900.0
