@@ -24,8 +24,10 @@ from runnerkit.config.config_dict import walk
 from runnerkit.config.origin import OPTIONS, written_at
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context
+from runnerkit.flow.report.predictions import PredictionsHook
 from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.report import ReportHook
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import WarnsOnce
@@ -34,6 +36,13 @@ from runnerkit.version import __version__
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
+
+
+def recording_hooks(context: Context) -> Iterator[Hook]:
+    """The hooks that keep what a report shows. Trials of a study keep no predictions."""
+    yield JournalHook(context)
+    if context.val_loader is not None and not any(isinstance(hook, ReportHook) for hook, _ in context.hooks):
+        yield PredictionsHook(context.work_dir)
 
 
 class JournalHook(Hook):

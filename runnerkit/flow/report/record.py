@@ -215,8 +215,13 @@ class RunRecord:
             content = read_json(self.folder / PREDICTIONS)
         except (OSError, ValueError):
             return None
-        is_whole = isinstance(content, dict) and isinstance(content.get('samples'), list)
-        return content if is_whole else None
+        if not isinstance(content, dict) or not isinstance(content.get('samples'), list):
+            return None
+        samples = [each for each in content['samples'] if isinstance(each, dict)]
+        for each in samples:
+            is_ours = re.fullmatch(rf'{SAMPLES}/[\d-]+\.png', str(each.get('picture')))  # leads nowhere else
+            each['picture'] = each['picture'] if is_ours else None
+        return {**content, 'samples': samples}
 
     @property
     def images(self) -> list[Image]:
