@@ -2,7 +2,7 @@
 
 The packages; each imports only those above it::
 
-    utils/          logging, environment, seeds, paths, `report`
+    utils/          logging, environment, seeds, paths, `report`, `report_image`
     fileio/         load and dump by format, storages, files by URL
     registry.py     Registry, build_from_cfg
     config/         Config, ConfigDict, DictAction
@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.runner import IterBasedRunner as IterBasedRunner
     from runnerkit.runner import build_runner as build_runner
     from runnerkit.utils.report import report as report
+    from runnerkit.utils.report import report_image as report_image
 
 _install_aliases()
 
@@ -90,6 +91,7 @@ _HOMES = {
     'predict': 'runnerkit.flow.use.predict',
     'publish': 'runnerkit.flow.use.publish',
     'report': 'runnerkit.utils.report',
+    'report_image': 'runnerkit.utils.report',
     'runs': 'runnerkit.flow.report.comparison',
     'test': 'runnerkit.flow.use.testing',
     'train': 'runnerkit.flow',
@@ -122,6 +124,7 @@ __all__ = [
     'predict',
     'publish',
     'report',
+    'report_image',
     'runs',
     'test',
     'train',

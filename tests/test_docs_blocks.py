@@ -188,6 +188,7 @@ RUN = {
     },
     'docs/seeing_everything.md': {
         'import torch',
+        'from runnerkit import report_image',
         'class HardestBatch(Hook):',
         'class UpdateRatio(Hook):',
         'from contextlib import contextmanager',
@@ -1024,11 +1025,11 @@ def test_the_page_on_seeing_everything(wines, tmp_path, monkeypatch, capsys):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         logged.append([{key: value for key, value in line.items() if type(value) is float} for line in lines])
         shutil.rmtree(tmp_path / 'work_dirs')
-    plain, hardest, ratios, rings, captured = logged
+    plain, pictured, hardest, ratios, rings, captured = logged
     shown = re.findall(r'(active|margin|loss|grad_norm): ([\d.]+)', read(page).split('```text')[1].split('```')[0])
     assert [plain[0][name] for name, _ in shown] == pytest.approx([float(value) for _, value in shown], abs=1e-3)
     assert len(shown) == 4
-    for other in (hardest, ratios, rings, captured):  # no hook of the page changes the training
+    for other in (pictured, hardest, ratios, rings, captured):  # no hook of the page changes the training
         assert [line['loss'] for line in other] == [line['loss'] for line in plain]
     assert float(space['hardest'].record.loss) == space['hardest'].highest >= plain[0]['loss']
     assert "mode='train'" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from runnerkit.parallel.same_weights import check_same_weights
 from runnerkit.runner.snapshots import RollBackRequest
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import DETAIL, NOT_EXACT
+from runnerkit.utils.report import image_scope
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import waiting_scope
 
@@ -96,6 +97,7 @@ class Lifecycle:
             stack.enter_context(runner.nest.as_innermost())
             signals = stack.enter_context(runner.stopping.listening())
             stack.enter_context(report_scope(runner.log_buffer))
+            stack.enter_context(image_scope(self._hand_on))
             stack.enter_context(waiting_scope(runner.stopping.while_waiting))
             error: BaseException | None = None
             try:
@@ -131,6 +133,11 @@ class Lifecycle:
             raise KeyboardInterrupt
         if was_cut:
             runner.nest.check_ending()
+
+    def _hand_on(self, name: str, pixels: Any) -> bool:
+        """Hand a reported picture to the hooks that take pictures; returns whether there are any."""
+        self._runner.hooks.dispatch('after_image', self._runner, name, pixels)
+        return bool(self._runner.hooks.calls['after_image'])
 
     def _outcome(self) -> Outcome:
         """The outcome of a run without an error; all ranks call it and get the same result."""

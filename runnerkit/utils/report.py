@@ -1,9 +1,11 @@
-"""`report`: log a value from anywhere inside a step, without returning it through every caller."""
+"""`report` and `report_image`: log a value or a picture from any code of a run, without returning it through every
+caller."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -19,6 +21,11 @@ class ReportSink(Protocol):
 
 _scope: ContextVar[ReportSink | None] = ContextVar('runnerkit_report', default=None)
 
+#: Gets the name and the pixels of a picture; returns whether anything takes pictures.
+TakesImages = Callable[[str, Any], bool]
+
+_takes_images: ContextVar[TakesImages | None] = ContextVar('runnerkit_report_image', default=None)
+
 
 @contextmanager
 def scope(buffer: ReportSink) -> Iterator[None]:
@@ -28,6 +35,16 @@ def scope(buffer: ReportSink) -> Iterator[None]:
         yield
     finally:
         _scope.reset(token)
+
+
+@contextmanager
+def image_scope(take: TakesImages) -> Iterator[None]:
+    """Hand pictures that are reported inside this context to ``take``; the innermost scope is used."""
+    token = _takes_images.set(take)
+    try:
+        yield
+    finally:
+        _takes_images.reset(token)
 
 
 def report(name: str, value: Any, num_samples: int = 1) -> None:
@@ -54,3 +71,40 @@ def report(name: str, value: Any, num_samples: int = 1) -> None:
             f'train_step or val_step, or open a scope around it: with runnerkit.utils.report.scope(buffer): …'
         )
     buffer.update({name: value}, num_samples)
+
+
+def report_image(name: str, image: Any) -> None:
+    """Log a picture under ``name``, from a hook, or from any code that a run's step calls.
+
+    The report of a run shows it, with the iteration; TensorBoard and other trackers get it. Outside a run, and in a
+    worker of a data loader, it only warns.
+
+    Args:
+        name: its name, at most 100 characters; pictures of later iterations have the same one.
+        image: a numpy array ``[height, width]``, ``[height, width, 3]`` or ``[height, width, 4]``; a torch tensor
+            ``[height, width]`` or ``[channels, height, width]``; both with uint8 or floats in [0, 1]. Or a matplotlib
+            figure, which stays open.
+
+    Raises:
+        TypeError: ``name`` is not a text, or ``image`` is something else.
+        ValueError: ``name`` is empty or longer; ``image`` has another shape, or values outside [0, 1].
+    """
+    if not isinstance(name, str):
+        raise TypeError(f'the name of a picture must be a text, but got {name!r}')
+    if not 0 < len(name) <= 100:
+        raise ValueError(f'the name of a picture must have 1 to 100 characters, but got {name!r}')
+    from runnerkit.utils.pictures import as_pixels  # imports numpy
+
+    pixels, take = as_pixels(image), _takes_images.get()
+    if take is None:
+        warnings.warn(
+            f'report_image({name!r}, …) was called outside a run, or in a thread or worker of its own: the picture is '
+            'not kept',
+            stacklevel=2,
+        )
+    elif not take(name, pixels):
+        warnings.warn(
+            f'report_image({name!r}, …): no hook of this run takes pictures. Runs by config keep them in the work dir; '
+            'elsewhere register a TensorboardLoggerHook, or a hook with after_image(runner, name, pixels)',
+            stacklevel=2,
+        )

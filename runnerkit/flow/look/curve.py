@@ -4,113 +4,24 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
-from runnerkit.log_files import logs_in, parsed_line
+from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, read_log
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result
 from runnerkit.utils.losses import names_a_loss
-
-#: Pairs of (completed iterations, value).
-Points = list[tuple[int, float]]
-
-#: The name of a best checkpoint: its score, the unit, and how many of these were done.
-_BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)\.pth')
 
 #: How many panels are drawn, apart from that of the learning rate.
 MOST_PANELS = 9
 #: A curve with more points has no marks, which would hide the line.
 MOST_MARKS = 60
 
-#: Values of a log line that are not drawn.
-_NOT_CURVES = {'mode', 'epoch', 'iter', 'step', 'eta', 'memory', 'lr', 'momentum', 'eval_iter_num', 'grad_norm', *NAMES}
-
-
-def read_log(work_dir: str | Path) -> list[dict[str, Any]]:
-    """The log lines of ``work_dir``, one for each moment of the run.
-
-    If a run was started again, or resumed without removing the old lines, a line whose ``step`` goes back replaces all
-    lines from that step on. Incomplete lines of a killed run are left out.
-    """
-    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
-    reached = 0
-    for path in logs_in(work_dir):
-        for text in path.read_text(encoding='utf-8', errors='replace').splitlines():
-            line = parsed_line(text)
-            if line is None or 'mode' not in line:
-                continue
-            step = line.get('step', reached)
-            if step < reached:
-                lines = {key: each for key, each in lines.items() if each.get('step', 0) < step}
-            reached = step
-            lines[line['mode'], line.get('epoch'), line.get('iter')] = line
-    return list(lines.values())
-
-
-def logged_step(line: Mapping[str, Any]) -> int:
-    """How many iterations were complete when ``line`` was logged."""
-    return line.get('step', line.get('iter', 0))
-
-
-def curves(lines: list[dict[str, Any]]) -> dict[str, Points]:
-    """Pairs of (completed iterations, value) for each ``<mode> <name>``, in the order of the log."""
-    found: dict[str, Points] = defaultdict(list)
-    for line in lines:
-        for name, value in line.items():
-            if name not in _NOT_CURVES and isinstance(value, (int, float)):
-                found[f'{line["mode"]} {name}'].append((logged_step(line), value))
-    return found
-
-
-def logged_rates(lines: list[dict[str, Any]]) -> dict[str, Points]:
-    """Pairs of (completed iterations, learning rate) of training lines, by optimizer and kind of parameter group; the
-    first group of the only optimizer has no name."""
-    found: dict[str, Points] = defaultdict(list)
-    for line in (each for each in lines if each['mode'] != 'val'):
-        rate = line.get('lr', {})
-        for name, value in {**(rate if isinstance(rate, dict) else {'': rate}), **line.get('lr_groups', {})}.items():
-            found[name].append((logged_step(line), value))
-    return found
-
-
-class Best(NamedTuple):
-    """The best evaluation.
-
-    Attributes:
-        score: the name of its score.
-        value: of the score.
-        step: the completed iterations.
-        when: the epoch or iteration, as text.
-    """
-
-    score: str
-    value: float
-    step: int
-    when: str
-
-
-def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
-    """The evaluation that a best checkpoint was saved after; None if the log does not have it.
-
-    Args:
-        lines: of the log.
-        checkpoint: a path or name such as ``best_accuracy_epoch_7.pth``.
-    """
-    found = _BEST.search(checkpoint)
-    if found is None:
-        return None
-    score, unit, number = found.groups()
-    for line in reversed(lines):
-        place = line.get('epoch') if unit == 'epoch' else line.get('step')
-        if line['mode'] == 'val' and place == int(number) and isinstance(line.get(score), (int, float)):
-            return Best(score, line[score], logged_step(line), f'{unit} {number}')
-    return None
+#: Values of a log line that have no panel.
+_NO_PANEL = {'memory', 'grad_norm', *NAMES}
 
 
 def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
@@ -137,6 +48,11 @@ def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
     return (low - margin, high + margin) if math.isfinite(high - low + margin) else None
 
 
+def first_non_finite(groups: Iterable[Points]) -> int | None:
+    """The completed iterations at the first value that is NaN or infinite; None if all are finite."""
+    return min((step for points in groups for step, value in points if not math.isfinite(value)), default=None)
+
+
 def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, focus: bool) -> None:
     """Draw one panel: its curves, their first and last values, where they cease to be finite, and the best one."""
     is_rate = label == 'learning rate'
@@ -145,15 +61,19 @@ def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, 
         ends = '' if is_rate else f'{values[0]:.4g} → {values[-1]:.4g}'
         marker = '.' if len(steps) <= MOST_MARKS and not is_rate else None
         axis.plot(steps, values, marker=marker, linewidth=1.2, label=f'{name}  {ends}'.strip())
-        diverged = next((step for step, value in sorted(points) if not math.isfinite(value)), None)
+        diverged = first_non_finite([points])
         if diverged is not None:
             label_of_it = f'{name}: NaN or infinite from {diverged} on'
             axis.axvline(diverged, color='tab:red', linestyle='--', linewidth=1, label=label_of_it)
-    if best is not None and not is_rate:
+    if not any(math.isfinite(value) for points in group.values() for _, value in points):
+        axis.text(0.5, 0.5, 'no finite value', transform=axis.transAxes, ha='center', color='grey')
+    if best is not None and best.step is not None and not is_rate:
         axis.axvline(best.step, color='grey', linestyle=':', linewidth=1)
-    if best is not None and math.isfinite(best.value) and (label == best.score or best.score in group):
-        text = f'best {best.value:.4g}, {best.when}'
-        axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
+    if best is not None and best.value is not None and (label == best.score or best.score in group):
+        is_there = any((best.step, best.value) in points for points in group.values())
+        if is_there and math.isfinite(best.value):
+            text = f'best {best.value:.4g}, {best.when}'
+            axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
     chosen = limits(group.values()) if focus else None
     if chosen is not None:
         axis.set_ylim(*chosen)
@@ -163,7 +83,7 @@ def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, 
         axis.legend(fontsize='small')
 
 
-def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
+def plot(work_dir: str | Path, best: str | None = None, outcome: str = '') -> Path | None:
     """Draw the learning curve of ``work_dir`` into ``curve.png`` there; None if there is nothing to draw.
 
     The losses share one panel; each score has its own, since scores have different scales; the learning rate is the
@@ -172,11 +92,13 @@ def plot(work_dir: str | Path, best: str | None = None) -> Path | None:
     Args:
         work_dir: the folder with the logs.
         best: the run's best checkpoint, whose evaluation is marked.
+        outcome: how the run ended, for the title.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
-    lines, title = read_log(work_dir), f'{Path(work_dir).absolute().name}: learning curve'
+    lines, title = read_log(work_dir).lines, f'{Path(work_dir).absolute().name}: learning curve'
+    title += f' ({outcome} after {lines[-1]["step"]} iterations)' if outcome and lines else ''
     return draw_curve(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
 
 
@@ -192,28 +114,31 @@ def draw_curve(
         best: the evaluation to mark.
         focus: cut off values at the beginning that would squash the rest, see `limits`.
     """
-    found = curves(lines)
-    if not found:
+    found = {key: points for key, points in curves_of(lines).items() if key[1] not in _NO_PANEL}
+    rates = {name: points for (mode, name), points in found.items() if mode != 'val' and name.split(' ')[0] == 'lr'}
+    drawn = {key: points for key, points in found.items() if key[1].split(' ')[0] not in ('lr', 'momentum')}
+    if not drawn:
         return None
     from matplotlib.figure import Figure  # not pyplot, which depends on the user's backend
     from matplotlib.ticker import MaxNLocator
 
     panels: dict[str, dict[str, Points]] = {}
-    for name, points in found.items():
-        mode, _, value = name.partition(' ')
-        is_loss = names_a_loss(value)
-        panels.setdefault('loss' if is_loss else value, {})[name if is_loss else mode] = points
+    for (mode, name), points in drawn.items():
+        is_loss = names_a_loss(name)
+        panels.setdefault('loss' if is_loss else name, {})[f'{mode} {name}' if is_loss else mode] = points
     left_out = list(panels)[MOST_PANELS:]
     panels = {label: panels[label] for label in sorted(panels, key=lambda label: label != 'loss')[:MOST_PANELS]}
-    rates = logged_rates(lines)
     if rates:
-        panels['learning rate'] = rates
+        panels['learning rate'] = {name.removeprefix('lr').strip(): points for name, points in rates.items()}
     columns = 1 if len(panels) <= 3 else 2
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(7 if columns == 1 else 11, 0.6 + 2.2 * rows), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
+    diverged = first_non_finite(drawn.values())
     for axis, (label, group) in zip(axes, panels.items(), strict=False):
         draw(axis, label, group, best, focus)
+        if diverged is not None and first_non_finite(group.values()) is None:  # else its own lines are there
+            axis.axvline(diverged, color='tab:red', linestyle='--', linewidth=1)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axis in axes[len(panels) :]:
         axis.axis('off')

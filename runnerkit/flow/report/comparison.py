@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runnerkit.flow.report.record import Run, is_run, read_run
+from runnerkit.flow.report.record import RunRecord, is_run, read_run
 from runnerkit.flow.report.settings import differing
 from runnerkit.log_files import EARLIER
 from runnerkit.utils.losses import names_a_loss
@@ -63,7 +63,7 @@ def runs(folder: str | os.PathLike[str] = 'work_dirs', earlier: bool = False) ->
     return sorted(found, key=lambda each: -(each['ended'] or 0))
 
 
-def record_of(run: Run, root: Path | None = None) -> dict[str, Any]:
+def record_of(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
     """The record of one run as a plain dict; the latest scores have ``score.`` before their name."""
     best, path = run.best, str(run.folder)
     return {
@@ -90,7 +90,7 @@ def _work_dirs(folder: Path, earlier: bool) -> Iterator[Path]:
             yield Path(place)
 
 
-def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
+def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparison:
     """Several runs side by side.
 
     Args:
@@ -99,7 +99,7 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
     Raises:
         FileNotFoundError: one of them is no work dir of a run.
     """
-    found = [each if isinstance(each, Run) else read_run(each) for each in work_dirs]
+    found = [each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs]
     names = names_of(found)
     scores = list(dict.fromkeys(name for run in found for name in run.scores))
     bests = [run.best for run in found]
@@ -113,7 +113,7 @@ def compare(work_dirs: Sequence[Run | str | os.PathLike[str]]) -> Comparison:
     return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))
 
 
-def names_of(found: Sequence[Run]) -> list[str]:
+def names_of(found: Sequence[RunRecord]) -> list[str]:
     """The names of runs, with as many folders above them as it takes to tell them apart."""
     paths = [run.folder.absolute().parts for run in found]
     for count in range(1, 1 + max(map(len, paths), default=1)):
@@ -133,8 +133,8 @@ def _best(columns: Sequence[str], rows: Sequence[Sequence[Any]], scores: Iterabl
     return found
 
 
-def _groups(found: Sequence[Run], names: Sequence[str]) -> Iterator[Group]:
-    alike: dict[str, list[tuple[str, Run]]] = {}
+def _groups(found: Sequence[RunRecord], names: Sequence[str]) -> Iterator[Group]:
+    alike: dict[str, list[tuple[str, RunRecord]]] = {}
     for name, run in zip(names, found, strict=True):
         key = repr(sorted((k, repr(v)) for k, v in run.settings.items() if k not in _SEEDS))
         alike.setdefault(key, []).append((name, run))

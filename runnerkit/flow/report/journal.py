@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -23,16 +24,29 @@ from runnerkit.config.config_dict import walk
 from runnerkit.config.origin import OPTIONS, written_at
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.report.record import JOURNAL, starts_in
+from runnerkit.flow.report.predictions import PredictionsHook
+from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.report import ReportHook
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.pictures import Pixels, png_of, scaled_down
 from runnerkit.version import __version__
+
+#: Height and width of a kept picture, at most.
+MOST_PIXELS = 640
+
+
+def recording_hooks(context: Context) -> Iterator[Hook]:
+    """The hooks that keep what a report shows. Trials of a study keep no predictions."""
+    yield JournalHook(context)
+    if context.val_loader is not None and not any(isinstance(hook, ReportHook) for hook, _ in context.hooks):
+        yield PredictionsHook(context.work_dir)
 
 
 class JournalHook(Hook):
-    """Writes ``run.json`` into the work dir, on rank 0. A kill leaves an entry without an end.
+    """Writes ``run.json`` and reported pictures into the work dir, on rank 0. A kill leaves an entry without an end.
 
     Args:
         context: of the run.
@@ -49,7 +63,7 @@ class JournalHook(Hook):
         """Write an entry for this start."""
         if runner.rank == 0:
             self._starts = [*starts_in(self._path), start_of(self._context, runner)]
-            self._write()
+            self._write_starts()
 
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
@@ -58,7 +72,14 @@ class JournalHook(Hook):
             reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
             self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
-            self._write()
+            self._write_starts()
+
+    def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
+        """Keep a picture of `runnerkit.report_image`."""
+        if runner.rank == 0:
+            content = png_of(scaled_down(pixels, MOST_PIXELS))
+            file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
+            self._write(file, content)
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure an evaluation."""
@@ -76,10 +97,14 @@ class JournalHook(Hook):
         finally:
             self._seconds[what] += time.monotonic() - began
 
-    def _write(self) -> None:
+    def _write_starts(self) -> None:
         content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
+        self._write(self._path, content.encode())
+
+    def _write(self, path: Path, content: bytes) -> None:
         try:
-            write_atomically(self._path, methodcaller('write', content.encode()))
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, methodcaller('write', content))
         except OSError as error:  # the training is worth more than its record
             self._trouble(error)
 

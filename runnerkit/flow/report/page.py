@@ -21,7 +21,7 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.report.comparison import Comparison, compare, names_of
-from runnerkit.flow.report.record import Run, read_run
+from runnerkit.flow.report.record import RunRecord, read_run
 from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.version import __version__
@@ -76,7 +76,7 @@ def write_report(
     return path
 
 
-def page_of(runs: Sequence[Run]) -> str:
+def page_of(runs: Sequence[RunRecord]) -> str:
     """The report as text."""
     style, script = (Path(__file__).with_name(f'page.{kind}').read_text(encoding='utf-8') for kind in ('css', 'js'))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -98,7 +98,7 @@ def page_of(runs: Sequence[Run]) -> str:
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
-def data_of(runs: Sequence[Run]) -> dict[str, Any]:
+def data_of(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """What the page's script draws."""
     count = sum(len(run.curves) for run in runs)
     buckets = min(400, max(40, NUMBERS // (4 * max(1, count))))
@@ -115,7 +115,7 @@ def data_of(runs: Sequence[Run]) -> dict[str, Any]:
     return {'runs': [*map(_run_data, runs, names_of(runs))], 'panels': ordered}
 
 
-def _run_data(run: Run, name: str) -> dict[str, Any]:
+def _run_data(run: RunRecord, name: str) -> dict[str, Any]:
     clock = thinned(run.clock, 200)
     return {
         'name': name,
@@ -154,7 +154,7 @@ def _number(value: float) -> float | None:
     return float(f'{value:.6g}') if math.isfinite(value) else None
 
 
-def marks_of(run: Run) -> list[tuple[int, str, str]]:
+def marks_of(run: RunRecord) -> list[tuple[int, str, str]]:
     """Moments of a run: the completed iterations, ``'best'``, ``'resume'``, ``'rate'`` or ``'nan'``, and a text."""
     found = [(step, 'resume', 'resumed') for step in run.resumed_at]
     best = run.best
@@ -176,7 +176,7 @@ def marks_of(run: Run) -> list[tuple[int, str, str]]:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def _one(run: Run) -> str:
+def _one(run: RunRecord) -> str:
     start = run.last_start
     count = start.get('parameters')
     ended = 'last sign of life' if run.outcome in ('running', 'killed', 'unknown') else 'ended'
@@ -200,7 +200,7 @@ def _one(run: Run) -> str:
     return ''.join(parts)
 
 
-def _several(runs: Sequence[Run]) -> str:
+def _several(runs: Sequence[RunRecord]) -> str:
     found = compare(runs)
     boxes = ''.join(
         f'<label><input type="checkbox" checked data-run="{i}"><i style="color:var(--c{i % 8})">●</i>'
@@ -216,7 +216,7 @@ def _several(runs: Sequence[Run]) -> str:
     ))  # fmt: skip
 
 
-def _facts(run: Run) -> Iterable[str]:
+def _facts(run: RunRecord) -> Iterable[str]:
     is_bad = run.outcome in ('failed', 'diverged', 'killed', 'interrupted')
     yield _fact('outcome', run.outcome, run.reason, is_bad)
     best = run.best
@@ -272,7 +272,7 @@ def _framed(kind: str, head: str, body: str) -> str:
     return f'<div class="scroll"><table class="{kind}">{head}<tbody>{body}</tbody></table></div>'
 
 
-def _spent(run: Run) -> str:
+def _spent(run: RunRecord) -> str:
     spent = {name: run.time_spent[name] for name in _SPENT if name in run.time_spent}
     total = sum(spent.values())
     if not total:
@@ -291,7 +291,7 @@ def _spent(run: Run) -> str:
     return f'{bar}<ul class="legend">{labels}</ul><p class="soft">{speed}</p>'
 
 
-def _commands(run: Run) -> Iterable[str]:
+def _commands(run: RunRecord) -> Iterable[str]:
     folder = shlex.quote(str(run.folder.absolute()))
     name = run.meta.get('exp_name')
     commands = {'test': f'runnerkit test {folder}', 'predict': f'runnerkit predict {folder} test'}
@@ -304,7 +304,7 @@ def _commands(run: Run) -> Iterable[str]:
         yield f'<div class="command"><span class="soft">{label}</span><pre>{text}</pre>{button}</div>'
 
 
-def _config(run: Run) -> str:
+def _config(run: RunRecord) -> str:
     rows = [[str(cell) for cell in row] for row in run.last_start.get('changed', []) if isinstance(row, list)]
     table = _table(('key', 'value', 'set at'), rows)
     base = f'<p>Set outside its base files:</p>{table}' if table else ''
@@ -312,7 +312,7 @@ def _config(run: Run) -> str:
     return base + _folded('The whole config', _pre(run.config)) + code
 
 
-def _starts(run: Run) -> str:
+def _starts(run: RunRecord) -> str:
     shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in run.starts)]
     rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in run.starts)] for key in shown]
     return _table(('', *(f'start {number}' for number in range(1, len(run.starts) + 1))), rows)
@@ -326,7 +326,7 @@ def _shown(key: str, value: Any) -> str:
     return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)
 
 
-def _environment(run: Run) -> str:
+def _environment(run: RunRecord) -> str:
     text = str(run.meta.get('env_info', ''))
     return '\n'.join(line for line in text.splitlines() if line.strip() and not line.startswith('  - '))
 

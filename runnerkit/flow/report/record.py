@@ -18,18 +18,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
+from urllib.parse import unquote
 
+from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, is_number, read_log, text_lines
 from runnerkit.flow.report.settings import settings_in
-from runnerkit.log_files import logs_in, parsed_line
 from runnerkit.utils.processes import is_alive
-from runnerkit.utils.small_files import open_regular, read_json, read_small
+from runnerkit.utils.small_files import read_json, read_small
 
 #: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
 JOURNAL = 'run.json'
 
-#: Entries of a log line that are no measured values.
-_NO_VALUES = {'mode', 'epoch', 'iter', 'step', 'at', 'eval_iter_num', 'time_max_rank', 'data_time_max_rank'}
+#: The file with the predictions of the best evaluation, and the folder of the pictures of its samples; see
+#: `runnerkit.flow.report.predictions`.
+PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
+
+#: The folder of the pictures that hooks and steps report.
+IMAGES = 'reported_images'
 
 #: Seconds without a new log line after which a run on another host no longer counts as running.
 SILENCE = 900.0
@@ -38,28 +43,24 @@ SILENCE = 900.0
 MOST_WARNINGS, MOST_TEXT = 100, 2000
 
 #: Kinds of entries of a start; others are left out.
-_KINDS = {'seconds': dict, 'data': dict, 'changed': list, 'outcome': str, 'parameters': int}
+_KINDS = {'seconds': dict, 'data': dict, 'origins': dict, 'outcome': str, 'parameters': int}
+_KINDS |= dict.fromkeys(('changed', 'modules', 'exactness'), list)
 
-_BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
 _RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
 _END = re.compile(r'Run (completed|stopped|diverged|interrupted|failed)(?:: (.*))?')
 
-#: Points of one curve: (completed iterations, value).
-Points = list[tuple[int, float]]
+
+@dataclass
+class Image:
+    """A picture of `runnerkit.report_image`: its name, the completed iterations, the PNG file."""
+
+    name: str
+    iterations: int
+    file: Path
 
 
 @dataclass
-class Best:
-    """The best evaluation: the name of its score, the score, the completed iterations, the checkpoint's file name."""
-
-    score: str
-    value: float | None
-    step: int | None
-    checkpoint: str
-
-
-@dataclass
-class Run:
+class RunRecord:
     """The record of one work dir.
 
     Attributes:
@@ -117,13 +118,7 @@ class Run:
     @cached_property
     def curves(self) -> dict[tuple[str, str], Points]:
         """Pairs of (completed iterations, value) by mode and name, in the order of the log."""
-        found: dict[tuple[str, str], Points] = {}
-        for line in self.lines:
-            mode, step = line['mode'], line['step']
-            for name, value in _values(line):
-                if mode != 'val' or not name.startswith(('lr', 'momentum')):
-                    found.setdefault((mode, name), []).append((step, value))
-        return found
+        return curves_of(self.lines)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -162,10 +157,10 @@ class Run:
         seconds, timed, before = 0.0, 0, None  # timed: the iterations whose time is known
         for line in self.lines:
             at, took = line.get('at'), line.get('time')
-            if _is_number(at) and _is_number(before):
+            if is_number(at) and is_number(before):
                 seconds += max(0.0, at - before)
                 timed = line['step']
-            elif line['mode'] != 'val' and _is_number(took) and math.isfinite(took):
+            elif line['mode'] != 'val' and is_number(took) and math.isfinite(took):
                 seconds += max(0, line['step'] - timed) * took
                 timed = line['step']
             before = at
@@ -186,17 +181,8 @@ class Run:
     @property
     def best(self) -> Best | None:
         """The best evaluation, after the name of its checkpoint."""
-        for entry in reversed(self.checkpoints):
-            if match := _BEST.fullmatch(entry['name']):
-                return self._best(match[1], match[2], int(match[3]), entry['name'])
-        return None
-
-    def _best(self, score: str, unit: str, number: int, checkpoint: str) -> Best:
-        for line in reversed(self.lines):
-            place = line.get('epoch') if unit == 'epoch' else line['step']
-            if line['mode'] == 'val' and place == number and _is_number(line.get(score)):
-                return Best(score, line[score], line['step'], checkpoint)
-        return Best(score, None, None, checkpoint)
+        found = (best_of(self.lines, entry['name']) for entry in reversed(self.checkpoints))
+        return next(filter(None, found), None)
 
     @property
     def batch(self) -> float | None:
@@ -206,6 +192,46 @@ class Run:
             (_number(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
         )
         return samples / batches if batches else None
+
+    @property
+    def model(self) -> list[dict[str, Any]]:
+        """The model's modules: name, type, parameters, how many of these are trainable, and maybe an output shape."""
+        return [each for each in self.last_start.get('modules', []) if isinstance(each, dict)]
+
+    @property
+    def exactness(self) -> list[str]:
+        """What of the run's resumes was not exact, or may not be, each sentence once."""
+        said = [text for start in self.starts for text in start.get('exactness', []) if isinstance(text, str)]
+        return list(dict.fromkeys(said))
+
+    @cached_property
+    def predictions(self) -> dict[str, Any] | None:
+        """The predictions of the best evaluation: ``score``, ``iterations``, ``classes`` (names, or None), ``samples``.
+
+        Each sample has ``name``, ``target``, ``prediction``, ``confidence``, ``loss`` and ``picture``, a path in the
+        work dir; the last three may be None. None if the run has kept none.
+        """
+        try:
+            content = read_json(self.folder / PREDICTIONS)
+        except (OSError, ValueError):
+            return None
+        if not isinstance(content, dict) or not isinstance(content.get('samples'), list):
+            return None
+        samples = [each for each in content['samples'] if isinstance(each, dict)]
+        for each in samples:
+            is_ours = re.fullmatch(rf'{SAMPLES}/[\d-]+\.png', str(each.get('picture')))  # leads nowhere else
+            each['picture'] = each['picture'] if is_ours else None
+        return {**content, 'samples': samples}
+
+    @property
+    def images(self) -> list[Image]:
+        """The pictures of `runnerkit.report_image`, by name and iteration."""
+        found = []
+        for file in (self.folder / IMAGES).glob('*_*.png'):
+            name, _, number = file.stem.rpartition('_')
+            if number.isdecimal():
+                found.append(Image(unquote(name), int(number), file))
+        return sorted(found, key=lambda each: (each.name, each.iterations))
 
     @property
     def bytes(self) -> int:
@@ -227,7 +253,7 @@ class Run:
         """Seconds by what they went to: ``data``, ``step``, ``evaluation``, ``saving`` and ``other``, where known."""
         steps, data, last = 0.0, 0.0, 0
         for line in self.lines:
-            if line['mode'] != 'val' and _is_number(line.get('time')):
+            if line['mode'] != 'val' and is_number(line.get('time')):
                 done, last = max(0, line['step'] - last), line['step']
                 steps += done * line['time']
                 data += done * _number(line.get('data_time'))
@@ -244,19 +270,20 @@ def is_run(folder: Path) -> bool:
     return (folder / JOURNAL).is_file() or any(folder.glob('*.log.json'))
 
 
-def read_run(folder: str | os.PathLike[str]) -> Run:
+def read_run(folder: str | os.PathLike[str]) -> RunRecord:
     """The record of the run in a work dir.
 
     Raises:
         FileNotFoundError: no run has written there.
     """
-    run = Run(Path(folder))
+    run = RunRecord(Path(folder))
     if not run.folder.is_dir():
         raise FileNotFoundError(f'no such folder: {run.folder}')
     if not is_run(run.folder):
         raise FileNotFoundError(f'{run.folder} is no work dir of a run: it has neither {JOURNAL} nor a *.log.json')
     run.starts = starts_in(run.folder / JOURNAL)
-    _read_lines(run)
+    log = read_log(run.folder)
+    run.meta, run.lines, run.resumed_at = log.meta, log.lines, log.resumed_at
     _read_text_logs(run)
     _read_outcome(run)
     return run
@@ -273,62 +300,11 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
     return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
 
 
-def _read_lines(run: Run) -> None:
-    """Read the JSON logs into ``run``: a line whose step goes back replaces all lines from that step on."""
-    lines: list[dict[str, Any]] = []
-    for path in logs_in(run.folder):
-        is_first = True
-        for text in _text_lines(path):
-            line = parsed_line(text)
-            if line is None:
-                continue
-            if not isinstance(line.get('mode'), str):
-                run.meta = line if 'config' in line or 'env_info' in line else run.meta
-                continue
-            reached = lines[-1]['step'] if lines else 0
-            if not _is_number(line.get('step')):  # of an older version, or of MMCV
-                line['step'] = line['iter'] if _is_number(line.get('iter')) else reached
-            if is_first and lines:
-                run.resumed_at.append(min(line['step'], reached))
-            is_first = False
-            while lines and lines[-1]['step'] > line['step']:
-                lines.pop()
-            key = (line['step'], line['mode'])
-            if lines and (lines[-1]['step'], lines[-1]['mode']) == key:
-                lines[-1] = {**lines[-1], **line}
-            else:
-                lines.append(line)
-    run.lines = lines
-
-
-def _text_lines(path: Path) -> Iterator[str]:
-    """The lines of a file, one at a time, however large it is; none if it cannot be read."""
-    try:
-        with open(open_regular(path), encoding='utf-8', errors='replace') as file:
-            yield from file
-    except OSError:
-        return
-
-
-def _values(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """The numbers of a log line by name; those in a dict have its name before their own."""
-    for name, value in line.items():
-        if _is_number(value) and name not in _NO_VALUES:
-            yield name, value
-        elif isinstance(value, dict):
-            label = 'lr' if name == 'lr_groups' else name
-            yield from ((f'{label} {key}', each) for key, each in value.items() if _is_number(each))
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
-
-
 def _number(value: Any) -> float:
-    return value if _is_number(value) else 0.0
+    return value if is_number(value) else 0.0
 
 
-def _read_text_logs(run: Run) -> None:
+def _read_text_logs(run: RunRecord) -> None:
     """Read outcome, warnings and times of the text logs into ``run``."""
     counts: Counter[tuple[str, str]] = Counter()
     busy = 0.0
@@ -354,7 +330,7 @@ def _read_text_logs(run: Run) -> None:
 def _records(path: Path) -> Iterator[tuple[str, str, str]]:
     """Time, level and text of each record of a text log; further lines of a record belong to it."""
     when, level, text = '', '', ''
-    for line in _text_lines(path):
+    for line in text_lines(path):
         if match := _RECORD.match(line):
             if when:
                 yield when, level, text
@@ -372,20 +348,20 @@ def _seconds(when: str) -> float | None:
         return None
 
 
-def _read_outcome(run: Run) -> None:
+def _read_outcome(run: RunRecord) -> None:
     """Set outcome and times of ``run`` after its journal, where it has one, and after its lock."""
     start = run.last_start
     if isinstance(start.get('outcome'), str):
         run.outcome, run.reason = start['outcome'], str(start.get('reason') or '')
     elif start or run.outcome == 'unknown':
         run.outcome, run.reason = _without_end(run), ''
-    known = [start[key] for start in run.starts for key in ('begin', 'end') if _is_number(start.get(key))]
+    known = [start[key] for start in run.starts for key in ('begin', 'end') if is_number(start.get(key))]
     if known:
         run.began = min(known if run.began is None else [*known, run.began])
         run.ended = max(known if run.ended is None else [*known, run.ended])
 
 
-def _without_end(run: Run) -> str:
+def _without_end(run: RunRecord) -> str:
     """Whether a run without an end is running, was killed, or cannot be known to be either."""
     host, lock = run.last_start.get('host'), run.folder / '.lock'
     if host == socket.gethostname() or (host is None and lock.exists()):

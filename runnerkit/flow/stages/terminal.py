@@ -56,7 +56,8 @@ class Terminal(TerminalBase):
     def draw(self, context: Context) -> None:
         """Draw ``curve.png``, or log that matplotlib is missing."""
         best = context.runner.meta.get('hook_msgs', {}).get('best_ckpt')
-        draw_and_tell('learning curve', partial(plot, context.work_dir, best), context.logger)
+        outcome = '' if context.outcome is None or context.outcome.kind == 'completed' else context.outcome.kind
+        draw_and_tell('learning curve', partial(plot, context.work_dir, best, outcome), context.logger)
 
 
 def latest(scores: Mapping[str, Score]) -> dict[int, str]:

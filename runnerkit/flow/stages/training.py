@@ -13,7 +13,7 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.look.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
-from runnerkit.flow.report.journal import JournalHook
+from runnerkit.flow.report.journal import recording_hooks
 from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
 from runnerkit.flow.stages.defaults import runner_config, updating
 from runnerkit.flow.stages.stage import STAGES, Stage
@@ -51,6 +51,8 @@ class RunnerBase(Stage):
             try:
                 self.begin(context)
                 if not context.options.dry_run:
+                    for hook in recording_hooks(context):
+                        context.runner.register_hook(hook, priority='LOWEST')
                     context.logger.info('Training %s', training_line(context))
                 with context.runner.around_own_loop(context.loaders, context.workflow):
                     self.run(context)
@@ -82,7 +84,6 @@ class RunnerBase(Stage):
         there."""
         if not context.options.dry_run:
             from_first_rank(partial(take_over, context))
-            context.runner.register_hook(JournalHook(context), priority='LOWEST')
 
     def resume(self, context: Context) -> None:
         """Resume from the checkpoint that the startup stage has noted, if any."""

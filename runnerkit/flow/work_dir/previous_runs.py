@@ -42,7 +42,10 @@ _OTHERS = {
     'tf_tracing_logs',
     '.eval_hook',
     'malformed.jsonl',
+    'best_predictions.json',
+    'best_samples',
     'report.html',
+    'reported_images',
     'run.json',
     RECORD,
 }

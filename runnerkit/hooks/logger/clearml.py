@@ -7,6 +7,7 @@ from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
+from runnerkit.utils.pictures import Pixels
 
 
 @HOOKS.register_module()
@@ -48,6 +49,9 @@ class ClearMLLoggerHook(TrackerHook):
         step = self.get_iter(runner)
         for tag, value in tags.items():
             self.task_logger.report_scalar(tag, tag, value, step)
+
+    def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
+        self.task_logger.report_image(name, name, iteration=self.get_iter(runner), image=pixels)
 
     def _close(self, runner: RunnerView) -> None:
         if not self._own:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook
+from runnerkit.utils.pictures import Pixels
 
 
 @HOOKS.register_module()
@@ -67,6 +69,9 @@ class DvcliveLoggerHook(TrackerHook):
         for tag, value in tags.items():
             self.dvclive.log_metric(tag, value)
         self.dvclive.sync()
+
+    def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
+        self.dvclive.log_image(f'{quote(name, safe="")}/{self.get_iter(runner)}.png', pixels)
 
     def _close(self, runner: RunnerView) -> None:
         if self._own and hasattr(self.dvclive, 'end'):

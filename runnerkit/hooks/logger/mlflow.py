@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import torch
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
 from runnerkit.parallel import unwrap
+from runnerkit.utils.pictures import Pixels
 
 
 @HOOKS.register_module()
@@ -66,6 +68,9 @@ class MlflowLoggerHook(TrackerHook):
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         self.mlflow.log_metrics(tags, step=self.get_iter(runner))
+
+    def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
+        self.mlflow.log_image(pixels, f'{quote(name, safe="")}_{self.get_iter(runner)}.png')
 
     def _close(self, runner: RunnerView) -> None:
         failed = has_failed(runner)

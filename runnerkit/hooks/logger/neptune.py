@@ -7,6 +7,7 @@ from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
+from runnerkit.utils.pictures import Pixels
 
 
 @HOOKS.register_module()
@@ -47,6 +48,9 @@ class NeptuneLoggerHook(TrackerHook):
         for tag, value in tags.items():
             series = self.run[tag]
             (series.append if self._since_1 else series.log)(value, **step)
+
+    def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
+        self._send({name: self.neptune.types.File.as_image(pixels / 255)}, runner)
 
     def _close(self, runner: RunnerView) -> None:
         if has_failed(runner):

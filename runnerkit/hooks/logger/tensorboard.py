@@ -15,6 +15,7 @@ from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.pictures import Pixels
 
 
 @HOOKS.register_module()
@@ -135,6 +136,12 @@ class TensorboardLoggerHook(LoggerHook):
         self._last_points += [point for point in points if isinstance(point[1], (int, float, str))]
         with self._tolerant():
             self._draw(points, step)
+
+    def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
+        """Draw a picture of `runnerkit.report_image`, at the number of completed iterations."""
+        if self.writer is not None:
+            with self._tolerant():
+                self._writer.add_image(name, pixels, runner.completed_iters, dataformats='HWC')
 
     def _draw(self, points: list[tuple[str, Any]], step: int) -> None:
         for tag, value in points:

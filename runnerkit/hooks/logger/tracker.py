@@ -10,6 +10,7 @@ from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.pictures import Pixels
 
 
 class TrackerHook(LoggerHook):
@@ -53,6 +54,11 @@ class TrackerHook(LoggerHook):
         if tags:
             self._try(self._send, tags, runner)
 
+    def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
+        """Send a picture of `runnerkit.report_image`, in colours."""
+        if self._is_open:
+            self._try(self._send_image, name, pixels if pixels.shape[2] > 1 else pixels.repeat(3, axis=2), runner)
+
     def after_run(self, runner: RunnerView) -> None:
         super().after_run(runner)
         if self._is_open:
@@ -80,6 +86,9 @@ class TrackerHook(LoggerHook):
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         """Send values by name to the tracker."""
         raise NotImplementedError(f'{type(self).__name__} must have a method _send(tags, runner)')
+
+    def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
+        """Send a picture ``[height, width, 3 or 4]`` to the tracker, if it takes pictures."""
 
     def _close(self, runner: RunnerView) -> None:
         """Tell the tracker that the run has ended."""

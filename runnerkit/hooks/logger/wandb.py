@@ -11,6 +11,7 @@ from typing import Any
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.tracker import TrackerHook, has_failed
 from runnerkit.log_files import files_of_run
+from runnerkit.utils.pictures import Pixels
 
 _SUMMARIES = ('min', 'max', 'mean', 'best', 'last', 'none')
 
@@ -73,6 +74,10 @@ class WandbLoggerHook(TrackerHook):
             self.wandb.log(tags, step=step, commit=self.commit)
         else:
             self.wandb.log({**tags, 'global_step': step}, commit=self.commit)
+
+    def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
+        step = {'step': self.get_iter(runner)} if self.with_step else {}
+        self.wandb.log({name: self.wandb.Image(pixels)}, commit=False, **step)
 
     def _close(self, runner: RunnerView) -> None:
         if self.log_artifact and runner.work_dir is not None:

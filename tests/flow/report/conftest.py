@@ -7,7 +7,6 @@ import subprocess
 from html import unescape
 
 import pytest
-
 from work_dirs import lines_of, write_log
 
 

@@ -1,8 +1,8 @@
 """Several runs side by side, and the list of them."""
 
 import pytest
-
 import work_dirs as made
+
 from runnerkit.flow.report.comparison import compare, runs
 
 

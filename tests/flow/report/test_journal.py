@@ -4,9 +4,12 @@ import json
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import plans
 import pytest
+from PIL import Image
 
+from runnerkit import report_image
 from runnerkit.checkpoint.conditions import hook_changes
 from runnerkit.config import Config
 from runnerkit.flow import train
@@ -86,3 +89,20 @@ def test_keys_that_are_not_of_a_base(tmp_path):
     assert rows == {'optimizer.lr': ('0.2', 'mine.py:2'), 'other': ('2', '--cfg-options')}
     alone = Config.fromfile(tmp_path / 'base.py')
     assert changed_keys(alone) == []
+
+
+class Draws(Hook):
+    """Reports a picture after each epoch."""
+
+    def after_train_epoch(self, runner):
+        report_image('a/b ü', np.full((700, 2), runner.epoch / 4))
+
+
+def test_reported_pictures_are_files_of_the_run(tmp_path):
+    train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Draws()])
+    found = read_run(tmp_path).images
+    assert [(each.name, each.iterations) for each in found] == [('a/b ü', 5), ('a/b ü', 10), ('a/b ü', 15)]
+    assert [np.asarray(Image.open(each.file)).tolist()[0] for each in found] == [[0], [64], [128]]
+    assert Image.open(found[0].file).size == (1, 350)
+    train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    assert read_run(tmp_path).images == []  # those of the earlier run have moved with it

@@ -5,9 +5,9 @@ import math
 import re
 
 import pytest
+import work_dirs as made
 
 import runnerkit
-import work_dirs as made
 from runnerkit.flow.report.comparison import runs
 from runnerkit.flow.report.page import data_of, marks_of, page_of, thinned, write_report
 from runnerkit.flow.report.record import read_run

@@ -6,8 +6,8 @@ import os
 import pickle
 
 import pytest
-
 import work_dirs as made
+
 from runnerkit.flow.report.record import is_locked, read_run
 from runnerkit.utils.lock import FolderLock
 

@@ -42,4 +42,4 @@ def test_the_curve_marks_the_best_checkpoint(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(terminal, 'plot', lambda *args: drawn.append(args))
     Terminal(None)(Context(None, work_dir=tmp_path, runner=runner(MESSAGES, {})))
     Terminal(None)(Context(None, work_dir=tmp_path, runner=runner({}, {})))
-    assert drawn == [(tmp_path, 'best.pth'), (tmp_path, None)]
+    assert drawn == [(tmp_path, 'best.pth', ''), (tmp_path, None, '')]

@@ -4,10 +4,12 @@ import errno
 import sys
 import time
 
+import numpy as np
 import pytest
 from support import Tiny, loader, tiny_runner
 from torch.utils.tensorboard import SummaryWriter
 
+from runnerkit import report_image
 from runnerkit.hooks import CheckpointHook, Hook, TensorboardLoggerHook
 from runnerkit.hooks.logger.tensorboard import _wait_for_a_later_name
 
@@ -173,3 +175,16 @@ def test_a_new_file_comes_after_the_others_by_name(tmp_path):
     before = time.monotonic()
     _wait_for_a_later_name(str(tmp_path))
     assert 0.9 < time.monotonic() - before < 60
+
+
+def test_reported_pictures_are_drawn(tmp_path):
+    class Draws(Hook):
+        def after_train_epoch(self, runner):
+            report_image('weights', np.zeros((2, 3)))
+
+    runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=2)
+    for hook in (Draws(), TensorboardLoggerHook()):
+        runner.register_hook(hook)
+    runner.run([loader(16)], [('train', 1)])
+    found = events(tmp_path / 'tf_logs').Images('weights')
+    assert [(each.step, each.width, each.height) for each in found] == [(4, 3, 2), (8, 3, 2)]

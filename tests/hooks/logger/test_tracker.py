@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from runnerkit import report_image
 from runnerkit.hooks import Hook
 from runnerkit.hooks import logger as loggers
 from runnerkit.hooks.logger.tracker import TrackerHook
@@ -124,3 +125,53 @@ def test_a_tracker_that_fails_later_warns_once_and_training_goes_on(train):
         runner = train(Flaky())
     assert len(caught) == 1
     assert runner.outcome.kind == 'completed'
+
+
+class Draws(Hook):
+    """Reports a grey picture after the first iteration."""
+
+    def after_train_iter(self, runner):
+        if runner.iter == 0:
+            report_image('a/b', np.zeros((2, 3), np.uint8))
+
+
+#: What the client of each tracker is called with; ``…`` for the picture.
+PICTURES = {
+    'WandbLoggerHook': ('wandb', 'log', ({'a/b': ...},), {'commit': False, 'step': 1}),
+    'MlflowLoggerHook': ('mlflow', 'log_image', (..., 'a%2Fb_1.png'), {}),
+    'ClearMLLoggerHook': (
+        'clearml',
+        'Task.init.return_value.get_logger.return_value.report_image',
+        ('a/b', 'a/b'),
+        {'iteration': 1, 'image': ...},
+    ),
+    'NeptuneLoggerHook': ('neptune', 'init.return_value.__getitem__.return_value.log', (...,), {'step': 1}),
+    'DvcliveLoggerHook': ('dvclive', 'Live.return_value.log_image', ('a%2Fb/1.png', ...), {}),
+}
+
+
+@pytest.mark.parametrize('name', PICTURES)
+def test_reported_pictures_are_handed_on(name, fake, train):
+    module, method, args, kwargs = PICTURES[name]
+    client = fake(module, 'pytorch')
+    client.Task.current_task.return_value = None
+    hook = getattr(loggers, name)()
+    train(hook, [Draws()], epochs=1)
+    picture = [client.Image.return_value, client.types.File.as_image.return_value]
+    for part in method.split('.'):
+        client = getattr(client, part)
+
+    def masked(value):
+        if isinstance(value, dict):
+            return {key: masked(each) for key, each in value.items()}
+        is_picture = any(value is each for each in picture) or getattr(value, 'shape', None) == (2, 3, 3)
+        return ... if is_picture else value
+
+    calls = [(tuple(map(masked, call.args)), masked(call.kwargs)) for call in client.call_args_list]
+    assert calls.count((args, kwargs)) == 1
+
+
+def test_a_tracker_without_pictures_takes_none(train):
+    hook = Diary()
+    train(hook, [Draws()], epochs=1)
+    assert len(hook.lines) == 4

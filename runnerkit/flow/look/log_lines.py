@@ -1,0 +1,144 @@
+"""The JSON logs of a work dir: each moment of the run once, the curves of its values, its best evaluation."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from runnerkit.checkpoint.store import best_name
+from runnerkit.log_files import logs_in, parsed_line
+from runnerkit.utils.small_files import open_regular
+
+#: Pairs of (completed iterations, value).
+Points = list[tuple[int, float]]
+
+#: Entries of a log line that are no measured values.
+_NO_VALUES = {'mode', 'epoch', 'iter', 'step', 'at', 'eta', 'eval_iter_num', 'time_max_rank', 'data_time_max_rank'}
+
+#: The name of a best checkpoint: its score, the unit, and how many of these were done.
+_BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
+
+
+@dataclass
+class Log:
+    """What the JSON logs of a run say.
+
+    Attributes:
+        meta: of the newest log, such as ``config`` and ``env_info``.
+        lines: each moment of the run once, with the completed iterations as ``step``.
+        resumed_at: the completed iterations at each start but the first.
+    """
+
+    meta: dict[str, Any] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    resumed_at: list[int] = field(default_factory=list)
+
+
+def read_log(work_dir: str | os.PathLike[str]) -> Log:
+    """Read the JSON logs of ``work_dir``.
+
+    If a run was started again, or resumed without removing the old lines, a line whose ``step`` goes back replaces all
+    lines from that step on. Incomplete lines of a killed run, and lines of other programs, are left out.
+    """
+    log = Log()
+    for path in logs_in(work_dir):
+        is_first, began, before = True, 0, 0  # the step at which the epoch began, and the last line in it
+        for line in filter(None, map(parsed_line, text_lines(path))):
+            if not isinstance(line.get('mode'), str):
+                log.meta = line if 'config' in line or 'env_info' in line else log.meta
+                continue
+            reached = log.lines[-1]['step'] if log.lines else 0
+            if not _is_count(line.get('step')):  # of an older version, or of MMCV: iterations of the epoch, or of all
+                inside = line['iter'] if _is_count(line.get('iter')) and line['mode'] != 'val' else 0
+                began, before = (reached, inside) if inside and inside <= before else (began, inside or before)
+                line['step'] = began + inside if inside else reached
+            if is_first and log.lines:
+                log.resumed_at.append(min(line['step'], reached))
+            is_first = False
+            while log.lines and log.lines[-1]['step'] > line['step']:
+                log.lines.pop()
+            if log.lines and all(log.lines[-1][key] == line[key] for key in ('step', 'mode')):
+                log.lines[-1] = {**log.lines[-1], **line}
+            else:
+                log.lines.append(line)
+    return log
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """The lines of a file, one at a time, however large it is; none if it cannot be read."""
+    try:
+        with open(open_regular(path), encoding='utf-8', errors='replace') as file:
+            yield from file
+    except OSError:
+        return
+
+
+def curves_of(lines: Iterable[dict[str, Any]]) -> dict[tuple[str, str], Points]:
+    """The curve of each value by mode and name, in the order of the log. Values in a dict are ``<name> <key>``; those
+    of ``lr_groups`` are ``lr <key>``. Learning rates and momenta of evaluations are left out."""
+    found: dict[tuple[str, str], Points] = {}
+    for line in lines:
+        for name, value in _values(line):
+            if line['mode'] != 'val' or not name.startswith(('lr', 'momentum')):
+                found.setdefault((line['mode'], name), []).append((line['step'], value))
+    return found
+
+
+def _values(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in line.items():
+        if is_number(value) and name not in _NO_VALUES:
+            yield name, value
+        elif isinstance(value, dict):
+            label = 'lr' if name == 'lr_groups' else name
+            yield from ((f'{label} {key}', each) for key, each in value.items() if is_number(each))
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether ``value`` is a float, or an integer of at most 64 bits."""
+    return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < 2**63
+
+
+@dataclass
+class Best:
+    """The best evaluation: the name of its score, the score, the completed iterations, the checkpoint's file name.
+
+    The score and the iterations are None if the log does not have them.
+    """
+
+    score: str
+    value: float | None
+    step: int | None
+    checkpoint: str
+
+    @property
+    def when(self) -> str:
+        """The epoch or iteration, such as ``epoch 7``."""
+        return ' '.join(self.checkpoint.removesuffix('.pth').split('_')[-2:])
+
+
+def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
+    """The evaluation that a best checkpoint was saved after; None if the checkpoint has another name.
+
+    Args:
+        lines: of the log.
+        checkpoint: a path or name such as ``best_accuracy_epoch_7.pth``.
+    """
+    name = os.path.basename(checkpoint)
+    found = _BEST.fullmatch(name)
+    if found is None:
+        return None
+    score, unit, number = found[1], found[2], int(found[3])
+    for line in reversed(lines):
+        if line['mode'] == 'val' and (line.get('epoch') if unit == 'epoch' else line['step']) == number:
+            for key, value in _values(line):
+                if best_name(key, unit, number).removesuffix('.pth') == name.removesuffix('.pth'):
+                    return Best(key, value, line['step'], name)
+    return Best(score, None, None, name)

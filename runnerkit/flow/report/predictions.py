@@ -1,0 +1,251 @@
+"""The predictions of a run's best evaluation: what was predicted for each sample, with pictures of some."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import SequentialSampler
+
+from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.store import best_name
+from runnerkit.data.classes import class_names
+from runnerkit.data.kinds import dataset_of
+from runnerkit.data.named import name_of_scores
+from runnerkit.data.sampler import EpochSampler
+from runnerkit.flow.report.record import PREDICTIONS, SAMPLES
+from runnerkit.hooks.evaluation import EvalHook
+from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.pictures import as_pixels, png_of
+
+#: The most bytes of the file, without pictures; of larger evaluations nothing is kept.
+MOST_BYTES = 2 << 20
+
+#: How many of the worst samples, and of the best, have a picture; its height and width, at most.
+PICTURES, SIDE = 12, 96
+
+#: Attributes of data sets with an entry for each sample that may name it, and keys of such entries.
+_LISTS = ('samples', 'imgs', 'data_infos', 'files', 'paths', 'filenames', 'names', 'ids')
+_KEYS = ('filename', 'file_name', 'path', 'name', 'id', 'img_info')
+
+
+class PredictionsHook(Hook):
+    """Keeps the predictions of the best evaluation in the work dir, on rank 0: those of its own share of the samples.
+
+    Kept are classes (``preds`` are ``[n, classes]``, ``target`` is ``[n]``) and numbers (one for each sample). Nothing
+    moves to the host before an evaluation is the best one so far.
+
+    Args:
+        work_dir: of the run.
+    """
+
+    def __init__(self, work_dir: Path) -> None:
+        self._work_dir = work_dir
+        self._trouble = WarnsOnce(f'the file {work_dir / PREDICTIONS}')
+        self._passes: dict[str, Pass] = {}  # of the last evaluation, by the name of the data set
+
+    def before_val_epoch(self, runner: RunnerView) -> None:
+        """A pass over a loader begins."""
+        if runner.rank == 0:
+            self._passes[name_of_scores(runner.data_loader)] = Pass(runner.data_loader)
+
+    def after_val_iter(self, runner: RunnerView) -> None:
+        """Note the predictions for a batch."""
+        name = name_of_scores(runner.data_loader)
+        if name in self._passes:
+            with self._tolerant():
+                self._passes[name].add(runner.outputs, runner.data_batch)
+
+    @contextmanager
+    def around_save(self, runner: RunnerView) -> Iterator[None]:
+        """Keep the predictions of the last evaluation if the checkpoint is the best one, saved after it."""
+        yield
+        score = best_now(runner) if self._passes else None
+        seen = None if score is None else self._passes.get(score.rpartition('/')[0])
+        if score is not None and seen is not None:
+            self._passes = {}
+            with self._tolerant():
+                self._write(score, runner.completed_iters, seen)
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # the training is worth more than its record, and data sets may raise anything
+            self._passes = {}
+            self._trouble(error)
+
+    def _write(self, score: str, iterations: int, seen: Pass) -> None:
+        path, folder = self._work_dir / PREDICTIONS, self._work_dir / SAMPLES
+        found, pictures = seen.samples(), dict(seen.pictures())
+        for place in pictures:
+            found[place]['picture'] = f'{SAMPLES}/{iterations}-{place}.png'
+        about = {'score': score, 'iterations': iterations, 'classes': seen.classes, 'samples': found}
+        content = json.dumps(about, separators=(',', ':')).encode()
+        is_kept = bool(found) and len(content) <= MOST_BYTES
+        if is_kept:
+            folder.mkdir(exist_ok=True)
+            for place, picture in pictures.items():
+                (folder / f'{iterations}-{place}.png').write_bytes(picture)
+            write_atomically(path, methodcaller('write', content))
+        else:
+            path.unlink(missing_ok=True)
+        for old in folder.glob('*.png'):  # of the former best
+            if not (is_kept and old.name.startswith(f'{iterations}-')):
+                old.unlink()
+
+
+def best_now(runner: RunnerView) -> str | None:
+    """The score by which the run keeps its best checkpoint, if that is the one of this moment."""
+    for hook in runner.hooks:
+        if isinstance(hook, EvalHook) and hook.best_ckpt_path is not None:
+            unit, done = ('epoch', runner.epoch + 1) if hook.by_epoch else ('iter', runner.iter + 1)
+            if os.path.basename(hook.best_ckpt_path) == best_name(hook.key_indicator, unit, done):
+                return hook.key_indicator
+    return None
+
+
+class Pass:
+    """The predictions of one pass over a loader, on the device of the model.
+
+    Args:
+        loader: of the evaluation.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._rows: list[Tensor] = []
+        self._count = 0
+        self._shown: list[tuple[Tensor, Tensor, Tensor]] = []  # of the worst and the best: order, places, pictures
+        self._is_kept = True
+
+    def add(self, outputs: Mapping[str, Any], batch: Any) -> None:
+        """Note a batch."""
+        rows = rows_of(outputs.get('preds'), outputs.get('target')) if self._is_kept else None
+        if rows is None or self._count + len(rows) > MOST_BYTES // 60:  # bytes of a sample, at least
+            self._is_kept, self._rows, self._shown = False, [], []
+            return
+        images = next((each for each in _tensors(batch) if _is_image(each, len(rows))), None)
+        if images is not None:
+            step = -(-max(images.shape[2:]) // SIDE)
+            places = torch.arange(self._count, self._count + len(rows), device=rows.device)
+            loss, small = rows[:, 3], images[:, :, ::step, ::step]
+            worst, best = loss.nan_to_num(-math.inf), loss.nan_to_num(math.inf).neg()
+            before = self._shown or [(worst[:0], places[:0], small[:0])] * 2
+            self._shown = [_largest(old, (new, places, small)) for old, new in zip(before, (worst, best), strict=True)]
+        self._rows.append(rows)
+        self._count += len(rows)
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes; None if the data set has none."""
+        names = class_names(dataset_of(self._loader))
+        return None if names is None else list(names)
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Name, target, prediction, confidence, loss and picture (None) of each sample, in the loader's order."""
+        rows = torch.cat(self._rows).tolist() if self._rows else []
+        names = names_of_samples(self._loader, len(rows))
+        keys = ('target', 'prediction', 'confidence', 'loss')
+        found = []
+        for name, row in zip(names, rows, strict=True):
+            is_class = math.isfinite(row[2])
+            row = [int(value) if is_class and i < 2 else _short(value) for i, value in enumerate(row)]
+            found.append({'name': name, **dict(zip(keys, row, strict=True)), 'picture': None})
+        return found
+
+    def pictures(self) -> Iterator[tuple[int, bytes]]:
+        """The place and the PNG of each sample that is shown."""
+        for _, places, images in self._shown:
+            for place, image in zip(places.tolist(), images, strict=True):
+                if image.is_floating_point():
+                    image = image.float().nan_to_num(0.0, 0.0, 0.0)
+                    image = (image - image.min()) / (image.max() - image.min()).clamp_min(1e-12)
+                yield place, png_of(as_pixels(image))
+
+
+def rows_of(preds: Any, target: Any) -> Tensor | None:
+    """Target, prediction, confidence and loss of each sample as ``[n, 4]``; None for other than classes and numbers.
+
+    Args:
+        preds: logits or probabilities ``[n, classes]``; or numbers ``[n]`` or ``[n, 1]``, which have no confidence.
+        target: classes ``[n]``; or numbers of the shape of ``preds``, whose loss is the squared error.
+    """
+    if not isinstance(preds, Tensor) or not isinstance(target, Tensor) or not preds.is_floating_point():
+        return None
+    preds, target = preds.detach().float(), target.detach()
+    if preds.dim() == 2 and preds.shape[1] > 1 and target.shape == preds.shape[:1] and not target.is_floating_point():
+        are_chances = (preds >= 0).all() & ((preds.sum(1) - 1).abs() < 1e-3).all()
+        chances = torch.where(are_chances, preds, preds.softmax(1))
+        confidence, prediction = chances.max(1)
+        own = target.clamp(0, preds.shape[1] - 1).long()[:, None]
+        loss = -chances.gather(1, own)[:, 0].clamp_min(1e-12).log()
+        loss = torch.where(own[:, 0] == target, loss, math.nan)  # a class that is ignored
+        return torch.stack([target.float(), prediction.float(), confidence, loss], 1)
+    if preds.dim() and preds.shape == target.shape and preds.numel() == len(preds):
+        prediction, target = preds.reshape(-1), target.float().reshape(-1)
+        loss = (prediction - target) ** 2
+        return torch.stack([target, prediction, torch.full_like(loss, math.nan), loss], 1)
+    return None
+
+
+def names_of_samples(loader: Any, count: int) -> list[str]:
+    """The names of the first ``count`` samples of this rank's pass over ``loader``.
+
+    A name is the sample's file if the data set has a list of them, else its index, or the place in the pass.
+    """
+    sampler, dataset = getattr(loader, 'sampler', None), dataset_of(loader)
+    places: Sequence[int] = range(count)
+    if type(sampler) is EpochSampler and not sampler.shuffle:
+        places = sampler.positions()[:count]
+    elif not isinstance(sampler, SequentialSampler):
+        return [f'place {number}' for number in places]
+    while hasattr(dataset, 'indices') and hasattr(dataset, 'dataset'):  # torch's Subset
+        places, dataset = [dataset.indices[place] for place in places], dataset.dataset
+    lists = (getattr(dataset, name, None) for name in _LISTS)
+    entries = next(
+        (each for each in lists if isinstance(each, list | tuple) and len(each) > max(places, default=0)), ()
+    )
+    return [(entries and _name_in(entries[place])) or str(place) for place in places]
+
+
+def _name_in(entry: Any) -> str:
+    """The name in a sample's entry, such as ``('cat/1.png', 0)`` or ``{'img_info': {'filename': '1.png'}}``."""
+    if isinstance(entry, str | os.PathLike):
+        return os.fspath(entry)[-200:]
+    if isinstance(entry, Mapping):
+        return next((name for key in _KEYS if key in entry and (name := _name_in(entry[key]))), '')
+    return _name_in(entry[0]) if isinstance(entry, list | tuple) and entry else ''
+
+
+def _tensors(batch: Any) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping | list | tuple):
+        for each in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _tensors(each)
+
+
+def _is_image(tensor: Tensor, count: int) -> bool:
+    is_picture = tensor.dim() == 4 and len(tensor) == count and tensor.shape[1] in (1, 3)
+    return is_picture and (tensor.is_floating_point() or tensor.dtype == torch.uint8)
+
+
+def _largest(old: Sequence[Tensor], new: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The samples with the largest first values of ``old`` and ``new``, on their device."""
+    order, places, images = (torch.cat([one, other.to(one.device)]) for one, other in zip(old, new, strict=True))
+    chosen = order.topk(min(PICTURES, len(order))).indices
+    return order[chosen], places[chosen], images[chosen.to(images.device)]
+
+
+def _short(value: float) -> float | None:
+    return float(f'{value:.5g}') if math.isfinite(value) else None

@@ -1,0 +1,64 @@
+"""The lines of a work dir's JSON logs."""
+
+import json
+
+from runnerkit.flow.look.log_lines import best_of, curves_of, read_log
+
+
+def write(path, *lines):
+    path.write_text('\n'.join(json.dumps(line) for line in lines) + '\n')
+
+
+def test_each_moment_counts_once_as_it_was_done_last(tmp_path):
+    write(
+        tmp_path / '1.log.json',
+        {'seed': 1},
+        {'mode': 'train', 'epoch': 1, 'iter': 10, 'step': 10, 'loss': 2.0},
+        {'mode': 'train', 'epoch': 2, 'iter': 10, 'step': 20, 'loss': 1.5},
+    )
+    write(
+        tmp_path / '2.log.json',
+        {'mode': 'train', 'epoch': 2, 'iter': 10, 'step': 20, 'loss': 1.0},
+        {'mode': 'val', 'epoch': 2, 'iter': 10, 'step': 20, 'acc': 0.5},
+    )
+    assert curves_of(read_log(tmp_path).lines) == {
+        ('train', 'loss'): [(10, 2.0), (20, 1.0)],
+        ('val', 'acc'): [(20, 0.5)],
+    }
+
+
+def test_a_step_that_goes_back_supersedes_what_follows_and_torn_lines_are_left_out(tmp_path):
+    write(
+        tmp_path / '1.log.json', *({'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': 1.0} for n in (3, 6, 9))
+    )
+    write(tmp_path / '2.log.json', *({'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': 2.0} for n in (4, 8)))
+    with open(tmp_path / '2.log.json', 'a') as file:
+        file.write('{"mode": "train", "epoch"')
+    assert curves_of(read_log(tmp_path).lines) == {('train', 'loss'): [(3, 1.0), (4, 2.0), (8, 2.0)]}
+
+
+def test_rates_of_several_optimizers_and_groups():
+    lines = [
+        {'mode': 'train', 'step': 5, 'lr': {'G': 0.1, 'D': 0.2}},
+        {'mode': 'val', 'step': 5, 'lr': {'G': 9}, 'lr_groups': {'x2': 9}},
+        {'mode': 'train', 'step': 6, 'lr': 0.1, 'lr_groups': {'x2': 0.2}},
+    ]
+    assert curves_of(lines) == {
+        ('train', 'lr G'): [(5, 0.1)],
+        ('train', 'lr D'): [(5, 0.2)],
+        ('train', 'lr'): [(6, 0.1)],
+        ('train', 'lr x2'): [(6, 0.2)],
+    }
+
+
+def test_iterations_of_lines_without_a_step_are_counted_on(tmp_path):
+    places = [('train', 1, 10), ('train', 1, 20), ('val', 1, 4), ('train', 2, 10), ('train', 2, 20), ('val', 2, 4)]
+    write(tmp_path / '1.log.json', *({'mode': mode, 'epoch': epoch, 'iter': n} for mode, epoch, n in places))
+    assert [line['step'] for line in read_log(tmp_path).lines] == [10, 20, 20, 30, 40, 40]
+
+
+def test_the_best_has_the_name_of_its_score():
+    lines = [{'mode': 'val', 'epoch': n, 'step': 10 * n, 'clean/acc': n / 4, 'other': 0} for n in (1, 2, 3)]
+    best = best_of(lines, 'work/best_clean_acc_epoch_2.pth')
+    assert (best.score, best.value, best.step, best.when) == ('clean/acc', 0.5, 20, 'epoch 2')
+    assert best_of(lines, 'best_clean_acc_iter_30.pth').value == 0.75

@@ -1,0 +1,159 @@
+"""The predictions of the best evaluation."""
+
+import json
+import math
+
+import numpy as np
+import plans
+import pytest
+import torch
+from PIL import Image
+from support import Noisy
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from runnerkit.data import build_dataloader
+from runnerkit.flow import Context, train
+from runnerkit.flow.report import predictions as module
+from runnerkit.flow.report.journal import recording_hooks
+from runnerkit.flow.report.predictions import Pass, names_of_samples, rows_of
+from runnerkit.flow.report.record import PREDICTIONS, SAMPLES, read_run
+from runnerkit.hooks.report import ReportHook
+
+
+class Shades(Dataset):
+    """Grey pictures of 120 x 5 pixels, the lighter half of which are the class light."""
+
+    classes = ('dark', 'light')
+
+    def __init__(self, length=40):
+        self.samples = [(f'{number}.png', 2 * number // length) for number in range(length)]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return torch.full((1, 120, 5), index / len(self)) + torch.arange(5) / 100, self.samples[index][1]
+
+
+CLASSES = {
+    'model.model': [
+        {'type': 'Flatten'},
+        {'type': 'Linear', 'in_features': 600, 'out_features': 2},
+    ],
+    'model.loss': {'type': 'CrossEntropyLoss'},
+    'model.metrics': {'accuracy': {'type': 'MulticlassAccuracy', 'num_classes': 2}},
+    'data.train': Shades(),
+    'data.val': Shades(),
+    'evaluation.save_best': 'accuracy',
+    'optimizer.lr': 0.001,
+}
+
+
+def test_classes_have_names_confidences_and_pictures_of_the_worst_and_the_best(tmp_path):
+    train(plans.config(CLASSES), work_dir=str(tmp_path))
+    run = read_run(tmp_path)
+    found = run.predictions
+    assert (found['score'], found['iterations']) == ('accuracy', run.best.step)
+    assert found['classes'] == ['dark', 'light']
+    samples = found['samples']
+    assert [each['name'] for each in samples] == [f'{number}.png' for number in range(40)]
+    assert [each['target'] for each in samples] == [0] * 20 + [1] * 20
+    right = [each['target'] == each['prediction'] for each in samples]
+    assert sum(right) / 40 == pytest.approx(run.best.value)
+    for each, is_right in zip(samples, right, strict=True):
+        assert each['loss'] == pytest.approx(
+            -math.log(each['confidence'] if is_right else 1 - each['confidence']), abs=1e-3
+        )
+    ordered = sorted(samples, key=lambda each: each['loss'])
+    shown = [each['name'] for each in samples if each['picture']]
+    assert {each['name'] for each in (*ordered[:12], *ordered[-12:])} == set(shown)
+    picture = np.asarray(Image.open(tmp_path / samples[int(shown[0].split('.')[0])]['picture']))
+    assert picture.shape == (60, 3)  # every second pixel
+    assert (abs(picture.astype(int) - [0, 128, 255]) < 2).all()
+    assert len(list((tmp_path / SAMPLES).iterdir())) == len(shown)  # none of a former best
+
+
+@pytest.mark.parametrize('changes', [{}, plans.BY_ITER])
+def test_numbers_of_the_best_evaluation_are_kept_when_later_ones_are_worse(tmp_path, changes):
+    greatest = {'evaluation': {**plans.CONFIG['evaluation'], **changes.get('evaluation', {}), 'rule': 'greater'}}
+    train(plans.config(changes, greatest, {'seed': 0, 'optimizer.lr': 0.01}), work_dir=str(tmp_path))
+    run = read_run(tmp_path)
+    found = run.predictions
+    assert found['iterations'] == run.best.step < run.step
+    assert sum(each['loss'] for each in found['samples']) / 6 == pytest.approx(run.best.value, rel=1e-3)
+    assert {(each['confidence'], each['picture']) for each in found['samples']} == {(None, None)}
+    assert [each['name'] for each in found['samples']] == [*'012345']
+
+
+def test_a_large_evaluation_is_not_kept(tmp_path, monkeypatch):
+    train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    assert (tmp_path / PREDICTIONS).is_file()
+    monkeypatch.setattr(module, 'MOST_BYTES', 300)
+    train(plans.CONFIG, work_dir=str(tmp_path / 'small'), stop_after=1)
+    assert read_run(tmp_path / 'small').predictions is None
+
+
+def test_what_a_data_set_raises_is_a_warning(tmp_path, monkeypatch):
+    def fails(*args):
+        raise KeyError('names')
+
+    monkeypatch.setattr(module, 'names_of_samples', fails)
+    with pytest.warns(RuntimeWarning, match='best_predictions.json cannot be written .*names'):
+        train(plans.CONFIG, work_dir=str(tmp_path))
+    assert read_run(tmp_path).outcome == 'completed'
+
+
+def test_trials_of_a_study_keep_none(tmp_path):
+    context = Context(None, work_dir=tmp_path, val_loader=DataLoader(Noisy(6)))
+    assert [type(hook).__name__ for hook in recording_hooks(context)] == ['JournalHook', 'PredictionsHook']
+    context.hooks.append((ReportHook(lambda step, scores: False, ('loss',)), 'NORMAL'))
+    assert [type(hook).__name__ for hook in recording_hooks(context)] == ['JournalHook']
+
+
+LOGITS = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+CHANCES = torch.tensor([[0.9, 0.1], [0.25, 0.75]])
+
+
+@pytest.mark.parametrize(
+    'preds, target, rows',
+    [
+        (LOGITS, torch.tensor([0, 0]), [[0, 0, 0.8808, 0.1269], [0, 1, 0.7311, 1.3133]]),
+        (CHANCES, torch.tensor([0, 0]), [[0, 0, 0.9, 0.1054], [0, 1, 0.75, 1.3863]]),
+        (LOGITS.bfloat16(), torch.tensor([-100, 1]), [[-100, 0, 0.8808, math.nan], [1, 1, 0.7311, 0.3133]]),
+        (torch.tensor([[1.0], [2.0]]), torch.tensor([[1.5], [2.0]]), [[1.5, 1, math.nan, 0.25], [2, 2, math.nan, 0]]),
+        (torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4, dtype=torch.int64), None),
+        (torch.zeros(2, 1), torch.zeros(2), None),
+        ([1.0], torch.zeros(1), None),
+    ],
+)
+def test_what_counts_as_classes_and_as_numbers(preds, target, rows):
+    found = rows_of(preds, target)
+    assert (found is None) == (rows is None)
+    if rows is not None:
+        torch.testing.assert_close(found, torch.tensor(rows), atol=1e-4, rtol=0, equal_nan=True)
+
+
+def test_names_are_those_of_the_files():
+    data = Shades(6)
+    assert names_of_samples(DataLoader(data), 3) == ['0.png', '1.png', '2.png']
+    assert names_of_samples(DataLoader(Subset(data, [4, 2])), 2) == ['4.png', '2.png']
+    assert names_of_samples(DataLoader(data, shuffle=True), 2) == ['place 0', 'place 1']
+    assert names_of_samples(build_dataloader(data, 2, 0, shuffle=False), 2) == ['0.png', '1.png']
+    data.samples = [{'img_info': {'filename': f'{number}.jpg'}} for number in range(6)]
+    assert names_of_samples(DataLoader(data), 1) == ['0.jpg']
+    assert names_of_samples(DataLoader(Noisy(6)), 2) == ['0', '1']
+
+
+def test_an_evaluation_that_is_not_understood_is_forgotten():
+    seen = Pass(DataLoader(Noisy(6)))
+    for preds in (LOGITS, None, LOGITS):
+        seen.add({'preds': preds, 'target': torch.tensor([0, 0])}, None)
+    assert seen.samples() == [] == [*seen.pictures()]
+
+
+def test_pictures_of_another_folder_are_not_followed(work_dir):
+    for picture in ('../secret.png', '/etc/passwd', 5, f'{SAMPLES}/../x.png'):
+        (work_dir / PREDICTIONS).write_text(json.dumps({'samples': [3, {'picture': picture}]}))
+        assert read_run(work_dir).predictions['samples'] == [{'picture': None}]
+    (work_dir / PREDICTIONS).write_text('{"samples": 3}')
+    assert read_run(work_dir).predictions is None
