@@ -12,7 +12,7 @@ from runnerkit.hooks.logger.tracker import TrackerHook
 
 @HOOKS.register_module()
 class DvcliveLoggerHook(TrackerHook):
-    """Logs to DVCLive: at the end of every epoch the results of hooks and validations, or else at every interval.
+    """Logs to DVCLive (its client of version 2 or later): at the end of every epoch the results of hooks and validations, or else at every interval.
 
     Args:
         model_file: the file to save the model to after every epoch; None saves nothing. Give it on every rank.
@@ -57,17 +57,11 @@ class DvcliveLoggerHook(TrackerHook):
             runner.save(str(file.parent), file.name, create_symlink=False)
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
-        step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
-        if hasattr(self.dvclive, 'set_step'):  # before version 2
-            self.dvclive.set_step(step)
-            for tag, value in tags.items():
-                self.dvclive.log(tag, value)
-            return
-        self.dvclive.step = step
+        self.dvclive.step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
         for tag, value in tags.items():
             self.dvclive.log_metric(tag, value)
         self.dvclive.sync()
 
     def _close(self, runner: RunnerView) -> None:
-        if self._own and hasattr(self.dvclive, 'end'):
+        if self._own:
             self.dvclive.end()
