@@ -12,14 +12,14 @@ from runnerkit.hooks.logger.tracker import TrackerHook
 
 @HOOKS.register_module()
 class DvcliveLoggerHook(TrackerHook):
-    """Logs to DVCLive (its client of version 2 or later): at the end of every epoch the results of hooks and validations, or else at every interval.
+    """Logs to DVCLive: at the end of every epoch the results of hooks and validations, or else at every interval.
 
     Args:
         model_file: the file to save the model to after every epoch; None saves nothing. Give it on every rank.
         interval, ignore_last, reset_flag: as in `LoggerHook`.
         by_epoch: whether DVCLive's steps are epochs or iterations.
         dvclive: a ``dvclive.Live`` to log to, which is not closed at the end; by default the hook makes its own.
-        **kwargs: arguments of ``dvclive.Live``; ``resume=True`` continues existing files.
+        **kwargs: arguments of ``dvclive.Live``, of version 2 or later; ``resume=True`` continues existing files.
     """
 
     def __init__(
