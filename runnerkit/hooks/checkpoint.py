@@ -232,23 +232,17 @@ class CheckpointHook(StoringHook):
             )
         if runner.rank > 0 or is_sharded(runner.model):
             return
-        store, args = self.store(runner), dict(self.args)
         is_due = self.by_epoch and runner.completed_epochs > runner.epoch and self._is_due_by_epoch(runner)
         name = self._due_name(runner) if is_due else BY_ITER.format(runner.completed_iters)
         if not is_due:
             self._stops.append(name)  # as of a run that was stopped
-        if self.file_client_args is not None:
-            args['file_client_args'] = self.file_client_args
-        args.update(
-            filename_tmpl=name, save_optimizer=self.save_optimizer, meta={'not_evaluated': one_line(error)[:1000]}
-        )
-        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = store.path(name)
-        try:
-            runner.save_checkpoint(store.place, **args)
-        except NotSavedError as failure:
-            self._report_failed_save(runner, store.path(name), None, failure)
-            return
-        runner.logger.error('the run fails; what it has trained until then is saved: %s', store.path(name))
+        path, options = self.store(runner).path(name), {**self.args, 'save_optimizer': self.save_optimizer}
+        options = {key: value for key, value in options.items() if key != 'filename_tmpl'}
+        meta = {'not_evaluated': one_line(error)[:1000]}
+        if failure := self.save_alone(runner, name, {'last_ckpt': path}, **{**options, 'meta': meta}):
+            self._report_failed_save(runner, path, None, failure)
+        else:
+            runner.logger.error('the run fails; what it has trained until then is saved: %s', path)
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
         # An epoch that ``max_iters`` cuts short is never completed, and is the last one.
