@@ -15,6 +15,7 @@ import torch
 from runnerkit.checkpoint import ema_name
 from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
 from runnerkit.distributed import from_first_rank
+from runnerkit.optim.update import device_type_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state, seed_generators, set_rng_state
@@ -160,7 +161,7 @@ class Nest:
             seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {runner.completed_iters}')))
             _set_gradients([(parameter, None) for parameter, _ in span.gradients])
             # Hooks are called under the autocast of an iteration, and under no_grad in a validation.
-            with torch.enable_grad(), torch.autocast(_device_type(runner.model), enabled=False):
+            with torch.enable_grad(), torch.autocast(device_type_of(runner.model.parameters()), enabled=False):
                 yield
         except OuterRunEnding:
             span.left_at = span.child.snapshots.rank_state()
@@ -340,11 +341,6 @@ def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
 def _with_shared_weights(state: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
     """``state`` with the weights of the outer run's model, which are loaded already."""
     return {**state, 'state_dict': {**unwrap(model).state_dict(), **state['state_dict']}}
-
-
-def _device_type(model: torch.nn.Module) -> str:
-    first = next(iter(model.parameters()), None)
-    return 'cpu' if first is None else first.device.type
 
 
 def _set_gradients(pairs: list[tuple[torch.nn.Parameter, torch.Tensor | None]]) -> None:

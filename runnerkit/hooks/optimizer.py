@@ -21,6 +21,7 @@ from runnerkit.optim.update import (
     autocast,
     clip_gradients,
     cycle_length,
+    device_type_of,
     log_anomalous_params,
     make_scaler,
 )
@@ -374,7 +375,7 @@ class _Autocast(Hook):
         self.amp = amp
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[Any]:
-        return autocast(self.amp, next((each.device.type for each in runner.model.parameters()), 'cpu'))
+        return autocast(self.amp, device_type_of(runner.model.parameters()))
 
 
 class _Fp16Methods(Hook):

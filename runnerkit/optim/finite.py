@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from runnerkit.distributed import reduce_max
+from runnerkit.parallel.dtensors import local_part
 
 
 def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -23,8 +24,7 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
     """
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
-        values = tensor.detach()
-        values = values.to_local() if hasattr(values, 'to_local') else values
+        values = local_part(tensor)
         values = values._values() if values.is_sparse else values
         if values.numel() and (values.is_floating_point() or values.is_complex()):
             by_device.setdefault(values.device, []).append(values)
@@ -66,8 +66,7 @@ def _numbers(value: Any) -> Tensor | None:
     """The floating-point values of a tensor, or of this rank's part of it; None if there are none that can be read."""
     if not isinstance(value, Tensor) or is_lazy(value):
         return None
-    value = value.detach()
-    value = value.to_local() if hasattr(value, 'to_local') else value.data
+    value = local_part(value)
     value = value._values() if value.is_sparse else value
     is_plain = type(value) is Tensor and value.layout == torch.strided and not value.is_meta
     if not is_plain or not (value.is_floating_point() or value.is_complex()):

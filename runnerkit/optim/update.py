@@ -96,8 +96,7 @@ class Update:
     @property
     def device_type(self) -> str:
         """The device type of the parameters: ``'cpu'``, ``'cuda'`` …."""
-        first = next(iter(self.parameters()), None)
-        return 'cpu' if first is None else first.device.type
+        return device_type_of(self.parameters())
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters of the optimizers, group by group."""
@@ -320,6 +319,11 @@ def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -
 def autocast(amp: str, device_type: str) -> AbstractContextManager[Any]:
     """The context for a forward pass in ``amp``, ``'fp16'`` or ``'bf16'``."""
     return torch.autocast(device_type, AMP_DTYPES[amp])
+
+
+def device_type_of(tensors: Iterable[Tensor]) -> str:
+    """The device type of the first tensor; ``'cpu'`` if there is none."""
+    return next((each.device.type for each in tensors), 'cpu')
 
 
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:
