@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,38 +34,29 @@ class OuterRunEnding(Exception):
     """
 
 
-@dataclass
 class _Span:
     """The span of one nested run.
 
-    Attributes:
+    Args:
         name: its name in checkpoints.
+        model: the outer run's.
+        at: the point at which it is opened by a hook that ``nests_runs``.
+
+    Attributes:
         rng: the outer run's random states.
         gradients: its parameters, each with its gradient.
         modes: its modules, each with whether it is in training mode.
         child: the nested runner, from the start of its run.
-        at: the point at which it was opened by a hook that ``nests_runs``.
         left_at: this rank's part of the child's state, if it was cut short.
     """
 
-    name: str
-    rng: dict[str, Any]
-    gradients: list[tuple[torch.nn.Parameter, torch.Tensor | None]]
-    modes: list[tuple[torch.nn.Module, bool]]
-    at: str | None
-    child: Any = None
-    left_at: dict[str, Any] | None = None
-
-    @classmethod
-    def of(cls, name: str, model: torch.nn.Module, at: str | None) -> _Span:
-        """A span within the training of ``model``."""
-        return cls(
-            name,
-            rng_state(),
-            [(parameter, parameter.grad) for parameter in model.parameters()],
-            [(module, module.training) for module in model.modules()],
-            at,
-        )
+    def __init__(self, name: str, model: torch.nn.Module, at: str | None) -> None:
+        self.name, self.at = name, at
+        self.rng = rng_state()
+        self.gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+        self.modes = [(module, module.training) for module in model.modules()]
+        self.child: Any = None
+        self.left_at: dict[str, Any] | None = None
 
     @contextmanager
     def outer_gradients(self) -> Iterator[None]:
@@ -156,7 +146,7 @@ class Nest:
                 'to a hook of the nested runner'
             )
         runner = self._runner
-        span = self.span = _Span.of(name, runner.model, self._point)
+        span = self.span = _Span(name, runner.model, self._point)
         try:
             seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {runner.completed_iters}')))
             _set_gradients([(parameter, None) for parameter, _ in span.gradients])
