@@ -201,7 +201,8 @@ class Nest:
             state = waiting.pop(span.name)
             self.unfinished = waiting
             name = f'the nested run {span.name!r}'
-            child.snapshots.continue_from(_with_shared_weights(state, child.model), name)
+            shared = unwrap(child.model).state_dict()  # those of the outer run's model are loaded already
+            child.snapshots.continue_from({**state, 'state_dict': {**shared, **state['state_dict']}}, name)
 
     def check_ending(self) -> None:
         """This run ended only because the one around it ends.
@@ -229,7 +230,7 @@ class Nest:
     def _content_of(self, span: _Span) -> dict[str, Any]:
         """A checkpoint of the nested run without tensors of this run's model and without the ranks' states."""
         child = span.child
-        shared = _places(unwrap(self._runner.model).state_dict())
+        shared = {_place(value) for value in unwrap(self._runner.model).state_dict().values()} - {None}
         # Averages go into the nested part of the file only: this run's weights must not change here.
         with child.hooks.around['around_save']:
             content = checkpoint_of(
@@ -328,18 +329,9 @@ def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with_shared_weights(state: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """``state`` with the weights of the outer run's model, which are loaded already."""
-    return {**state, 'state_dict': {**unwrap(model).state_dict(), **state['state_dict']}}
-
-
 def _set_gradients(pairs: list[tuple[torch.nn.Parameter, torch.Tensor | None]]) -> None:
     for parameter, gradient in pairs:
         parameter.grad = gradient
-
-
-def _places(weights: Mapping[str, Any]) -> set[Any]:
-    return {_place(value) for value in weights.values()} - {None}
 
 
 def _place(value: Any) -> tuple[torch.device, int, torch.Size] | None:
