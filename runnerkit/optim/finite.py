@@ -143,7 +143,11 @@ class StepGuard:
             return
         device = magnitudes[0].device
         bad = ~torch.isfinite(torch.stack([each.to(device) for each in magnitudes])).all()
-        self._count(bad)
+        if self._counts is None:
+            self._counts = torch.zeros(2, dtype=torch.int64, device=device)
+        new, row = self._counts
+        new.add_(bad)
+        row.add_(1).mul_(bad)
         if is_fused(optimizer):
             optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             self._fused_skips.add(optimizer)
@@ -158,13 +162,6 @@ class StepGuard:
             del optimizer.found_inf  # type: ignore[attr-defined]
         for parameter, grad in self._kept.pop(optimizer, ()):
             parameter.grad = grad
-
-    def _count(self, bad: Tensor) -> None:
-        if self._counts is None:
-            self._counts = torch.zeros(2, dtype=torch.int64, device=bad.device)
-        new, row = self._counts
-        new.add_(bad)
-        row.add_(1).mul_(bad)
 
 
 def _largest_of_ranks(magnitudes: Sequence[Tensor], device: torch.device) -> Tensor:
