@@ -124,11 +124,7 @@ class CheckpointHook(StoringHook):
         runner.logger.info('Checkpoints will be saved to %s by %s', store, writer, extra=expected)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
-        if not self.by_epoch:
-            return
-        if self._is_due_by_epoch(runner):
-            self._announce(runner, runner.epoch + 1, 'epochs')
-            self._synchronise(runner)
+        if self.by_epoch and self._is_due_by_epoch(runner):
             self._save_checkpoint(runner)
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -137,14 +133,7 @@ class CheckpointHook(StoringHook):
             return
         done = runner.iter + 1
         if (self.interval > 0 and done % self.interval == 0) or (self.save_last and done == runner.max_iters):
-            self._announce(runner, runner.iter + 1, 'iterations')
-            self._synchronise(runner)
             self._save_checkpoint(runner)
-
-    def _announce(self, runner: RunnerView, done: int, unit: str) -> None:
-        """Log a save that is due: in MMCV's words, which only the log file of a run by config has."""
-        extra = None if runner.evaluates_on is None else DETAIL
-        runner.logger.info('Saving checkpoint at %d %s', done, unit, extra=extra)
 
     @contextmanager
     def around_val(self, runner: RunnerView) -> Iterator[None]:
@@ -173,10 +162,7 @@ class CheckpointHook(StoringHook):
         stopped = outcome is not None and outcome.kind == 'stopped'
         if self.save_last and stopped and self._saved_at != runner.position:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
-            self._synchronise(runner)
-            name = BY_ITER.format(runner.completed_iters)
-            self._stops.append(name)  # before the write: the run that resumes from this file must know its name
-            self._save(runner, name, {**self.args, 'filename_tmpl': name})
+            self._save_between(runner)
         if self._failure is not None and outcome is not None and outcome.ended_well:
             last = runner.meta['hook_msgs'].get('last_ckpt')
             raise NotSavedError(
@@ -200,14 +186,17 @@ class CheckpointHook(StoringHook):
         last = runner.last_checkpoint()
         if last is not None and (self._saved_at, self._saved_as) == (runner.position, last):
             return last
-        self._synchronise(runner)
-        name = BY_ITER.format(runner.completed_iters)
-        if not keep and name not in self._stops:
-            self._stops.append(name)
-        saved = self._save(runner, name, {**self.args, 'filename_tmpl': name})
+        saved = self._save_between(runner, keep)
         if saved is None:
             raise NotSavedError(self._failure)
         return saved
+
+    def _save_between(self, runner: RunnerView, keep: bool = False) -> str | None:
+        """Save between two intervals."""
+        name = BY_ITER.format(runner.completed_iters)
+        if not keep and name not in self._stops:
+            self._stops.append(name)  # before the write: the run that resumes from this file must know its name
+        return self._save(runner, name, {**self.args, 'filename_tmpl': name})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the checkpoints that could not be written, and those of stopped runs."""
@@ -232,37 +221,29 @@ class CheckpointHook(StoringHook):
             )
         if runner.rank > 0 or is_sharded(runner.model):
             return
-        store, args = self.store(runner), dict(self.args)
         is_due = self.by_epoch and runner.completed_epochs > runner.epoch and self._is_due_by_epoch(runner)
         name = self._due_name(runner) if is_due else BY_ITER.format(runner.completed_iters)
         if not is_due:
             self._stops.append(name)  # as of a run that was stopped
-        if self.file_client_args is not None:
-            args['file_client_args'] = self.file_client_args
-        args.update(
-            filename_tmpl=name, save_optimizer=self.save_optimizer, meta={'not_evaluated': one_line(error)[:1000]}
-        )
-        runner.meta.setdefault('hook_msgs', {})['last_ckpt'] = store.path(name)
-        try:
-            runner.save_checkpoint(store.place, **args)
-        except NotSavedError as failure:
-            self._report_failed_save(runner, store.path(name), None, failure)
-            return
-        runner.logger.error('the run fails; what it has trained until then is saved: %s', store.path(name))
+        path, options = self.store(runner).path(name), {**self.args, 'save_optimizer': self.save_optimizer}
+        options = {key: value for key, value in options.items() if key != 'filename_tmpl'}
+        meta = {'not_evaluated': one_line(error)[:1000]}
+        if failure := self.save_alone(runner, name, {'last_ckpt': path}, **{**options, 'meta': meta}):
+            self._report_failed_save(runner, path, None, failure)
+        else:
+            runner.logger.error('the run fails; what it has trained until then is saved: %s', path)
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
         # An epoch that ``max_iters`` cuts short is never completed, and is the last one.
         is_last = self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
         return self.every_n_epochs(runner, self.interval) or (self.save_last and is_last)
 
-    def _synchronise(self, runner: RunnerView) -> None:
-        if self.sync_buffer:
-            allreduce_params(runner.model.buffers())
-
     def _save_checkpoint(self, runner: RunnerView) -> None:
-        args = dict(self.args)
-        number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
-        name = self._due_name(runner)
+        number, unit = (runner.epoch + 1, 'epochs') if self.by_epoch else (runner.iter + 1, 'iterations')
+        # In MMCV's words, which only the log file of a run by config has.
+        extra = None if runner.evaluates_on is None else DETAIL
+        runner.logger.info('Saving checkpoint at %d %s', number, unit, extra=extra)
+        args, name = dict(self.args), self._due_name(runner)
         if runner.by_epoch and not self.by_epoch:
             args['filename_tmpl'] = name  # the runner would number it by epochs
         args.update(async_save=self.async_save, after_write=partial(self._delete_old, runner, number))
@@ -274,6 +255,8 @@ class CheckpointHook(StoringHook):
         return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
 
     def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> str | None:
+        if self.sync_buffer:
+            allreduce_params(runner.model.buffers())
         store = self.store(runner)
         self._tried_at = runner.position
         if runner.rank == 0 and self._saved_at is not None and not store.exists():

@@ -19,7 +19,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.param_schedule import read, write
 from runnerkit.optim.named import named_optimizers
 from runnerkit.utils.commands import SCHEDULE, check_command
-from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:
     from runnerkit.utils.control import ControlServer
@@ -51,22 +51,13 @@ class ControlHook(Hook):
     A learning rate that was set holds against every schedule, also in a resumed run and after a roll-back, until
     another one is set or ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause
     ends with the process.
-
-    Args:
-        http: the port on 127.0.0.1 for HTTP requests; 0 lets the system choose one. The token that they need is in
-            ``control.json`` in the work dir. None: no HTTP.
     """
 
     needs_training = True
 
     runs_last = True
 
-    def __init__(self, http: int | None = None) -> None:
-        if http is not None and (isinstance(http, bool) or not isinstance(http, int)):
-            raise WrongType(f'http must be a port (0: the system chooses one) or None, but got {http!r}')
-        if http is not None and not 0 <= http < 65536:
-            raise WrongValue(f'http must be a port from 0 to 65535, but got {http}')
-        self.http = http
+    def __init__(self) -> None:
         self.paused = False
         self._server: ControlServer | None = None
         self._runner: RunnerView | None = None
@@ -96,9 +87,8 @@ class ControlHook(Hook):
         if runner.rank == 0:
             from runnerkit.utils.control import ControlServer
 
-            self._server = ControlServer(runner.work_dir, self._answer, self.http)
-            place = f'{self._server.socket}{" and " + self._server.url if self._server.url else ""}'
-            runner.logger.info('Control: runnerkit ctl %s status (through %s)', runner.work_dir, place)
+            self._server = ControlServer(runner.work_dir, self._answer)
+            runner.logger.info('Control: runnerkit ctl %s status (through %s)', runner.work_dir, self._server.socket)
 
     def before_train_iter(self, runner: RunnerView) -> None:
         if self._lrs is not None:

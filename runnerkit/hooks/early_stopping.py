@@ -114,13 +114,7 @@ class EarlyStoppingHook(Hook):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best score, and the number of evaluations since then."""
-        return {
-            'monitor': self.monitor,
-            'rule': self.rule,
-            'best': self.best,
-            'best_iter': self.best_iter,
-            'waited': self.waited,
-        }
+        return {name: getattr(self, name) for name in ('monitor', 'rule', 'best', 'best_iter', 'waited')}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if (state['monitor'], state['rule']) != (self.monitor, self.rule):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from runnerkit.utils.numbers import check_finite, check_whole_number
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class EMAHook(Hook):
     """Keeps an exponential moving average of every parameter: ``average = (1 - m) * average + m * parameter``.
 
@@ -41,27 +43,22 @@ class EMAHook(Hook):
 
     needs_training = True  # a file holds the averages under the model's own names
 
-    def __init__(
-        self,
-        momentum: float = 0.0002,
-        interval: int = 1,
-        warm_up: int = 100,
-        resume_from: str | None = None,
-        decay_warm_up: int = 0,
-    ) -> None:
-        check_whole_number('interval', interval)
-        if not 0 < momentum < 1:
-            raise WrongValue(f'momentum must lie between 0 and 1, but got {momentum!r}')
-        check_finite('EMAHook', {'decay_warm_up': decay_warm_up, 'warm_up': warm_up})
-        if decay_warm_up < 0:
-            raise WrongValue(f'decay_warm_up must not be negative, but got {decay_warm_up!r}')
-        if warm_up < 0:
-            raise WrongValue(f'warm_up must not be negative, but got {warm_up!r}')
-        self.interval = interval
-        self.warm_up = warm_up
-        self.decay_warm_up = decay_warm_up
-        self.momentum = momentum if interval == 1 else 1 - (1 - momentum) ** interval
-        self.checkpoint = resume_from
+    momentum: float = 0.0002
+    interval: int = 1
+    warm_up: int = 100
+    resume_from: str | None = None
+    decay_warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole_number('interval', self.interval)
+        if not 0 < self.momentum < 1:
+            raise WrongValue(f'momentum must lie between 0 and 1, but got {self.momentum!r}')
+        for name in ('decay_warm_up', 'warm_up'):
+            check_finite('EMAHook', {name: getattr(self, name)})
+            if getattr(self, name) < 0:
+                raise WrongValue(f'{name} must not be negative, but got {getattr(self, name)!r}')
+        self.momentum = self.momentum if self.interval == 1 else 1 - (1 - self.momentum) ** self.interval
+        self.checkpoint = self.resume_from
         self.param_ema_buffer: dict[str, str] = {}
         self._swapped = False
 

@@ -123,10 +123,9 @@ class EvalHook(StoringHook):
             )
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run
-        self._is_evaluating = False
         self._own_points: dict[Hook, Hook] = {}  # of each registered hook that is called
         self._recorded: dict[str, Any] = {}  # the scores of the running evaluation
-        self._candidate: float | None = None  # the score of the running evaluation
+        self._candidates: list[float] | None = None  # scores of the running evaluation that decide
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best not in (None, 'auto') and '' not in self.dataloaders:
@@ -174,17 +173,17 @@ class EvalHook(StoringHook):
             self._init_rule(self.given_rule or self._better(runner, self.save_best), self.save_best)
 
     def before_train_iter(self, runner: RunnerView) -> None:
-        if self.by_epoch or not self.initial_flag:
-            return
-        if self.start is not None and runner.iter >= self.start:
-            self.after_train_iter(runner)
-        self.initial_flag = False
+        if self.initial_flag and not self.by_epoch:
+            self._begin(runner, runner.iter)
 
     def before_train_epoch(self, runner: RunnerView) -> None:
-        if not self.by_epoch or not self.initial_flag:
-            return
-        if self.start is not None and runner.epoch >= self.start:
-            self.after_train_epoch(runner)
+        if self.initial_flag and self.by_epoch:
+            self._begin(runner, runner.epoch)
+
+    def _begin(self, runner: RunnerView, done: int) -> None:
+        """Evaluate once before the training if ``start`` is reached already."""
+        if self.start is not None and done >= self.start:
+            (self.after_train_epoch if self.by_epoch else self.after_train_iter)(runner)
         self.initial_flag = False
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -203,10 +202,8 @@ class EvalHook(StoringHook):
 
     def _should_evaluate(self, runner: RunnerView) -> bool:
         """Whether to evaluate after this epoch (iteration)."""
-        done = (runner.epoch if self.by_epoch else runner.iter) + 1
-        if self.start is None:
-            return done % self.interval == 0
-        return done >= self.start and (done - self.start) % self.interval == 0
+        start, done = self.start or 0, (runner.epoch if self.by_epoch else runner.iter) + 1
+        return done >= start and (done - start) % self.interval == 0
 
     # --- what --------------------------------------------------------------------------------------------------------
 
@@ -231,17 +228,17 @@ class EvalHook(StoringHook):
     def _evaluate(self, runner: RunnerView) -> None:
         # A subclass's _do_evaluate also sees the averaged weights (if there are any) in evaluation mode, and what it
         # writes to the log buffer's output becomes the runner's scores.
-        self._candidate = None
+        candidates: list[float] = []
         with runner.around_val():
-            self._is_evaluating = True
+            self._candidates = candidates
             try:
                 self._do_evaluate(runner)
             finally:
-                self._is_evaluating = False
+                self._candidates = None
         if self.save_best is None:
             return
         # Perhaps only the first rank knows the score, and which one 'auto' has chosen.
-        score, key, rule = broadcast_object((self._candidate, self.key_indicator, self.rule))
+        score, key, rule = broadcast_object((candidates[-1] if candidates else None, self.key_indicator, self.rule))
         if self.rule is None and rule is not None:
             self._init_rule(rule, key)
         if score is not None:
@@ -259,19 +256,15 @@ class EvalHook(StoringHook):
         """Evaluate, log, and save the checkpoint if it is the best. Subclasses override this."""
         if not self._should_evaluate(runner):
             return
-        first, self._recorded = self.dataloader, {}
-        key_score: float | None = None
+        first, self._recorded, found = self.dataloader, {}, None
         try:
-            for loader in self.dataloaders.values():
-                self.dataloader = loader
+            for self.dataloader in self.dataloaders.values():
                 score = self._score(runner)
-                key_score = key_score if score is None else score
+                found = found if score is None else score
         finally:
             self.dataloader = first
-        if self.save_best is not None and key_score is None and self._recorded:
-            raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(self._recorded)}')
-        if self.save_best is not None and key_score is not None:
-            self._save_ckpt(runner, key_score)
+        if self.save_best is not None and (found is not None or self._recorded):
+            self._save_ckpt(runner, self._key_score(self._recorded) if found is None else found)
 
     def _score(self, runner: RunnerView) -> float | None:
         """Evaluate on the loader at hand; returns the score that ``save_best`` names, if it is among its scores."""
@@ -303,8 +296,7 @@ class EvalHook(StoringHook):
         return self._record(runner, with_name(self.dataloader, scores))
 
     def _record(self, runner: RunnerView, scores: Mapping[str, Any]) -> float | None:
-        for name, value in scores.items():
-            runner.log_buffer.output[name] = value
+        runner.log_buffer.output.update(scores)
         runner.log_buffer.ready = True
         if self.save_best is None:
             return None
@@ -322,6 +314,9 @@ class EvalHook(StoringHook):
         self._recorded.update(scores)
         if self.key_indicator not in scores and len(self.dataloaders) > 1:
             return None  # it may be among the others'
+        return self._key_score(scores)
+
+    def _key_score(self, scores: Mapping[str, float]) -> float:
         if self.key_indicator not in scores:
             raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
         return scores[self.key_indicator]
@@ -360,8 +355,8 @@ class EvalHook(StoringHook):
         During an evaluation the score is only stored: at its end all ranks decide and save together. At any other time
         the first rank saves alone, at once.
         """
-        if self._is_evaluating:
-            self._candidate = key_score
+        if self._candidates is not None:
+            self._candidates.append(key_score)
         elif runner.rank == 0:
             self._keep_if_best(runner, key_score, alone=True)
 
@@ -373,43 +368,41 @@ class EvalHook(StoringHook):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
         store, name, former = self.store(runner), best_name(self.key_indicator, unit, done), self.best_ckpt_path
-        self.best_ckpt_path = store.path(name)
+        path = self.best_ckpt_path = store.path(name)
 
         def failed(error: NotSavedError) -> None:
             self.best_ckpt_path = former
             if runner.rank == 0:
                 runner.logger.error(
                     'the best checkpoint %s could not be saved: %s. The former one is kept, and training continues',
-                    store.path(name),
+                    path,
                     error.strerror or error,
                 )
 
         # The file itself says that it is the best. If it cannot be written, the score is reset as well, so that an
         # equally good one can be saved later.
-        messages = {'best_score': score, 'best_ckpt': store.path(name)}
-        storage = {} if self.file_client_args is None else {'file_client_args': self.file_client_args}
-        if alone and (found := runner.non_finite(alone=True)):
-            failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
-            return
+        messages = {'best_score': score, 'best_ckpt': path}
         if alone:
-            before = dict(current)
-            current.update(messages)
-            try:
-                runner.save_checkpoint(store.place, name, create_symlink=False, **storage)
-            except NotSavedError as error:
-                current.clear()
-                current.update(before)
+            found = runner.non_finite(alone=True)
+            error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}') if found else None
+            if error := error or self.save_alone(runner, name, messages, create_symlink=False):
                 failed(error)
                 return
         elif not runner.save(
-            store.place, name, create_symlink=False, messages=messages, on_error=failed, only_finite=True, **storage
+            store.place,
+            name,
+            create_symlink=False,
+            file_client_args=self.file_client_args,
+            messages=messages,
+            on_error=failed,
+            only_finite=True,
         ):
             return
         key = self.key_indicator
         if runner.evaluates_on is None:
             text = f'Now best checkpoint is saved as {name}. Best {key} is {score:0.4f} at {done} {unit}.'
         else:
-            text = f'New best {key} {score:.4f} ({"epoch" if self.by_epoch else "iteration"} {done}), saved {name}'
+            text = f'New best {key} {score:.4f} ({unit.replace("iter", "iteration")} {done}), saved {name}'
         # A logger with its own ``log`` may write no remarks.
         shows_remarks = any(getattr(type(hook), 'log', None) is TextLoggerHook.log for hook in runner.hooks)
         if runner.evaluates_on and not alone and shows_remarks:
@@ -418,7 +411,7 @@ class EvalHook(StoringHook):
             runner.logger.info('%s', text)
         # Delete the former best only if it is a best checkpoint in our own folder. Its path may come from a checkpoint
         # file, which could name anything; and the best of the run that this one resumed may be in another folder.
-        if runner.rank == 0 and isinstance(former, str) and former != store.path(name):
+        if runner.rank == 0 and isinstance(former, str) and former != path:
             old = os.path.basename(former)
             if is_best(old) and former == store.path(old):
                 store.delete(old)

@@ -51,7 +51,6 @@ class FreezeHook(Hook):
         self._drops_gradients = False
         self._parameters: list[nn.Parameter] = []
         self._norms: list[nn.Module] = []
-        self._switched: list[nn.Module] = []  # norms that were in training mode when they were frozen
         self._handles: list[Any] = []
 
     def before_run(self, runner: RunnerView) -> None:
@@ -90,23 +89,19 @@ class FreezeHook(Hook):
 
     def _follow(self, runner: RunnerView) -> None:
         """Freeze or thaw, as it should be at the run's position."""
-        done = runner.epoch if self.by_epoch else runner.iter
-        is_due = self.until is None or done < self.until
-        if is_due and not self._is_on:
-            runner.logger.info('%d parameters are frozen: %s', len(self._parameters), ', '.join(self.patterns))
-            self._freeze()
-        elif self._is_on and not is_due:
-            runner.logger.info('%d parameters are trained again: %s', len(self._parameters), ', '.join(self.patterns))
-            self._thaw(runner)
-        if self._is_on:
-            # A call of model.train() also sets the norms' mode.
-            for norm in self._norms:
-                if norm.training:
-                    norm.training = False
-                    if not any(norm is other for other in self._switched):
-                        self._switched.append(norm)
+        is_due = self.until is None or (runner.epoch if self.by_epoch else runner.iter) < self.until
+        if is_due != self._is_on:
+            what, patterns = 'frozen' if is_due else 'trained again', ', '.join(self.patterns)
+            runner.logger.info('%d parameters are %s: %s', len(self._parameters), what, patterns)
+            (self._freeze if is_due else self._thaw)(runner)
+        self._hold_norms()
 
-    def _freeze(self) -> None:
+    def _hold_norms(self) -> None:
+        """Set the norms to evaluation mode again, which a call of ``model.train()`` has ended."""
+        for norm in self._norms if self._is_on else ():
+            norm.training = False
+
+    def _freeze(self, runner: RunnerView) -> None:
         self._is_on = True
         for parameter in self._parameters:
             parameter.grad = None
@@ -120,13 +115,9 @@ class FreezeHook(Hook):
         for parameter in self._parameters:
             if id(parameter) not in frozen:
                 parameter.requires_grad_(True)
-        for norm in self._switched:
-            heir = next((hook for hook in others if any(norm is each for each in hook._norms)), None)
-            if heir is None:
-                norm.training = True
-            else:
-                heir._switched.append(norm)
-        self._switched = []
+        runner.model.train(runner.model.training)
+        for hook in others:
+            hook._hold_norms()
 
     def _others(self, runner: RunnerView) -> list[FreezeHook]:
         """The run's other hooks of this kind that freeze something now."""

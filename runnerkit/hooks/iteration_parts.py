@@ -54,15 +54,11 @@ class IterationParts:
         watch: the stopwatch; it may be replaced at any time.
         passed: called with the point's name and the runner after all hooks of ``after_train_iter`` and
             ``after_train_epoch``.
-        left_out: a hook that is not measured, because it does the measuring.
     """
 
-    def __init__(
-        self, watch: Stopwatch, passed: Callable[[str, Any], None] | None = None, left_out: Any = None
-    ) -> None:
+    def __init__(self, watch: Stopwatch, passed: Callable[[str, Any], None] | None = None) -> None:
         self.watch = watch
         self._passed = passed
-        self._left_out = left_out
         self._open: list[int | None] = []  # validations and optimizer steps, which begin and end in separate calls
 
     @contextmanager
@@ -121,10 +117,7 @@ class IterationParts:
     def _calls_of(self, hooks: Sequence[Any], point: str, methods: Sequence[tuple[Any, Call]]) -> list[Call]:
         """The calls at ``point``: the hooks' methods, each measured as a part, and the changes of the current part."""
         timed = self._timed_ring if point.startswith('around_') else self._timed
-        calls = [
-            method if hook is self._left_out else timed(f'{_name(hook, hooks)}.{point}', method)
-            for hook, method in methods
-        ]
+        calls = [timed(f'{_name(hook, hooks)}.{point}', method) for hook, method in methods]
         if point == 'before_train_iter':
             calls.insert(0, lambda runner: self.watch.change(ENGINE))
         elif point in ('before_val_epoch', 'before_val_iter'):

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from runnerkit.checkpoint import ema_name
 from runnerkit.checkpoint.content import checkpoint_of, weights_on_cpu
 from runnerkit.distributed import from_first_rank
+from runnerkit.optim.update import device_type_of
 from runnerkit.parallel import unwrap
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state, seed_generators, set_rng_state
@@ -34,38 +34,29 @@ class OuterRunEnding(Exception):
     """
 
 
-@dataclass
 class _Span:
     """The span of one nested run.
 
-    Attributes:
+    Args:
         name: its name in checkpoints.
+        model: the outer run's.
+        at: the point at which it is opened by a hook that ``nests_runs``.
+
+    Attributes:
         rng: the outer run's random states.
         gradients: its parameters, each with its gradient.
         modes: its modules, each with whether it is in training mode.
         child: the nested runner, from the start of its run.
-        at: the point at which it was opened by a hook that ``nests_runs``.
         left_at: this rank's part of the child's state, if it was cut short.
     """
 
-    name: str
-    rng: dict[str, Any]
-    gradients: list[tuple[torch.nn.Parameter, torch.Tensor | None]]
-    modes: list[tuple[torch.nn.Module, bool]]
-    at: str | None
-    child: Any = None
-    left_at: dict[str, Any] | None = None
-
-    @classmethod
-    def of(cls, name: str, model: torch.nn.Module, at: str | None) -> _Span:
-        """A span within the training of ``model``."""
-        return cls(
-            name,
-            rng_state(),
-            [(parameter, parameter.grad) for parameter in model.parameters()],
-            [(module, module.training) for module in model.modules()],
-            at,
-        )
+    def __init__(self, name: str, model: torch.nn.Module, at: str | None) -> None:
+        self.name, self.at = name, at
+        self.rng = rng_state()
+        self.gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+        self.modes = [(module, module.training) for module in model.modules()]
+        self.child: Any = None
+        self.left_at: dict[str, Any] | None = None
 
     @contextmanager
     def outer_gradients(self) -> Iterator[None]:
@@ -155,12 +146,12 @@ class Nest:
                 'to a hook of the nested runner'
             )
         runner = self._runner
-        span = self.span = _Span.of(name, runner.model, self._point)
+        span = self.span = _Span(name, runner.model, self._point)
         try:
             seed_generators(from_first_rank(partial(_seed, span.rng, f'{name} {runner.completed_iters}')))
             _set_gradients([(parameter, None) for parameter, _ in span.gradients])
             # Hooks are called under the autocast of an iteration, and under no_grad in a validation.
-            with torch.enable_grad(), torch.autocast(_device_type(runner.model), enabled=False):
+            with torch.enable_grad(), torch.autocast(device_type_of(runner.model.parameters()), enabled=False):
                 yield
         except OuterRunEnding:
             span.left_at = span.child.snapshots.rank_state()
@@ -210,7 +201,8 @@ class Nest:
             state = waiting.pop(span.name)
             self.unfinished = waiting
             name = f'the nested run {span.name!r}'
-            child.snapshots.continue_from(_with_shared_weights(state, child.model), name)
+            shared = unwrap(child.model).state_dict()  # those of the outer run's model are loaded already
+            child.snapshots.continue_from({**state, 'state_dict': {**shared, **state['state_dict']}}, name)
 
     def check_ending(self) -> None:
         """This run ended only because the one around it ends.
@@ -238,7 +230,7 @@ class Nest:
     def _content_of(self, span: _Span) -> dict[str, Any]:
         """A checkpoint of the nested run without tensors of this run's model and without the ranks' states."""
         child = span.child
-        shared = _places(unwrap(self._runner.model).state_dict())
+        shared = {_place(value) for value in unwrap(self._runner.model).state_dict().values()} - {None}
         # Averages go into the nested part of the file only: this run's weights must not change here.
         with child.hooks.around['around_save']:
             content = checkpoint_of(
@@ -337,23 +329,9 @@ def _nested_in(resumed: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with_shared_weights(state: Mapping[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """``state`` with the weights of the outer run's model, which are loaded already."""
-    return {**state, 'state_dict': {**unwrap(model).state_dict(), **state['state_dict']}}
-
-
-def _device_type(model: torch.nn.Module) -> str:
-    first = next(iter(model.parameters()), None)
-    return 'cpu' if first is None else first.device.type
-
-
 def _set_gradients(pairs: list[tuple[torch.nn.Parameter, torch.Tensor | None]]) -> None:
     for parameter, gradient in pairs:
         parameter.grad = gradient
-
-
-def _places(weights: Mapping[str, Any]) -> set[Any]:
-    return {_place(value) for value in weights.values()} - {None}
 
 
 def _place(value: Any) -> tuple[torch.device, int, torch.Size] | None:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +51,7 @@ class Position(NamedTuple):
 
 
 @HOOKS.register_module()
+@dataclass(eq=False, repr=False)
 class NonFiniteHook(Hook):
     """Stops the run, skips an update, or goes back to a checkpoint when the loss, gradients or weights are not finite.
 
@@ -75,26 +77,21 @@ class NonFiniteHook(Hook):
 
     needs_training = True
 
-    def __init__(
-        self,
-        action: str = 'stop',
-        interval: int | None = None,
-        max_tries: int | None = None,
-        leave_out: bool = False,
-        gradients: bool = True,
-    ) -> None:
-        if action not in ACTIONS:
-            hint = suggestion(str(action), ACTIONS)
-            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {action!r}{hint}')
-        for name, value in (('interval', interval), ('max_tries', max_tries)):
-            check_whole_number(name, value, or_none=True)
-        if leave_out and action != 'rollback':
-            raise ValueError(f"leave_out belongs to action='rollback', but got action={action!r}")
-        self.action = action
-        self.interval = interval
-        self.max_tries = MOST.get(action, 0) if max_tries is None else max_tries
-        self.leave_out = leave_out
-        self.gradients = gradients
+    action: str = 'stop'
+    interval: int | None = None
+    max_tries: int | None = None
+    leave_out: bool = False
+    gradients: bool = True
+
+    def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            hint = suggestion(str(self.action), ACTIONS)
+            raise ValueError(f'action must be one of {", ".join(ACTIONS)}, but got {self.action!r}{hint}')
+        for name in ('interval', 'max_tries'):
+            check_whole_number(name, getattr(self, name), or_none=True)
+        if self.leave_out and self.action != 'rollback':
+            raise ValueError(f"leave_out belongs to action='rollback', but got action={self.action!r}")
+        self.max_tries = self._most = MOST.get(self.action, 0) if self.max_tries is None else self.max_tries
         self._tries = 0
         self._left_out: set[int] = set()  # iterations whose updates are left out after going back
         self._guard: StepGuard | None = None
@@ -246,10 +243,10 @@ class NonFiniteHook(Hook):
             runner.logger.warning(
                 '%d updates up to iteration %d were skipped: their gradients were not finite', new, runner.iter + 1
             )
-        if in_a_row >= self.max_tries:
+        if in_a_row >= self._most:
             raise NonFiniteError(
                 f'the last {in_a_row} updates up to iteration {runner.iter + 1} were skipped, since their gradients '
-                f'were not finite (max_tries={self.max_tries}): a smaller learning rate, clipping '
+                f'were not finite (max_tries={self._most}): a smaller learning rate, clipping '
                 '(grad_clip=dict(max_norm=…)) or a look at the data may help.'
             )
 
@@ -257,7 +254,7 @@ class NonFiniteHook(Hook):
         report = self._report(runner, found)
         if self.action != 'rollback' or not may_go_back:
             raise NonFiniteError(f'{report} No checkpoint holds it.')
-        if self._tries >= self.max_tries:
+        if self._tries >= self._most:
             raise NonFiniteError(f'{report} The run has gone back {self._tries} times already (max_tries).')
         checkpoint = runner.last_checkpoint()
         if checkpoint is None:
@@ -266,7 +263,7 @@ class NonFiniteHook(Hook):
         bad = [iteration for each in found.values() for iteration in (each.loss, each.gradients) if iteration]
         if self.leave_out and bad:
             self._left_out.add(min(bad))
-        runner.logger.error('%s Going back to %s (%d of %d).', report, checkpoint, self._tries, self.max_tries)
+        runner.logger.error('%s Going back to %s (%d of %d).', report, checkpoint, self._tries, self._most)
         self._reset()
         self._withheld_at = None
         runner.roll_back(checkpoint)

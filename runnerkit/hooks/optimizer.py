@@ -21,6 +21,7 @@ from runnerkit.optim.update import (
     autocast,
     clip_gradients,
     cycle_length,
+    device_type_of,
     log_anomalous_params,
     make_scaler,
 )
@@ -77,7 +78,9 @@ class OptimizerHook(Hook):
     def _configure(self, runner: RunnerView) -> None:
         names = ('grad_clip', 'cumulative_iters', 'amp', 'loss_scale', 'detect_anomalous_params')
         options = {name: getattr(self, name) for name in names}
-        options['fused'] = None if _has_sparse_gradients(runner.model) else self.fused
+        # Fused optimizers do not support sparse gradients.
+        embeddings = [part for part in runner.model.modules() if isinstance(part, (nn.Embedding, nn.EmbeddingBag))]
+        options['fused'] = None if any(part.sparse for part in embeddings) else self.fused
         self._update = runner.configure_update(**options) if hasattr(runner, 'configure_update') else None
         if not isinstance(self._update, Update):
             self._stands_alone = True
@@ -86,7 +89,12 @@ class OptimizerHook(Hook):
             )
             return
         if self.fused is not None:
-            runner.logger.info('fused: %s', _which(self._update))
+            fused = self._update.fused or [False] * len(self._update.optimizers)
+            answers = [
+                f'{type(each).__name__} {"yes" if is_fused else f"no{why_not_fused(each)}"}'
+                for each, is_fused in zip(self._update.optimizers, fused, strict=True)
+            ]
+            runner.logger.info('fused: %s', ', '.join(answers))
         self._calls = runner.update_calls
         self._seen = self._calls + self._update.steps
         optimizers = named_optimizers(runner.optimizer)
@@ -374,7 +382,7 @@ class _Autocast(Hook):
         self.amp = amp
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[Any]:
-        return autocast(self.amp, next((each.device.type for each in runner.model.parameters()), 'cpu'))
+        return autocast(self.amp, device_type_of(runner.model.parameters()))
 
 
 class _Fp16Methods(Hook):
@@ -382,19 +390,3 @@ class _Fp16Methods(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         wrap_fp16_model(runner.model)
-
-
-def _which(update: Update) -> str:
-    """Say which of the optimizers are fused and which are not."""
-    answers = update.fused or [False] * len(update.optimizers)
-    pairs = zip(update.optimizers, answers, strict=True)
-    return ', '.join(
-        f'{type(optimizer).__name__} {"yes" if fused else f"no{why_not_fused(optimizer)}"}'
-        for optimizer, fused in pairs
-    )
-
-
-def _has_sparse_gradients(model: Any) -> bool:
-    """Whether the model has an embedding with sparse gradients, which fused optimizers do not support."""
-    embeddings = (nn.Embedding, nn.EmbeddingBag)
-    return any(isinstance(part, embeddings) and part.sparse for part in model.modules())

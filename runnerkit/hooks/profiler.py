@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from torch.profiler import (
-    ProfilerAction,
-    ProfilerActivity,
-    profile,
-    record_function,
-    tensorboard_trace_handler,
-)
+from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 from torch.profiler import schedule as make_schedule
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -21,7 +14,6 @@ from runnerkit.registry import find_function
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import suggestion
 
-_RECORDS = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _ACTIVITIES = {'cpu': ProfilerActivity.CPU, 'cuda': ProfilerActivity.CUDA}
 
 
@@ -41,10 +33,6 @@ class ProfilerHook(Hook):
             ``dir_name``.
         record_shapes, profile_memory, with_stack, with_flops: as in `torch.profiler.profile`.
         json_trace_path: a file for Chrome's trace viewer and Perfetto.
-        parts: also measure the parts of an iteration: waiting for data, forward, backward, update, each hook by name.
-            Their names become ranges of the trace, and a table of their times is logged, for the iterations that
-            ``schedule`` records, except the first. torch's profiler makes them slower; ``runnerkit profile`` measures
-            without it.
     """
 
     needs_training = True
@@ -61,14 +49,11 @@ class ProfilerHook(Hook):
         with_stack: bool = False,
         with_flops: bool = False,
         json_trace_path: str | None = None,
-        parts: bool = False,
     ) -> None:
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
         if profile_iters < 1:
             raise ValueError(f'profile_iters should be greater than 0, but got {profile_iters}')
-        if parts and not by_epoch and profile_iters < 2:
-            raise ValueError('parts=True needs at least profile_iters=2: the first iteration is not measured')
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
@@ -81,10 +66,7 @@ class ProfilerHook(Hook):
         self.with_stack = with_stack
         self.with_flops = with_flops
         self.json_trace_path = json_trace_path
-        self.parts = parts
         self.profiler: profile | None = None
-        self._watch: Any = None  # a Stopwatch while parts are measured
-        self._measuring = ExitStack()
 
     def before_run(self, runner: RunnerView) -> None:
         if runner.rank != 0:
@@ -106,8 +88,6 @@ class ProfilerHook(Hook):
             with_flops=self.with_flops,
         )
         self.profiler.start()
-        if self.parts:
-            self._measure_parts(runner)
         runner.logger.info(
             'the profiler runs for %d %s', self.profile_iters, 'epochs' if self.by_epoch else 'iterations'
         )
@@ -115,8 +95,7 @@ class ProfilerHook(Hook):
     def after_train_iter(self, runner: RunnerView) -> None:
         if self.profiler is None:
             return
-        with self._uncounted():
-            self.profiler.step()
+        self.profiler.step()
         if not self.by_epoch and runner.iter + 1 >= self.profile_iters:
             self._stop()
 
@@ -126,59 +105,16 @@ class ProfilerHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         self._stop()
-        self._report_parts(runner)
 
     def _stop(self) -> None:
         """End the profile, once; also that of a run which ends before its time."""
         profiler, self.profiler = self.profiler, None
         if profiler is None:
             return
-        with self._uncounted():
-            profiler.stop()
-            # None: the run was over before the schedule's first iteration, and there is no trace.
-            if self.json_trace_path is not None and profiler.profiler is not None:
-                profiler.export_chrome_trace(self.json_trace_path)
-
-    def _uncounted(self) -> AbstractContextManager[None]:
-        """Stop the clock: the profiler's own work is not part of an iteration."""
-        return nullcontext() if self._watch is None else self._watch.paused()
-
-    def _measure_parts(self, runner: RunnerView) -> None:
-        self._steps = self._measured = 0
-        from runnerkit.hooks.iteration_parts import IterationParts, clock_of
-        from runnerkit.utils.stopwatch import Stopwatch
-
-        self._watch = Stopwatch(clock_of(runner.model), record_function)
-        self._measuring.enter_context(IterationParts(self._watch, self._passed, left_out=self).of(runner))
-
-    def _passed(self, point: str, runner: RunnerView) -> None:
-        """Called at the end of an iteration or epoch, after all hooks, when its parts are complete."""
-        if point == 'after_train_iter':
-            self._measured += self._watch.current is not None
-            self._steps += 1
-            if not (self.schedule is None or self.schedule(self._steps) in _RECORDS):
-                self._watch.stop()
-            elif self._watch.current is None:
-                from runnerkit.hooks.iteration_parts import DATA
-
-                self._watch.start(DATA)
-        if self.profiler is None:
-            self._report_parts(runner)
-
-    def _report_parts(self, runner: RunnerView) -> None:
-        """Log the table, once."""
-        watch, self._watch = self._watch, None
-        if watch is None:
-            return
-        watch.stop()
-        self._measuring.close()
-        if self._measured:
-            from runnerkit.utils.stopwatch import time_table
-
-            table = time_table(watch.parts(), self._measured)
-            runner.logger.info('The parts of %d iterations, in %s:\n%s', self._measured, watch.clock.description, table)
-        else:
-            runner.logger.warning('the parts of no iteration were measured: the run was over before the second one')
+        profiler.stop()
+        # None: the run was over before the schedule's first iteration, and there is no trace.
+        if self.json_trace_path is not None and profiler.profiler is not None:
+            profiler.export_chrome_trace(self.json_trace_path)
 
     def _trace_handler(self, runner: RunnerView) -> Callable[..., Any] | None:
         given = self.on_trace_ready

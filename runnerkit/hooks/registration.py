@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runnerkit.hooks.hook import HOOKS, Hook
@@ -53,21 +53,20 @@ class Registration:
 
     def register_hook_from_cfg(self, hook_cfg: dict[str, Any]) -> None:
         """Build a hook from ``dict(type=…, priority='NORMAL', …)`` and register it."""
-        options = _without(hook_cfg, 'priority')
+        if not isinstance(hook_cfg, dict):
+            raise WrongType(f'a hook must be a Hook or a dict with the key "type", but got {hook_cfg!r}')
+        options = hook_cfg.copy()
+        options.pop('priority', None)
         with placed_errors(hook_cfg):
             self.register_hook(build_from_cfg(options, HOOKS), hook_cfg.get('priority', 'NORMAL'))
 
     def register_lr_hook(self, lr_config: HookConfig) -> None:
         """Register ``dict(policy='step', …)``, ``dict(type='StepLrUpdaterHook', …)`` or a hook."""
-        if lr_config is not None:
-            with placed_errors(lr_config):
-                self.register_hook(build_lr_hook(self._by_unit(lr_config)), PRIORITIES['lr'])
+        self._register_schedule('lr', lr_config, build_lr_hook)
 
     def register_momentum_hook(self, momentum_config: HookConfig) -> None:
         """Register ``dict(policy='cyclic', …)``, ``dict(type=…)`` or a hook."""
-        if momentum_config is not None:
-            with placed_errors(momentum_config):
-                self.register_hook(build_momentum_hook(self._by_unit(momentum_config)), PRIORITIES['momentum'])
+        self._register_schedule('momentum', momentum_config, build_momentum_hook)
 
     def register_optimizer_hook(self, optimizer_config: HookConfig) -> None:
         """Register an OptimizerHook, or the hook that ``type`` names."""
@@ -155,6 +154,11 @@ class Registration:
             hook = config if isinstance(config, Hook) else build_from_cfg(config, HOOKS, {'type': default_type})
             self.register_hook(hook, PRIORITIES[kind])
 
+    def _register_schedule(self, kind: str, config: HookConfig, build: Callable[[Any], Hook]) -> None:
+        if config is not None:
+            with placed_errors(config):
+                self.register_hook(build(self._by_unit(config)), PRIORITIES[kind])
+
     def _by_unit(self, config: Any) -> Any:
         """``config`` with the runner's unit as its ``by_epoch`` where it says nothing."""
         if self.by_epoch or not isinstance(config, dict) or 'by_epoch' in config:
@@ -162,11 +166,3 @@ class Registration:
         copied = config.copy()  # keeps a ConfigDict one, and with it where it was written
         copied['by_epoch'] = False
         return copied
-
-
-def _without(config: dict[str, Any], key: str) -> Any:
-    if not isinstance(config, dict):
-        raise WrongType(f'a hook must be a Hook or a dict with the key "type", but got {config!r}')
-    copied = config.copy()
-    copied.pop(key, None)
-    return copied

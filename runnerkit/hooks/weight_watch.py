@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel.dtensors import local_part
 
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.
 FIRST_LOOK = 200
@@ -113,23 +114,18 @@ class WeightWatch:
 def trainable(model: Any) -> list[nn.Parameter]:
     """The model's parameters that are trained and whose bits can be read here."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    return [each for each in parameters if each.requires_grad and not is_lazy(each) and _is_plain(_local(each))]
+    return [each for each in parameters if each.requires_grad and not is_lazy(each) and _is_plain(local_part(each))]
 
 
 @torch.no_grad()
 def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
     """For each tensor the sum of its bit patterns, as integers of the element size, on its device."""
     sums = []
-    for weight in map(_local, weights):
+    for weight in map(local_part, weights):
         real = torch.view_as_real(weight) if weight.is_complex() else weight
         integer = _INTEGERS[real.element_size()]
         sums.append(real.view(integer).sum(dtype=integer))  # a sum in another type would be eighty times slower
     return sums
-
-
-def _local(weight: Tensor) -> Tensor:
-    """Of a sharded tensor this rank's part."""
-    return weight.to_local() if hasattr(weight, 'to_local') else weight.data
 
 
 def _is_plain(weight: Tensor) -> bool:
@@ -168,7 +164,7 @@ def reason(runner: Any, weights: Sequence[Tensor]) -> str:
         )
     if not any(rates(runner)):
         return 'all learning rates are 0. Look at optimizer and lr_config.'
-    gradients = [_local(each.grad) for each in weights if each.grad is not None]
+    gradients = [local_part(each.grad) for each in weights if each.grad is not None]
     if not gradients:
         return (
             'no parameter has a gradient. The loss that train_step returns must depend on them: look for detach(), '

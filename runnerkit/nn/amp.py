@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -134,6 +134,7 @@ def _runs_in(
     """Return the decorator of methods that run in ``dtype``, half or single; arguments of the other type are cast."""
     other = torch.float32 if dtype == torch.float16 else torch.float16
     wanted = [apply_to] if isinstance(apply_to, str) else apply_to
+    cast = functools.partial(cast_tensor_type, src_type=other, dst_type=dtype)
 
     def decorate(method: Method) -> Method:
         spec = inspect.getfullargspec(method)
@@ -149,7 +150,10 @@ def _runs_in(
                 )
             if not getattr(args[0], 'fp16_enabled', False):
                 return method(*args, **kwargs)
-            args, kwargs = _cast_named(names, spec.args, args, kwargs, other, dtype)
+            args = tuple(
+                cast(each) if i < len(spec.args) and spec.args[i] in names else each for i, each in enumerate(args)
+            )
+            kwargs = {name: cast(each) if name in names else each for name, each in kwargs.items()}
             device_type = 'cuda' if torch.cuda.is_available() else 'cpu'
             with torch.autocast(device_type, dtype=torch.float16, enabled=dtype == torch.float16):
                 result = method(*args, **kwargs)
@@ -158,22 +162,3 @@ def _runs_in(
         return work  # type: ignore[return-value]
 
     return decorate
-
-
-def _cast_named(
-    names: Collection[str],
-    positions: list[str],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    src_type: torch.dtype,
-    dst_type: torch.dtype,
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call, with those in ``names`` cast; those in ``*args`` have no names."""
-    cast = [
-        cast_tensor_type(value, src_type, dst_type) if i < len(positions) and positions[i] in names else value
-        for i, value in enumerate(args)
-    ]
-    cast_kwargs = {
-        name: cast_tensor_type(value, src_type, dst_type) if name in names else value for name, value in kwargs.items()
-    }
-    return tuple(cast), cast_kwargs

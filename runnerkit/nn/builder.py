@@ -7,7 +7,6 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -45,33 +44,20 @@ def _torch_loss(name: str) -> type[nn.Module] | None:
     return _torch_module(name) if name.endswith('Loss') else None
 
 
-def _torchmetrics() -> ModuleType:
+def _metrics() -> Iterator[dict[str, Any]]:
+    """The metrics of torchmetrics, and then those of each subpackage, because its root does not have all."""
     try:
-        return importlib.import_module('torchmetrics')
+        torchmetrics = importlib.import_module('torchmetrics')
     except ImportError as error:
         raise ImportError("metrics by name come from torchmetrics: pip install 'torchmetrics>=1.2'") from error
-
-
-def _metric_modules() -> Iterator[ModuleType]:
-    """torchmetrics and its subpackages, because its root does not have all names."""
-    torchmetrics = _torchmetrics()
-    yield torchmetrics
-    for info in pkgutil.iter_modules(torchmetrics.__path__):
-        if info.ispkg and info.name not in ('functional', 'utilities'):
-            yield importlib.import_module(f'torchmetrics.{info.name}')
-
-
-def _metrics_of(module: ModuleType) -> dict[str, Any]:
-    base = _torchmetrics().Metric
-    return {name: found for name, found in vars(module).items() if inspect.isclass(found) and issubclass(found, base)}
-
-
-def _metric(name: str) -> Any:
-    return next((found[name] for found in map(_metrics_of, _metric_modules()) if name in found), None)
-
-
-def _metrics() -> list[str]:
-    return sorted({name for module in _metric_modules() for name in _metrics_of(module)})
+    parts = [info.name for info in pkgutil.iter_modules(torchmetrics.__path__) if info.ispkg]
+    for part in ('', *(f'.{name}' for name in parts if name not in ('functional', 'utilities'))):
+        held = vars(importlib.import_module(f'torchmetrics{part}'))
+        yield {
+            name: found
+            for name, found in held.items()
+            if inspect.isclass(found) and issubclass(found, torchmetrics.Metric)
+        }
 
 
 MODELS = Registry(
@@ -86,7 +72,11 @@ LOSSES = Registry(
     fallback=_torch_loss,
     fallback_names=lambda: list(filter(_torch_loss, dir(nn))),
 )
-METRICS = Registry('metric', fallback=_metric, fallback_names=_metrics)
+METRICS = Registry(
+    'metric',
+    fallback=lambda name: next((found[name] for found in _metrics() if name in found), None),
+    fallback_names=lambda: sorted(set().union(*_metrics())),
+)
 
 
 def build_model(cfg: Any, default_args: dict[str, Any] | None = None) -> nn.Module:

@@ -173,9 +173,12 @@ class Supervised(BaseModule):
         """Warn if the loss that is computed meanwhile broadcasts ``preds`` and ``target``."""
         self._is_first_batch = False
         shapes = [tuple(each.shape) for each in (preds, target) if isinstance(each, Tensor) and each.dim()]
-        whole = _broadcast(*shapes) if len(shapes) == 2 else None
-        if whole is None or preds.numel() == target.numel() == prod(whole):
-            yield  # they do not fit, as logits and labels, or nothing is repeated
+        try:
+            whole = tuple(torch.broadcast_shapes(*shapes))
+        except RuntimeError:  # they do not fit, as logits and labels
+            whole = None
+        if len(shapes) < 2 or whole is None or preds.numel() == target.numel() == prod(whole):
+            yield  # nothing is repeated
             return
         with _Broadcasting(*shapes, whole) as seen:  # type: ignore[call-arg]  # torch's class is not typed
             yield
@@ -219,14 +222,6 @@ class _Broadcasting(TorchDispatchMode):
             expands = func.overloadpacket is torch.ops.aten.expand and shapes < self.pair
             self.happened = self.happened or expands or shapes == self.pair
         return result
-
-
-def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The shape to which the two are broadcast; None if they do not fit."""
-    try:
-        return tuple(torch.broadcast_shapes(one, other))
-    except RuntimeError:
-        return None
 
 
 def _build_metrics(metrics: Any) -> dict[str, Any]:

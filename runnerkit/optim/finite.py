@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from runnerkit.distributed import reduce_max
+from runnerkit.parallel.dtensors import local_part
 
 
 def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -23,8 +24,7 @@ def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
     """
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
-        values = tensor.detach()
-        values = values.to_local() if hasattr(values, 'to_local') else values
+        values = local_part(tensor)
         values = values._values() if values.is_sparse else values
         if values.numel() and (values.is_floating_point() or values.is_complex()):
             by_device.setdefault(values.device, []).append(values)
@@ -66,8 +66,7 @@ def _numbers(value: Any) -> Tensor | None:
     """The floating-point values of a tensor, or of this rank's part of it; None if there are none that can be read."""
     if not isinstance(value, Tensor) or is_lazy(value):
         return None
-    value = value.detach()
-    value = value.to_local() if hasattr(value, 'to_local') else value.data
+    value = local_part(value)
     value = value._values() if value.is_sparse else value
     is_plain = type(value) is Tensor and value.layout == torch.strided and not value.is_meta
     if not is_plain or not (value.is_floating_point() or value.is_complex()):
@@ -144,7 +143,11 @@ class StepGuard:
             return
         device = magnitudes[0].device
         bad = ~torch.isfinite(torch.stack([each.to(device) for each in magnitudes])).all()
-        self._count(bad)
+        if self._counts is None:
+            self._counts = torch.zeros(2, dtype=torch.int64, device=device)
+        new, row = self._counts
+        new.add_(bad)
+        row.add_(1).mul_(bad)
         if is_fused(optimizer):
             optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
             self._fused_skips.add(optimizer)
@@ -159,13 +162,6 @@ class StepGuard:
             del optimizer.found_inf  # type: ignore[attr-defined]
         for parameter, grad in self._kept.pop(optimizer, ()):
             parameter.grad = grad
-
-    def _count(self, bad: Tensor) -> None:
-        if self._counts is None:
-            self._counts = torch.zeros(2, dtype=torch.int64, device=bad.device)
-        new, row = self._counts
-        new.add_(bad)
-        row.add_(1).mul_(bad)
 
 
 def _largest_of_ranks(magnitudes: Sequence[Tensor], device: torch.device) -> Tensor:

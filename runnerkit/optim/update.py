@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -96,8 +96,7 @@ class Update:
     @property
     def device_type(self) -> str:
         """The device type of the parameters: ``'cpu'``, ``'cuda'`` …."""
-        first = next(iter(self.parameters()), None)
-        return 'cpu' if first is None else first.device.type
+        return device_type_of(self.parameters())
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters of the optimizers, group by group."""
@@ -171,22 +170,19 @@ class Update:
             loss.backward(None if loss.dim() or one.dtype is not loss.dtype else one, **options)
         self.accumulated += 1
 
-    def _is_sharded(self, model: nn.Module | None) -> TypeGuard[nn.Module]:
-        if self._sharded is None:
-            self._sharded = [] if model is None else [part for part in model.modules() if isinstance(part, FSDP2)]
-        return bool(self._sharded)
-
     def _add_own_gradients(self, loss: Tensor, model: nn.Module | None, options: dict[str, Any]) -> None:
         """Compute the gradients of one of several optimizers' parameters alone."""
         inputs = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if not inputs:  # all of them are frozen; torch takes an empty list for an error
             return
-        if not self._is_sharded(model):
+        if self._sharded is None:
+            self._sharded = [] if model is None else [part for part in model.modules() if isinstance(part, FSDP2)]
+        if model is None or not self._sharded:
             self._add_gradients(loss, {**options, 'inputs': inputs})
             return
         # Sharded weights cannot be named as inputs: others keep their gradients.
         own = {id(parameter) for parameter in inputs}
-        for wrapper in self._sharded or ():
+        for wrapper in self._sharded:
             wrapper.reshard()
         others = [(parameter, parameter.grad) for parameter in model.parameters() if id(parameter) not in own]
         for parameter, _ in others:
@@ -198,12 +194,9 @@ class Update:
                 parameter.grad = grad
 
     def _add_gradients(self, loss: Tensor, options: dict[str, Any]) -> None:
-        if not self.amp:
-            loss.backward(**options)
-            return
         # torch advises against a backward pass under autocast, so a surrounding one (a ring around the iteration) is
         # switched off.
-        with torch.autocast(loss.device.type, enabled=False):
+        with torch.autocast(loss.device.type, enabled=False) if self.amp else nullcontext():
             loss.backward(**options)
 
     def step(self) -> Tensor | None:
@@ -320,6 +313,11 @@ def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -
 def autocast(amp: str, device_type: str) -> AbstractContextManager[Any]:
     """The context for a forward pass in ``amp``, ``'fp16'`` or ``'bf16'``."""
     return torch.autocast(device_type, AMP_DTYPES[amp])
+
+
+def device_type_of(tensors: Iterable[Tensor]) -> str:
+    """The device type of the first tensor; ``'cpu'`` if there is none."""
+    return next((each.device.type for each in tensors), 'cpu')
 
 
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:

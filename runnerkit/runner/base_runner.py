@@ -429,7 +429,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     restore_hooks = handed_on('snapshots', Snapshots.restore_hooks)
     nested = handed_on('nest', Nest.nested)
     stop = handed_on('stopping', Stop.stop)
-    around_own_loop = handed_on('lifecycle', Lifecycle.around_own_loop)
+    custom_loop = handed_on('lifecycle', Lifecycle.custom_loop)
 
     def load_checkpoint(
         self,

@@ -41,7 +41,7 @@ class Lifecycle:
     # --- a user's loop -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def around_own_loop(self, data_loaders: Sequence[Any], workflow: Workflow) -> Iterator[None]:
+    def custom_loop(self, data_loaders: Sequence[Any], workflow: Workflow) -> Iterator[None]:
         """The span of a user's loop: its first ``train`` or ``val`` begins a run, which ends with the span.
 
         The loop then gets everything that ``run`` does around its own: resumed states, ``before_run``, signals,

@@ -1,4 +1,4 @@
-"""A way to talk to a running process: a Unix socket that only its owner can open, and HTTP on loopback if wanted.
+"""A way to talk to a running process: a Unix socket that only its owner can open.
 
 A request is one line of JSON, ``{"command": "lr", "value": "0.01"}``, and so is the answer, ``{"ok": true, …}`` or
 ``{"ok": false, "error": "…"}``. Where to connect is in the file ``control.json`` of the folder.
@@ -7,10 +7,8 @@ A request is one line of JSON, ``{"command": "lr", "value": "0.01"}``, and so is
 from __future__ import annotations
 
 import errno
-import hmac
 import json
 import os
-import secrets
 import shutil
 import socket
 import socketserver
@@ -20,7 +18,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +31,8 @@ _PREFIX = 'runnerkit-control-'
 
 _LONGEST = 4096  # bytes of a request
 _PATIENCE = 10.0  # seconds for a request to come in whole
+
+_NO_SOCKETS = 'this system has no Unix sockets, so that runs cannot be controlled on it'
 
 #: Answers a command and its value (None if it has none); its errors are sent to the client.
 Answer = Callable[[str, Any], dict[str, Any]]
@@ -54,82 +53,63 @@ class ControlServer:
     Args:
         folder: an existing folder.
         answer: called in the thread of each connection.
-        http: also answer HTTP requests on 127.0.0.1, on this port; 0 lets the system choose one. None: no HTTP. The
-            token that they need is in ``control.json``.
 
     Raises:
         ControlError: another process answers in this folder, or this system has no Unix sockets.
-        OSError: the socket, the port or ``control.json`` cannot be opened.
+        OSError: the socket or ``control.json`` cannot be opened.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], answer: Answer, http: int | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], answer: Answer) -> None:
+        if not hasattr(socket, 'AF_UNIX'):
+            raise ControlError(_NO_SOCKETS)
         self.folder = Path(folder).absolute()
-        self.token = secrets.token_urlsafe(24)
-        self._servers: list[socketserver.BaseServer] = []
+        self.socket = str(self.folder / SOCKET)
         self._own_folder: str | None = None
-        self.socket: str | None = None
-        self.url: str | None = None
         self._replace_stale()
+        self._server = self._open(answer)
         try:
-            if hasattr(socket, 'AF_UNIX'):
-                self._servers.append(self._unix_server(answer))
-            elif http is None:
-                raise ControlError('this system has no Unix sockets: allow HTTP on loopback, ControlHook(http=0)')
-            if http is not None:
-                over_http = _HttpServer(('127.0.0.1', http), answer, self.token)
-                self._servers.append(over_http)
-                self.url = f'http://127.0.0.1:{over_http.server_port}'
             self._write_address()
         except BaseException:
-            self.close()
+            self._remove_files()
             raise
-        for server in self._servers:
-            threading.Thread(target=server.serve_forever, args=(0.1,), name='runnerkit-control', daemon=True).start()
-        self._is_served = True
-        _open_servers.add(self)
-
-    _is_served = False
+        _open_servers.add(self._server)
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), name='runnerkit-control', daemon=True).start()
 
     def close(self) -> None:
         """Answer no more, and delete the socket and ``control.json``."""
-        servers, self._servers = self._servers, []
-        _open_servers.discard(self)
-        for server in servers:
-            if self._is_served:
-                server.shutdown()
-            server.server_close()
-        for path in (self.socket, str(self.folder / ADDRESS) if servers else None):
-            if path is not None:
-                with suppress(OSError):
-                    os.unlink(path)
+        if self._server in _open_servers:
+            _open_servers.discard(self._server)
+            self._server.shutdown()
+            self._remove_files()
+
+    def _remove_files(self) -> None:
+        self._server.server_close()
+        for path in (self.socket, self.folder / ADDRESS):
+            with suppress(OSError):
+                os.unlink(path)
         if self._own_folder is not None:
             shutil.rmtree(self._own_folder, ignore_errors=True)
-        self.socket = self._own_folder = None
 
-    def _unix_server(self, answer: Answer) -> socketserver.BaseServer:
-        path = str(self.folder / SOCKET)
+    def _open(self, answer: Answer) -> _UnixServer:
         try:
-            server = _UnixServer(path, answer)
+            return _UnixServer(self.socket, answer)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise ControlError(f'{path} is there, and is no socket that a run has left: remove it') from None
+                raise ControlError(f'{self.socket} is there, and is no socket that a run has left: remove it') from None
             # The path is too long, or this file system has no sockets.
             self._own_folder = tempfile.mkdtemp(prefix=_PREFIX)
-            path = os.path.join(self._own_folder, SOCKET)
+            self.socket = os.path.join(self._own_folder, SOCKET)
             try:
-                server = _UnixServer(path, answer)
+                return _UnixServer(self.socket, answer)
             except OSError as other:
+                os.rmdir(self._own_folder)
                 raise ControlError(
-                    f'there can be no socket in {self.folder} ({error}), nor at {path} ({other}): choose a shorter '
-                    'work dir, or a shorter TMPDIR'
+                    f'there can be no socket in {self.folder} ({error}), nor at {self.socket} ({other}): choose a '
+                    'shorter work dir, or a shorter TMPDIR'
                 ) from None
-        self.socket = path
-        return server
 
     def _write_address(self) -> None:
         address = {'socket': self.socket, 'pid': os.getpid(), 'host': socket.gethostname()}
-        if self.url is not None:
-            address.update(http=self.url, token=self.token)
         temporary = self.folder / f'.{ADDRESS}.{os.getpid()}'
         with suppress(FileNotFoundError):
             temporary.unlink()
@@ -172,15 +152,14 @@ def _is_of_a_run(path: str, folder: Path) -> bool:
 
 
 #: Those of this process.
-_open_servers: set[ControlServer] = set()
+_open_servers: set[socketserver.BaseServer] = set()
 
 
 def _forget() -> None:
     """In a forked process: close the inherited sockets. Loader workers that outlive a killed run must not seem to
     answer in its place."""
-    for control in _open_servers:
-        for server in control._servers:
-            server.server_close()
+    for server in _open_servers:
+        server.server_close()
     _open_servers.clear()
 
 
@@ -211,7 +190,7 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
     """
     address = read_address_of(folder)
     if not hasattr(socket, 'AF_UNIX'):
-        raise ControlError(f'this system has no Unix sockets: ask over HTTP (ControlHook(http=0), see {ADDRESS})')
+        raise ControlError(_NO_SOCKETS)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
@@ -250,16 +229,11 @@ def read_address_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """
     if not os.path.isdir(folder):
         raise ControlError(f'no such folder: {os.fspath(folder)}; give the work dir of a run')
-    try:
-        address = read_address(folder)
-    except PermissionError:
-        raise ControlError(
-            f'the run in {folder} belongs to another user, and takes commands from its owner alone'
-        ) from None
+    address = read_address(folder)
     if not isinstance(address.get('socket'), str):
         raise ControlError(
-            f'no run can be controlled in {os.fspath(folder)}: it has ended, or its config lacks the hook '
-            "(custom_hooks=[dict(type='ControlHook')])"
+            f'no run can be controlled in {os.fspath(folder)}: it has ended, it belongs to another user, or its '
+            "config lacks the hook (custom_hooks=[dict(type='ControlHook')])"
         )
     host = address.get('host')
     if host != socket.gethostname():
@@ -280,8 +254,6 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 def _answers(path: str) -> bool:
     """Whether a process listens to the socket ``path``."""
-    if not hasattr(socket, 'AF_UNIX'):
-        return False
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1.0)
         try:
@@ -293,14 +265,18 @@ def _answers(path: str) -> bool:
     return True
 
 
-def _obey(answer: Answer, command: Any, value: Any) -> tuple[bool, dict[str, Any]]:
-    """Whether the command was obeyed, and what to answer."""
-    if not isinstance(command, str):
-        return False, {'ok': False, 'error': 'a request is {"command": "status"}, with a "value" where it needs one'}
+def _obey(answer: Answer, line: bytes) -> dict[str, Any]:
+    """The answer to a request."""
     try:
-        return True, {'ok': True, **answer(command, value)}
+        asked = json.loads(line)
+    except (ValueError, RecursionError):
+        asked = None
+    if not isinstance(asked, dict) or not isinstance(asked.get('command'), str):
+        return {'ok': False, 'error': 'a request is {"command": "status"}, with a "value" where it needs one'}
+    try:
+        return {'ok': True, **answer(asked['command'], asked.get('value'))}
     except Exception as error:
-        return False, {'ok': False, 'error': str(error) or repr(error)}
+        return {'ok': False, 'error': str(error) or repr(error)}
 
 
 def _as_line(content: Mapping[str, Any]) -> bytes:
@@ -339,75 +315,6 @@ class _LineHandler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         line = self.rfile.readline(_LONGEST)  # first: what is left unread would cut off the answer
         if not _is_owner(peer_uid(self.connection)):
-            self._say({'ok': False, 'error': 'only the user who runs this process may control it'})
-            return
-        if not line:
-            return
-        try:
-            asked = json.loads(line)
-        except (ValueError, RecursionError):
-            asked = None
-        asked = asked if isinstance(asked, dict) else {}
-        self._say(_obey(self.server.answer, asked.get('command'), asked.get('value'))[1])  # type: ignore[attr-defined]
-
-    def _say(self, answer: dict[str, Any]) -> None:
-        self.wfile.write(_as_line(answer))
-
-
-class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, address: tuple[str, int], answer: Answer, token: str) -> None:
-        self.answer, self.token = answer, token
-        super().__init__(address, _HttpHandler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that goes away is no error of the run."""
-
-
-class _HttpHandler(BaseHTTPRequestHandler):
-    """``GET /status``, and ``POST /<command>`` with the value as the JSON body; both need the token."""
-
-    server: _HttpServer
-    timeout = _PATIENCE
-    server_version, sys_version = 'runnerkit', ''
-
-    def do_GET(self) -> None:
-        """Answer questions, which change nothing."""
-        if self.path.strip('/') != 'status':
-            self._say(405, {'ok': False, 'error': 'commands are POST requests'})
-        else:
-            self._answer(None)
-
-    def do_POST(self) -> None:
-        """Obey a command."""
-        try:
-            length = int(self.headers.get('Content-Length') or 0)
-            if not 0 <= length <= _LONGEST:
-                raise ValueError(length)
-            body = self.rfile.read(length)
-            value = json.loads(body) if body.strip() else None
-        except (ValueError, RecursionError):
-            self._say(400, {'ok': False, 'error': f'the body is a JSON value of at most {_LONGEST} bytes'})
-            return
-        self._answer(value)
-
-    def _answer(self, value: Any) -> None:
-        given = (self.headers.get('Authorization') or '').encode()
-        if not hmac.compare_digest(given, f'Bearer {self.server.token}'.encode()):
-            self._say(401, {'ok': False, 'error': f'the token is missing or wrong; {ADDRESS} in the work dir has it'})
-            return
-        obeyed, answer = _obey(self.server.answer, self.path.strip('/'), value)
-        self._say(200 if obeyed else 400, answer)
-
-    def _say(self, code: int, answer: dict[str, Any]) -> None:
-        body = _as_line(answer)
-        self.send_response(code)
-        self.send_header('Content-Type', 'application/json')
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: the commands are, by the run."""
+            self.wfile.write(_as_line({'ok': False, 'error': 'only the user who runs this process may control it'}))
+        elif line:
+            self.wfile.write(_as_line(_obey(self.server.answer, line)))  # type: ignore[attr-defined]

@@ -93,18 +93,6 @@ class Stopwatch:
         finally:
             self.leave(depth)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """A context manager whose time is not counted; open parts continue afterwards."""
-        counts = self._counts()
-        if counts:
-            self._read()
-        try:
-            yield
-        finally:
-            if counts:
-                self._last = self.clock.now()
-
     def enter(self, name: str) -> int | None:
         """Begin a part; returns the argument with which `leave` ends it."""
         if not self._counts():

@@ -169,13 +169,6 @@ def test_entering_and_leaving_a_ring_are_its_hooks_and_what_it_is_around_is_not(
     assert (parts['Ring.around_iter'], parts['forward']) == ((16, 24), (8, 80))
 
 
-def test_a_hook_that_is_left_out_is_called_and_not_measured():
-    hook = Ticking()
-    parts = measured(runner_of('epoch', hooks=[hook]), left_out=hook)
-    assert not any(name.startswith('Ticking') for name in parts)
-    assert parts['engine'] == (8, 80_000)
-
-
 def test_the_end_of_an_iteration_is_told_after_its_last_hook():
     told = []
 

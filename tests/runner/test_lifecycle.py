@@ -225,7 +225,7 @@ def test_a_loop_of_the_users_own_is_left_when_the_run_has_been_asked_to_end():
 
     runner, data, rounds = tiny_runner(max_epochs=3), loader(4), []
     runner.register_hook(Stops())
-    with runner.around_own_loop([data], [('train', 1)]):
+    with runner.custom_loop([data], [('train', 1)]):
         for number in range(3):
             runner.train(data)
             rounds.append(number)

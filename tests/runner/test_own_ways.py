@@ -233,7 +233,7 @@ def test_stop_can_be_wrapped(by_class):
 def test_before_run_by_hand_begins_no_run_in_a_loop_of_ones_own():
     recorder = Recorder()
     runner, data = built(EpochBasedRunner, recorder, max_iters=None, max_epochs=2), loader(8)
-    with runner.around_own_loop([data], [('train', 1)]):
+    with runner.custom_loop([data], [('train', 1)]):
         runner.call_hook('before_run')
         for _ in range(2):
             runner.train(data)

@@ -6,8 +6,6 @@ import socket
 import stat
 import tempfile
 import threading
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -74,20 +72,10 @@ def test_nonsense_harms_nobody(server, tmp_path, line):
     assert ask(tmp_path, 'status')['command'] == 'status'
 
 
-def test_a_client_that_says_nothing_keeps_nobody_waiting(tmp_path):
-    server = ControlServer(tmp_path, answer, http=0)
-    try:
-        address = read_address(tmp_path)
-        with (
-            socket.socket(socket.AF_UNIX) as slow,
-            socket.create_connection(('127.0.0.1', int(address['http'].rsplit(':', 1)[1]))) as slow_http,
-        ):
-            slow.connect(server.socket)
-            slow_http.sendall(b'POST /stop HTTP/1.1\r\nContent-Length: 4000\r\n\r\n')
-            assert ask(tmp_path, 'status', timeout=300)['command'] == 'status'
-            assert http(f'{address["http"]}/status', address['token'])[0] == 200
-    finally:
-        server.close()
+def test_a_client_that_says_nothing_keeps_nobody_waiting(server, tmp_path):
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(server.socket)
+        assert ask(tmp_path, 'status', timeout=300)['command'] == 'status'
 
 
 def test_too_long_a_path_is_replaced_by_one_in_a_folder_of_its_own(tmp_path):
@@ -249,45 +237,6 @@ def test_a_peer_of_another_user_is_refused(server, tmp_path, monkeypatch):
     assert ask(tmp_path, 'stop')['command'] == 'stop'
 
 
-def http(url, token=None, body=None):
-    headers = {} if token is None else {'Authorization': f'Bearer {token}'}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=300) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
-def test_http_needs_the_token_and_listens_on_loopback_only(tmp_path):
-    server = ControlServer(tmp_path, answer, http=0)
-    try:
-        address = read_address(tmp_path)
-        url, token = address['http'], address['token']
-        assert url.startswith('http://127.0.0.1:')
-        assert http(f'{url}/status', token) == (200, {'ok': True, 'command': 'status', 'value': None})
-        assert http(f'{url}/lr', token, b'0.5')[1]['value'] == 0.5
-        assert http(f'{url}/save', token, b'')[1]['command'] == 'save'
-        assert http(f'{url}/status')[0] == 401
-        assert http(f'{url}/status', token + 'x')[0] == 401
-        assert http(f'{url}/stop', token)[0] == 405  # a GET changes nothing
-        assert http(f'{url}/lr', token, b'{')[0] == http(f'{url}/lr', token, b'[' * 4000)[0] == 400
-        assert http(f'{url}/lr', token, b'1' * 5000)[0] == 400
-        assert http(f'{url}/fail', token, b'') == (400, {'ok': False, 'error': 'it failed'})
-    finally:
-        server.close()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(('127.0.0.1', int(url.rsplit(':', 1)[1])), timeout=300)
-
-
-def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(('127.0.0.1', 0))
-        taken.listen()
-        with pytest.raises(OSError, match='in use'):
-            ControlServer(tmp_path, answer, http=taken.getsockname()[1])
-    assert os.listdir(tmp_path) == []
-
-
 def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
     with pytest.raises(ControlError, match='no such folder'):
         ask(tmp_path / 'nowhere', 'status')
@@ -297,7 +246,7 @@ def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
     (tmp_path / ADDRESS).write_text(json.dumps({'socket': '/nowhere', 'pid': 3, 'host': socket.gethostname()}))
     with monkeypatch.context() as system:
         system.delattr(socket, 'AF_UNIX')
-        with pytest.raises(ControlError, match='ask over HTTP'):
+        with pytest.raises(ControlError, match='no Unix sockets'):
             ask(tmp_path, 'status')
     (tmp_path / ADDRESS).write_text('garbage')
     with pytest.raises(ControlError, match='no run can be controlled'):

@@ -91,21 +91,6 @@ def test_between_a_stop_and_a_start_nothing_counts(clock):
     assert shown(watch) == {'rest': (2, 1), 'a': (1, 0)}
 
 
-def test_a_pause_is_nobodys_time(clock):
-    watch = Stopwatch(clock)
-    with watch.paused():
-        clock.time = 1
-    watch.start('rest')
-    inner = watch.enter('inner')
-    clock.time = 2
-    with watch.paused():
-        clock.time = 10
-    clock.time = 14
-    watch.leave(inner)
-    watch.stop()
-    assert shown(watch) == {'rest': (1, 0), 'inner': (1, 5)}
-
-
 def test_other_threads_are_not_heard(clock):
     watch = Stopwatch(clock)
     watch.start('rest')

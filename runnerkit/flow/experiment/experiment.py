@@ -272,7 +272,7 @@ class Experiment(ExperimentSetup):
                 self._checkpointer.interval = self._checkpointer.max_keep_ckpts = -1  # it saves the end
             for hook in [hook for hook in self.hooks if isinstance(hook, ValidHook)]:
                 self.hooks.remove(hook)
-            with self.around_own_loop(loaders, [('train', 1)]):
+            with self.custom_loop(loaders, [('train', 1)]):
                 yield
 
     @contextmanager

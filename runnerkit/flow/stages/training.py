@@ -54,7 +54,7 @@ class RunnerBase(Stage):
                     for hook in recording_hooks(context):
                         context.runner.register_hook(hook, priority='LOWEST')
                     context.logger.info('Training %s', training_line(context))
-                with context.runner.around_own_loop(context.loaders, context.workflow):
+                with context.runner.custom_loop(context.loaders, context.workflow):
                     self.run(context)
             finally:
                 context.outcome = context.runner.outcome or context.outcome
@@ -62,7 +62,7 @@ class RunnerBase(Stage):
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
 
-        Your own loop calls ``context.runner.train(loader)``; see `around_own_loop` of the runner.
+        Your own loop calls ``context.runner.train(loader)``; see `custom_loop` of the runner.
 
         Raises:
             NotImplementedError: a subclass does not override it.

@@ -21,7 +21,7 @@ class DvcliveLoggerHook(TrackerHook):
         interval, ignore_last, reset_flag: as in `LoggerHook`.
         by_epoch: whether DVCLive's steps are epochs or iterations.
         dvclive: a ``dvclive.Live`` to log to, which is not closed at the end; by default the hook makes its own.
-        **kwargs: arguments of ``dvclive.Live``; ``resume=True`` continues existing files.
+        **kwargs: arguments of ``dvclive.Live``, of version 2 or later; ``resume=True`` continues existing files.
     """
 
     def __init__(
@@ -59,13 +59,7 @@ class DvcliveLoggerHook(TrackerHook):
             runner.save(str(file.parent), file.name, create_symlink=False)
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
-        step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
-        if hasattr(self.dvclive, 'set_step'):  # before version 2
-            self.dvclive.set_step(step)
-            for tag, value in tags.items():
-                self.dvclive.log(tag, value)
-            return
-        self.dvclive.step = step
+        self.dvclive.step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
         for tag, value in tags.items():
             self.dvclive.log_metric(tag, value)
         self.dvclive.sync()
@@ -74,5 +68,5 @@ class DvcliveLoggerHook(TrackerHook):
         self.dvclive.log_image(f'{quote(name, safe="")}/{self.get_iter(runner)}.png', pixels)
 
     def _close(self, runner: RunnerView) -> None:
-        if self._own and hasattr(self.dvclive, 'end'):
+        if self._own:
             self.dvclive.end()

@@ -13,10 +13,10 @@ from runnerkit.utils.pictures import Pixels
 @HOOKS.register_module()
 @dataclass(eq=False, repr=False)
 class NeptuneLoggerHook(TrackerHook):
-    """Logs to Neptune; works with its client before and after version 1.
+    """Logs to Neptune, with its client of version 1 or later.
 
     Args:
-        init_kwargs: arguments of the client's ``init_run`` (``init`` before version 1).
+        init_kwargs: arguments of the client's ``init_run``.
         interval, ignore_last, reset_flag: as in `LoggerHook`.
         with_step: whether to log values with their iteration; if not, Neptune counts them.
         by_epoch: as in `LoggerHook`.
@@ -34,20 +34,15 @@ class NeptuneLoggerHook(TrackerHook):
     def import_neptune(self) -> None:
         """Set ``self.neptune``."""
         self.neptune = self._client('neptune', 'neptune')
-        if not hasattr(self.neptune, 'init_run'):  # before version 1, the current API was in neptune.new
-            self.neptune = self._client('neptune.new', 'neptune-client')
-        self._since_1 = not hasattr(self.neptune, 'init')
         self.run: Any = None
 
     def _open(self, runner: RunnerView) -> None:
-        start = self.neptune.init_run if self._since_1 else self.neptune.init
-        self.run = start(**(self.init_kwargs or {}))
+        self.run = self.neptune.init_run(**(self.init_kwargs or {}))
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         step = {'step': self.get_iter(runner)} if self.with_step else {}
         for tag, value in tags.items():
-            series = self.run[tag]
-            (series.append if self._since_1 else series.log)(value, **step)
+            self.run[tag].append(value, **step)
 
     def _send_image(self, name: str, pixels: Pixels, runner: RunnerView) -> None:
         self._send({name: self.neptune.types.File.as_image(pixels / 255)}, runner)

@@ -82,12 +82,7 @@ class WandbLoggerHook(TrackerHook):
     def _close(self, runner: RunnerView) -> None:
         if self.log_artifact and runner.work_dir is not None:
             self._upload(runner.work_dir)
-        if has_failed(runner):
-            self.wandb.finish(exit_code=1)
-        elif hasattr(self.wandb, 'join'):  # the old name of finish
-            self.wandb.join()
-        else:
-            self.wandb.finish()
+        self.wandb.finish(**({'exit_code': 1} if has_failed(runner) else {}))
 
     def _upload(self, work_dir: str) -> None:
         artifact = self.wandb.Artifact(name='artifacts', type='model')

@@ -166,7 +166,7 @@ DATA = {
     'a source': ENDPOINT,
     'a source by its path': {**ENDPOINT, 'type': 'runnerkit.data.endpoint_source.EndpointSource'},
     'a source of files': DIRECTORY,
-    'a control channel': dict(type='ControlHook', http=0),
+    'a control channel': dict(type='ControlHook'),
     'a tracker': dict(type='TensorboardLoggerHook', log_dir='DIR/logs'),
     'a tracker in a data set of the user': dict(type='Points', inner=dict(type='MlflowLoggerHook', tags={})),
     'a search': dict(type='Optuna', storage='sqlite:///DIR/db'),
@@ -313,7 +313,7 @@ def test_other_sections_of_a_checkpoint_are_not_read(scene):
         data=dict(
             test=dict(type='Points'), train=STREAM, val=STREAM, test_dataloader=dict(sampler=dict(type='os.mkdir'))
         ),
-        custom_hooks=[dict(type='ControlHook', http=0), dict(type='os.mkdir', path='DIR/made')],
+        custom_hooks=[dict(type='ControlHook'), dict(type='os.mkdir', path='DIR/made')],
         log_config=dict(hooks=[dict(type='TensorboardLoggerHook', log_dir='DIR/logs')]),
         load_from=PREPARED, resume_from=PREPARED, work_dir='DIR/run', model_wrapper=dict(type='os.mkdir'),
         compile=dict(backend='evil.pad'), amp='bf16', profiler_config=dict(on_trace_ready='DIR/trace'),

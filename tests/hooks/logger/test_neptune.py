@@ -1,4 +1,4 @@
-"""Neptune: what its clients are called with, and what the real one keeps without a server."""
+"""Neptune: what its client is called with, and what the real one keeps without a server."""
 
 from unittest.mock import call
 
@@ -7,33 +7,28 @@ import pytest
 from runnerkit.hooks.logger import NeptuneLoggerHook
 
 
-def test_calls_of_the_client_before_version_1(fake, train):
-    neptune = fake('neptune', 'new')
-    del neptune.init_run  # lies in neptune.new there
+def test_calls(fake, train):
+    neptune = fake('neptune')
     hook = NeptuneLoggerHook({'project': 'p'}, interval=2)
     assert hook.reset_flag
     assert hook.run is None
     train(hook, epochs=1)
-    assert hook.neptune is neptune.new
-    hook.neptune.init.assert_called_once_with(project='p')
+    neptune.init_run.assert_called_once_with(project='p')
     assert [each.args for each in hook.run.__getitem__.call_args_list[:3]] == [
         ('train/loss',),
         ('learning_rate',),
         ('momentum',),
     ]
-    assert hook.run['x'].log.mock_calls[0] == call(1.5, step=2)
-    assert hook.run['x'].log.mock_calls[3] == call(0.25, step=4)
+    assert hook.run['x'].append.mock_calls[0] == call(1.5, step=2)
+    assert hook.run['x'].append.mock_calls[3] == call(0.25, step=4)
     hook.run.stop.assert_called_once_with()
 
 
-def test_calls_of_the_client_since_version_1(fake, train):
-    neptune = fake('neptune')
-    del neptune.init
+def test_neptune_may_count_the_values_itself(fake, train):
+    fake('neptune')
     hook = NeptuneLoggerHook(interval=2, with_step=False)
     train(hook, epochs=1)
-    neptune.init_run.assert_called_once_with()
     assert hook.run['x'].append.mock_calls[0] == call(1.5)
-    hook.run['x'].log.assert_not_called()
 
 
 def test_a_failed_run_is_one_there_too(fake, train, fail):

@@ -1,14 +1,13 @@
 """Pavi: what its client is called with. It is not public, so there is no real one here."""
 
 import sys
-from unittest.mock import ANY, call
+from unittest.mock import call
 
 import pytest
 import torch
 from support import loader, tiny_runner
 
 from runnerkit.hooks.logger import PaviLoggerHook
-from runnerkit.parallel import DataContainer
 
 
 def test_calls(fake, train, rates, tmp_path):
@@ -53,47 +52,11 @@ def test_checkpoints_when_they_are_written(fake, train, tmp_path):
     ]
 
 
-class Pictures(PaviLoggerHook):
-    """Gives the batches the shape that MMCV's have."""
-
-    boxed = False
-
-    def before_train_iter(self, runner):
-        image = runner.data_batch[0]
-        plain, runner.data_batch = runner.data_batch, {'img': DataContainer([image]) if self.boxed else image}
-        super().before_train_iter(runner)
-        runner.data_batch = plain
-
-
-@pytest.mark.parametrize('boxed', [False, True])
-def test_the_graph(fake, train, boxed):
+@pytest.mark.parametrize('options', [{'add_graph': True}, {'add_graph_kwargs': {'active': True}}])
+def test_a_graph_that_is_not_uploaded(fake, options):
     fake('pavi')
-    options = {'active': True, 'start': 2, 'opset_version': 12, 'dummy_forward_kwargs': {'a': 1}}
-    hook = Pictures(add_graph_kwargs=options)
-    hook.boxed = boxed
-    forwards = []
-    runner_model = []
-
-    def before(self, runner):
-        self.writer.add_graph.side_effect = lambda model, image, **kwargs: (
-            forwards.append(model.forward.keywords),
-            runner_model.append(model),
-        )
-
-    hook.before_train_epoch = before.__get__(hook)
-    runner = train(hook)
-    hook.writer.add_graph.assert_called_once_with(runner.model, ANY, tag='exp_2', opset_version=12)
-    assert hook.writer.add_graph.call_args.args[1].shape == (4, 4)
-    assert forwards == [{'a': 1}]
-    assert 'forward' not in vars(runner.model)
-
-
-def test_mmcvs_older_arguments(fake):
-    fake('pavi')
-    with pytest.warns(DeprecationWarning, match=r'add_graph_kwargs=dict\((active=True|img_key=.image.)\)') as caught:
-        hook = PaviLoggerHook(add_graph=True, img_key='image')
-    assert len(caught) == 2
-    assert (hook.add_graph, hook.img_key) == (True, 'image')
+    with pytest.warns(UserWarning, match='uploads no graph'):
+        PaviLoggerHook(**options)
 
 
 def test_a_missing_client_is_named_when_the_run_begins(train, monkeypatch):

@@ -27,7 +27,7 @@ def test_calls(fake, train, rates, tmp_path):
     folder = tmp_path / 'exp'
     assert added == [call(str(folder / 'a.py')), call(str(folder / 'sub' / 'a.py'), name='sub/a.py')]
     wandb.log_artifact.assert_called_once_with(wandb.Artifact.return_value)
-    wandb.join.assert_called_once_with()
+    wandb.finish.assert_called_once_with()
 
 
 def test_a_failed_run_is_one_there_too(fake, train, fail):
