@@ -89,7 +89,7 @@ def test_the_expert_writes_the_lines_and_checkpoints_of_runnerkit(train, tmp_pat
     for mine, other in zip(ours.values, theirs.values, strict=True):
         assert mine.keys() == other.keys()
         assert mine.pop('loss') == pytest.approx(other.pop('loss'), rel=1e-12)
-        for time in ('time', 'data_time'):
+        for time in ('time', 'data_time', 'timestamp'):
             assert mine.pop(time) > 0 < other.pop(time)
         assert mine == other
     for mine, other in zip(ours.checkpoints, theirs.checkpoints, strict=True):
