@@ -183,6 +183,7 @@ def test_a_process_waits_for_its_turns_and_ends_with_its_result(tmp_path):
             process.read()
 
 
+@pytest.mark.thorough  # the other tests of this file
 def test_what_engines_print_goes_nowhere_near_the_result():
     prints = 'import os; from speed.worker import own_output; output = own_output()\n'
     prints += "print('noise', flush=True); os.system('echo more noise'); print('{}', file=output)"
@@ -296,6 +297,7 @@ def test_a_report_of_nothing_yet_says_so():
     assert '- plain loop, epoch, minimal, digits job: not measured yet' in text
 
 
+@pytest.mark.thorough  # test_calls_of_python_functions_are_counted_without_the_clocks_own
 def test_calls_can_be_counted_without_measuring_time(train, monkeypatch, capsys):
     bench = script('bench')
     monkeypatch.setattr(
