@@ -35,6 +35,7 @@ class HookTable(list[Hook]):
         calls_parts: False if a subclass's ``call_hook`` is wrapped in the calls of the parts.
         point: the point that a subclass's ``call_hook`` is calling.
         entered: the hooks whose ``before_run`` was called in this run; None before `enter`.
+        replace: makes the calls of a point; see `replacing_calls`.
     """
 
     def __init__(self, hooks: Iterable[Hook] = (), runner: Any = None) -> None:
@@ -45,13 +46,13 @@ class HookTable(list[Hook]):
         self.calls_parts = True
         self.entered: list[Hook] | None = None
         self.point: str | None = None
+        self.replace: Replace | None = None
         self.calls, self.around = _Calls(self), _Around(self)
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
         """A table of other hooks, with the same parts."""
-        table = HookTable(hooks, self.runner)
-        table.first, table.last, table.calls_parts = self.first, self.last, self.calls_parts
-        table.entered, table.point, table.calls.replace = self.entered, self.point, self.calls.replace
+        table = HookTable(hooks)
+        vars(table).update({**vars(self), 'calls': table.calls, 'around': table.around})
         return table
 
     def begin_run(self) -> None:
@@ -142,12 +143,12 @@ class HookTable(list[Hook]):
     def replacing_calls(self, replace: Replace) -> Iterator[None]:
         """Within it, the calls of a point are those that ``replace`` makes of its name and its (hook, method) pairs;
         for profilers, which cost nothing when unused."""
-        former, self.calls.replace = self.calls.replace, replace
+        former, self.replace = self.replace, replace
         self.forget_calls()
         try:
             yield
         finally:
-            self.calls.replace = former
+            self.replace = former
             self.forget_calls()
 
     def info(self, validates: bool = True) -> str:
@@ -174,7 +175,6 @@ class HookTable(list[Hook]):
 class _Calls(dict[str, tuple[Call, ...]]):
     def __init__(self, hooks: HookTable) -> None:
         self._hooks = hooks
-        self.replace: Replace | None = None
 
     def __missing__(self, point: str) -> tuple[Call, ...]:
         hooks = self._hooks
@@ -185,8 +185,8 @@ class _Calls(dict[str, tuple[Call, ...]]):
         methods: Iterable[Call] = [method for _, method in called]
         if point == 'before_run':
             methods = [hooks.enter]
-        elif self.replace is not None:
-            methods = self.replace(point, called)
+        elif hooks.replace is not None:
+            methods = hooks.replace(point, called)
         first, last = hooks._parts(point)
         calls = self[point] = (*first, *methods, *last)
         return calls

@@ -50,23 +50,6 @@ from runnerkit.utils.paths import mkdir_or_exist
 P = ParamSpec('P')
 R = TypeVar('R')
 
-#: The attributes that are parts of the engine.
-PARTS: dict[str, type] = {
-    'hooks': HookTable,
-    'progress': Progress,
-    'plan': Plan,
-    'stopping': Stop,
-    'nest': Nest,
-    'changes': Changes,
-    'updater': Updater,
-    'evaluator': Evaluator,
-    'readers': Readers,
-    'snapshots': Snapshots,
-    'lifecycle': Lifecycle,
-    'weight_watch': WeightWatch,
-    'finiteness': Finiteness,
-}
-
 
 def _of(path: str, doc: str) -> Any:
     """A read-only property without a Python call: hooks read these several times in each iteration."""
@@ -174,7 +157,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self._make_parts(max_epochs, max_iters)
 
     def _make_parts(self, max_epochs: int | None, max_iters: int | None) -> None:
-        """The parts of the engine, in the order in which they are called at a point."""
+        """The parts of the engine, in the order in which they are called at a point. All attributes set here are."""
+        others = set(vars(self))
         self.hooks = hooks = HookTable(runner=self)
         hooks.calls_parts = not hasattr(type(self).call_hook, '_has_parts')
         self.progress = Progress(self.by_epoch)
@@ -189,6 +173,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.lifecycle = Lifecycle(self)
         self.weight_watch = WeightWatch()
         self.finiteness = Finiteness()
+        self._parts = {name: type(part) for name, part in vars(self).items() if name not in others}
         for part in (self.progress, self.readers, self.lifecycle, self.changes):
             hooks.add_part(part)
         hooks.listen('before_run', self.updater.before_run)
@@ -270,7 +255,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         Raises:
             WrongType: a subclass, or an assignment, has replaced one.
         """
-        for name, part in PARTS.items():
+        for name, part in self._parts.items():
             if not isinstance(getattr(self, name), part) or hasattr(type(self), name):
                 raise WrongType(
                     f'{type(self).__name__}.{name} is a part of the engine, but is {getattr(self, name)!r}: give your '

@@ -114,11 +114,6 @@ class Plan:
             return f'{self.max_iters} iterations'
         return 'as much as the stream has' if self.max_epochs is None else f'{self.max_epochs} epochs'
 
-    @property
-    def kind(self) -> str:
-        """The run's unit in words."""
-        return 'by epoch' if self._runner.by_epoch else 'by iteration'
-
     def follow(self, loader: Any) -> None:
         """Recompute ``max_iters`` for the training ``loader``. Earlier epochs may have had other lengths, with another
         number of ranks."""

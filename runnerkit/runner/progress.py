@@ -151,7 +151,6 @@ class Progress:
             'iters': self.iters,
             'epoch_is_open': self.epoch_is_open,
             'batches': self.batches,
-            'samples': self.samples,
             'entry': self.entry,
             'units': self.unit,
         }

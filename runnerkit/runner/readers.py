@@ -279,8 +279,8 @@ class Readers:
 
     def _counts_otherwise(self) -> bool:
         """Whether the resumed run counted by epochs and this one by iterations, or vice versa."""
-        kind = self._runner.plan.kind
-        return bool(self._runner.snapshots.condition('runner', kind) != kind)
+        was = self._runner.snapshots.condition('runner')
+        return was is not None and (was == 'by epoch') != self._runner.by_epoch
 
     def _load(self, reader: Reader, state: ReaderState) -> None:
         """Let ``reader`` enter at the position ``state``; a pass that cannot be entered starts over."""

@@ -9,7 +9,6 @@ from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, OptimizerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
-from runnerkit.runner.base_runner import PARTS
 from runnerkit.utils.report import report
 
 
@@ -183,6 +182,10 @@ def test_the_loaders_of_the_workflow():
     assert runner.loaders == []
     runner.run(loaders, [('val', 1), ('val', 1)])
     assert [each is given for each, given in zip(runner.loaders, loaders, strict=True)] == [True, True]
+
+
+#: The attributes that are parts of the engine.
+PARTS = sorted(tiny_runner(max_epochs=1)._parts)
 
 
 @pytest.mark.parametrize('name', PARTS)
