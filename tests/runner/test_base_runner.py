@@ -251,7 +251,14 @@ class Called(Hook):
         self.calls.append('hook')
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+class OwnCalls(EpochBasedRunner):
+    def call_hook(self, fn_name):
+        for hook in self._hooks:
+            if hasattr(hook, fn_name):
+                getattr(hook, fn_name)(self)
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter', OwnCalls])
 def test_parts_are_called_around_all_hooks_and_resumed(kind, tmp_path):
     def made(max_iters):
         calls = []
