@@ -113,7 +113,7 @@ class Evaluator:
             if keeps:
                 self._training_rng = None
                 before.restore()
-            elif not self._has_told_moves and runner.stopping.is_running and before.have_moved():
+            elif not self._has_told_moves and runner.stopping.signals is not None and before.have_moved():
                 self._has_told_moves = True
                 runner.logger.info(
                     'The evaluation has drawn random numbers that the training would have drawn, as in MMCV: without '

@@ -157,8 +157,10 @@ class Plan:
                 if stop.reason is not None:
                     return
             yield entry, units[entry]
-            # A training iteration ends with a boundary.
+            # A training iteration ends with a boundary. Several ranks count boundaries alike; one rank alone also obeys a
+            # signal that has come since, on leaving the rings of the iteration.
             has_passed = training[entry] and not runner.by_epoch and not runner.has_own_train
+            has_passed = has_passed and not (stop.signals and runner.world_size == 1 and stop.signals.pending)
             if progress.running is None:  # the loop left the unit
                 began, has_passed = None, False
             elif progress.unit != progress.running + 1 and (stop.reason is None or not progress.epoch_is_open):
