@@ -105,5 +105,5 @@ def digest(value):
 def log_of(work_dir):
     """The log's lines about moments of the run, in order, without times."""
     lines = [json.loads(text) for path in sorted(Path(work_dir).glob('*.log.json')) for text in path.open()]
-    clock = NAMES
+    clock = {*NAMES, 'at'}
     return [{key: line[key] for key in line if key not in clock} for line in lines if 'mode' in line]

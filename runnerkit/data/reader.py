@@ -23,6 +23,7 @@ from runnerkit.data.kinds import (
     fetches_again,
     has_state,
     in_workers,
+    is_in_order,
     is_reread_by_itself,
     is_seeded_map,
     is_unbounded,
@@ -171,7 +172,8 @@ class Reader:
         loader = self._dataloader
         order = order_of(loader)
         draws_no_seed = isinstance(loader, SeededLoader) or not getattr(loader, 'num_workers', 0)
-        if order is not None and type(order.sampler) is EpochSampler and draws_no_seed:  # a subclass may have a state
+        is_known = order is not None and type(order.sampler) is EpochSampler  # a subclass may have a state
+        if draws_no_seed and (is_known or is_in_order(loader)):
             return None
         live = workers_live(loader)
         return {'rng': rng_state(), 'held': self._state.states(), 'workers_live': live}

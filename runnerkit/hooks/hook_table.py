@@ -34,7 +34,7 @@ class HookTable(list[Hook]):
         last: calls by point, after all hooks: parts that decide whether the run continues.
         calls_parts: False if a subclass's ``call_hook`` is wrapped in the calls of the parts.
         point: the point that a subclass's ``call_hook`` is calling.
-        entered: the hooks whose ``before_run`` was called in this run; None before `enter`.
+        entered: the hooks whose ``before_run`` was called in this run; None before `enter` and after `leave`.
         replace: makes the calls of a point; see `replacing_calls`.
     """
 
@@ -54,10 +54,6 @@ class HookTable(list[Hook]):
         table = HookTable(hooks)
         vars(table).update({**vars(self), 'calls': table.calls, 'around': table.around})
         return table
-
-    def begin_run(self) -> None:
-        """A run begins: no hook has entered it."""
-        self.entered = None
 
     def forget_calls(self) -> None:
         """Compile the calls again at their next use."""
@@ -130,7 +126,7 @@ class HookTable(list[Hook]):
         Raises:
             Exception: the first failure; all are logged.
         """
-        entered = {id(hook) for hook in self.entered or ()}
+        entered, self.entered = {id(hook) for hook in self.entered or ()}, None
         hooks = [hook.after_run for hook in self.dispatch_order() if id(hook) in entered]
         first, last = self._parts('after_run')
         call_each([*first, *hooks, *last], runner)

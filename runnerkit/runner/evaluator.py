@@ -206,11 +206,7 @@ class Evaluator:
     def entered(self) -> Iterator[None]:
         """The span of evaluations without a run: the hooks' ``around_run`` rings, ``before_run`` and ``after_run``."""
         runner = self._runner
-        entered: list[Hook] = []
-        with runner.hooks.around['around_run'], _leaving(entered, runner):
-            for hook in [*runner.hooks]:
-                entered.append(hook)
-                hook.before_run(runner)
+        with runner.hooks.around['around_run'], self._visited_by([*runner.hooks]):
             runner.hooks.forget_calls()  # one may have chosen in before_run which points it serves
             yield
 

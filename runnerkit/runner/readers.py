@@ -272,7 +272,7 @@ class Readers:
         if self._counts_otherwise():
             progress.close_epoch()
         if snapshots.condition('workflow') != [list(entry) for entry in plan.workflow]:
-            progress.begin_workflow()
+            progress.begin_unit(0, 0)
         for reader, state in self.saved_in(own):
             self._load(reader, state)
         self._is_inside = progress.epoch_is_open
