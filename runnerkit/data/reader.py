@@ -66,7 +66,7 @@ class Reader:
         self._pending: ReaderState | None = None  # the state of an open pass that is not entered yet
         self.epoch = 0  # the running pass
         self.given = 0  # batches given out since the open pass was entered, where the reader counts them
-        self._left_out = 0  # batches before that
+        self.left_out = 0  # batches of the open pass before the place where it was entered
         self._from = 0  # the sample of the order with which the open pass was entered
         self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
@@ -85,11 +85,6 @@ class Reader:
     def is_open(self) -> bool:
         """Whether a pass has begun and is not over."""
         return self._iterator is not None
-
-    @property
-    def left_out(self) -> int:
-        """How many batches of the open pass lie before the place where it was entered."""
-        return self._left_out
 
     @property
     def is_to_enter(self) -> bool:
@@ -136,7 +131,7 @@ class Reader:
     def close(self) -> None:
         """The pass is over."""
         self._iterator, self._began, self._first, self._pending = None, None, None, None
-        self._from, self.given, self._left_out, self.trained, self._checksums = 0, 0, 0, 0, {}
+        self._from, self.given, self.left_out, self.trained, self._checksums = 0, 0, 0, 0, {}
 
     def prime(self) -> None:
         """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
@@ -205,7 +200,7 @@ class Reader:
             about=loader_facts(self._dataloader),
             epoch=self.epoch,
             begun=self.is_open,
-            batches=batches + self._left_out,
+            batches=batches + self.left_out,
             samples=self.samples(batches) if self.is_open else 0,
             last=self.samples(batches - 1) if self.is_open and batches > 0 else None,
             began=self._began,
@@ -307,7 +302,7 @@ class Reader:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
         loader, batches = self._dataloader, state.batches
         self._pending, self.epoch, self._began, self._first = None, state.epoch, state.began, state.first
-        self._left_out = batches
+        self.left_out = batches
         order = order_of(loader)
         if self._began is not None:
             self._go_back(self._began)

@@ -127,7 +127,6 @@ class Lifecycle:
                         stream.close()
                 runner.snapshots.forget()
                 was_cut = runner.stopping.ends_for_outer
-                runner.stopping.note_signal(signals.received)
         if runner.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
         if was_cut:

@@ -93,6 +93,7 @@ class Stop:
             try:
                 yield signals
             finally:
+                self.signal = self.signal or signals.received  # one that arrived while the run ended
                 for call in calls:
                     runner.hooks.unlisten('after_train_iter', call)
 
@@ -101,10 +102,6 @@ class Stop:
         signals, self.signals, self.outcome = self.signals, None, outcome
         if signals is not None:
             signals.leave(has_failed=outcome.error is not None)
-
-    def note_signal(self, received: signal.Signals | None) -> None:
-        """Remember a signal that arrived while the run ended."""
-        self.signal = self.signal or received
 
     def end_with(self, inner: Stop) -> None:
         """End at the next boundary because a nested run was stopped, which all ranks ended together."""
