@@ -254,7 +254,7 @@ class ExperimentSetup(IterBasedRunner):
                 '(pip install tensorboard) and leave log_config out, name a TensorboardLoggerHook in it, '
                 'or set self.visualizer in setup_visualizer'
             )
-        if not self.stopping.is_running:
+        if self.stopping.signals is None:
             raise AttributeError('the visualizer is open while run() runs: draw in train_batch, valid or a hook')
         return hook.writer or _DrawsNothing()
 
