@@ -114,6 +114,21 @@ class Record:
         signs = (1.0 if rule == 'max' else -1.0 for rule in self.objectives.values())
         return [sign * value for sign, value in zip(signs, values, strict=True)]
 
+    def check_scores(self) -> list[str]:
+        """Let a completed trial without a finite score for each objective count as failed.
+
+        Returns:
+            The objectives of which it has no score.
+        """
+        if self.status != COMPLETED or self.values is not None:
+            return []
+        missing = [name for name in self.objectives if name not in self.performance]
+        self.status, self.message = FAILED, f'a score is no finite number: {self.performance}'
+        if missing:
+            given = ', '.join(self.performance) or 'none'
+            self.message = f'the run gave no score {", ".join(missing)}; it gave {given}'
+        return missing
+
     def as_dict(self) -> dict[str, Any]:
         """All attributes, and the runtime."""
         return {**vars(self), 'runtime': self.runtime}

@@ -236,7 +236,7 @@ class Study:
             asked=self._told,
         )
         record.command = self._command(record)
-        record.save(self.folder(number))
+        record.save(folder_of(self.work_dir, number))
         return record
 
     def _start(self, record: Record, again: bool = False) -> None:
@@ -268,19 +268,11 @@ class Study:
         record.performance = {**(known if record.status == COMPLETED else record.performance), **result.scores}
         record.epoch, record.weights_file = result.step or record.epoch, result.weights_file
         record.moment, record.iter = result.moment, result.iter
-        missing: list[str] = []
-        if record.status == COMPLETED and record.values is None:
-            missing = [name for name in self.objectives if name not in record.performance]
-            record.status = FAILED
-            record.message = (
-                f'the run gave no score {", ".join(missing)}; it gave {", ".join(record.performance) or "none"}'
-                if missing
-                else f'a score is no finite number: {record.performance}'
-            )
+        missing = record.check_scores()
         record.told = self._told
         self._told += 1
         record.command = self._command(record)
-        record.save(self.folder(record.number))
+        record.save(folder_of(self.work_dir, record.number))
         self.algorithm.update(record)
         self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
         self._tell_change()
@@ -308,7 +300,7 @@ class Study:
         record.message = result.message
         if result.blame == MEMORY and not record.repeated:
             record.repeated, record.performance = True, dict(self._known[record.number])
-            record.save(self.folder(record.number))
+            record.save(folder_of(self.work_dir, record.number))
             self.logger.warning(
                 'Trial %d: %s. The memory may have been short for other reasons: it is tried once more',
                 record.number,
@@ -340,7 +332,7 @@ class Study:
             # It saves nothing, and must not claim a folder below an `out_dir`.
             overrides = {**self.overrides, **dict.fromkeys(places_of(self.config, self.overrides))}
             job = replace(self._job(record), overrides=overrides, parent=None, rehearsal=True)
-            job = replace(job, work_dir=str(self.folder(record.number) / _REHEARSAL))
+            job = replace(job, work_dir=str(folder_of(self.work_dir, record.number) / _REHEARSAL))
             self.executor.start(job, lambda step, scores: False)
         self._held.append((record, result))
         return True
@@ -349,7 +341,7 @@ class Study:
         """End the study if the config has failed as the first trial has; else the failures are the trials' own."""
         self._is_rehearsed, held, self._held = True, self._held, []
         first, failure = held[0]
-        folder = str(self.folder(first.number) / _REHEARSAL)
+        folder = str(folder_of(self.work_dir, first.number) / _REHEARSAL)
         rmtree(folder, ignore_errors=True)
         if result.status == 'stopped':  # with the study: the trials are repeated when it resumes
             return
@@ -404,10 +396,6 @@ class Study:
         }
 
     # --- the parts ---------------------------------------------------------------------------------------------------
-
-    def folder(self, number: int) -> Path:
-        """The folder of a trial."""
-        return folder_of(self.work_dir, number)
 
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(

@@ -122,9 +122,11 @@ def _text_of(value: Any) -> str:
     if not (inspect.isclass(value) or inspect.isroutine(value)) or not has_text(value):
         return ''
     module = value.__module__ or ''
-    if file_of_module(module) is None and '.' not in module and _is_of_user(module):
-        return f'{sys.modules[module].__file__}:{value.__qualname__}'
-    return path_of(value)
+    file = getattr(sys.modules.get(module), '__file__', None)
+    if file_of_module(module) is not None or '.' in module or module == 'runnerkit' or not isinstance(file, str):
+        return path_of(value)
+    is_installed = 'site-packages' in file or file.startswith((sys.prefix, sys.base_prefix))
+    return path_of(value) if is_installed else f'{file}:{value.__qualname__}'
 
 
 def _file_in(value: Any, alone: bool = False) -> Path | None:
@@ -178,11 +180,3 @@ def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:
 
 def _is_same(path: Path, other: str | os.PathLike[str] | None) -> bool:
     return other is not None and path.exists() and os.path.exists(other) and path.samefile(other)
-
-
-def _is_of_user(package: str) -> bool:
-    """Whether a loaded package is neither runnerkit's, nor Python's, nor an installed one."""
-    file = getattr(sys.modules.get(package), '__file__', None)
-    if package == 'runnerkit' or not isinstance(file, str):
-        return False
-    return 'site-packages' not in file and not file.startswith((sys.prefix, sys.base_prefix))
