@@ -17,7 +17,7 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.fileio.paths import join, lies_in, local_path, shown
+from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
 from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
@@ -48,7 +48,6 @@ TRIALS = 'trials'
 STUDY = 'study.json'
 
 _REHEARSAL = 'rehearsal'  # the work dir, in a trial's folder, of a run that shows whether the config can begin
-_ALIKE = 3  # trials that must fail with one error, before any other has ended, for the search to end
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
 
@@ -125,7 +124,6 @@ class Study:
         self.stop_signal: int | None = None
         self._is_stopping = False
         self._why_not_on: str | None = None  # what ends the study, if the machine or all trials are to blame
-        self._early: list[str] = []  # the errors of trials that have failed before their first iteration
         self._held: list[tuple[Record, Result]] = []  # failures before a first iteration, until the rehearsal has ended
         self._is_rehearsed = False
         self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
@@ -136,8 +134,8 @@ class Study:
         Raises:
             BlockingIOError: another process works in the work dir.
             ValueError: the work dir lacks the records of some trials, or one is damaged.
-            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the first trials
-                fail with one error. Trials that the machine has refused are repeated when the study resumes.
+            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the config fails
+                without the trials' values, too. Trials that have failed so are repeated when the study resumes.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
@@ -278,22 +276,6 @@ class Study:
         self._tell_change()
         if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
             raise WrongKey(no_score(missing, list(record.performance)))  # nor will another trial give it
-        if record.status == FAILED and not result.has_begun:
-            self._early.append(record.message.replace(record.work_dir, ''))
-        self._end_if_alike()
-
-    def _end_if_alike(self) -> None:
-        """End the study if all trials so far have failed with one error before they began, whatever was drawn."""
-        ended = [each for each in self.report.of(self.name) if each.has_ended]
-        if not _ALIKE <= len(ended) == len(self._early) or len(set(self._early)) > 1:
-            return
-        drawn = [{'network': each.desc, **each.hps} if each.desc else each.hps for each in ended]
-        if all(len({repr(each.get(key)) for each in drawn}) > 1 for key in drawn[0]):
-            self._why_not_on = (
-                f'{self.name}: all of the first {len(ended)} trials have failed with the same error before their first '
-                f'iteration, whatever their values: {ended[0].message}. Mend it and remove '
-                f'{shown(self.work_dir)}; or run the same command again to continue with other values'
-            )
 
     def _is_tried_again(self, record: Record, result: Result) -> bool:
         """Whether the failure of a run is not its trial's: it is repeated, at once or when the study resumes."""
