@@ -79,8 +79,9 @@ def check_converted_path(target: Path) -> None:
     """
     if target.suffix not in (*WHOLE, WEIGHTS):
         raise WrongValue(
-            f'a checkpoint is converted to name.pth (with all that resuming needs) or to name{WEIGHTS} (the weights '
-            f'alone), but got {str(target)!r}'
+            f'{target}: a checkpoint is converted to name.pth (all that resuming needs: a file of a folder, and a '
+            f'folder of a file) or to name{WEIGHTS} (the weights alone); other formats: runnerkit export … --out '
+            f'{target.name}'
         )
     if os.path.lexists(target):
         raise FileExistsError(f'{target} exists: delete it, or give another name')

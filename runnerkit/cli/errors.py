@@ -52,6 +52,25 @@ def check_writable(flag: str, path: str) -> None:
         raise UsageError(f'{flag} {path}: {place} is not writable: give another path')
 
 
+@contextmanager
+def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
+    """Turn errors of these kinds into a `UsageError` with the same message.
+
+    Args:
+        kinds: the classes.
+        of: what the message is about; it begins with it.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(f'{of}{text_of(error)}') from error
+
+
+def text_of(error: Exception) -> str:
+    """What the commands print of an error: one line, but for those with a list."""
+    return str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
+
+
 def check_one_process(prog: str) -> None:
     """Refuse to run ``prog`` in several processes: each would do the same, and none knows of the others.
 
@@ -92,8 +111,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_self_explanatory(error):
                 show_traceback(error)
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
-            print(f'error: {text}', file=sys.stderr)
+            print(f'error: {text_of(error)}', file=sys.stderr)
             leave_for_torchrun(error)
             return DIVERGED if isinstance(error, NonFiniteError) else FAILURE
         finally:

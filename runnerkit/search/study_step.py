@@ -12,6 +12,7 @@ import torch
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config, refuse_unread_keys
+from runnerkit.config.config_dict import walk
 from runnerkit.config.findings import PreflightError
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
@@ -19,7 +20,7 @@ from runnerkit.hooks import HOOKS, TensorboardLoggerHook
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.search.algorithm import Proposal, plain
 from runnerkit.search.executors import EXECUTORS, Executor
-from runnerkit.search.job import as_option, flattened
+from runnerkit.search.job import as_option
 from runnerkit.search.pipe_step import NothingUsable, PipeStep
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.sections import as_type
@@ -102,10 +103,7 @@ class StudyStep(PipeStep):
         given = self.get('overrides')
         if not isinstance(given, Mapping):
             raise WrongType(f"overrides must be a dict such as {{'runner.max_epochs': 2}}, but got {given!r}")
-        found: dict[str, Any] = {}
-        for key, value in given.items():
-            found |= flattened(str(key), value)
-        return found
+        return dict(walk(dict(given)))
 
     def check(self) -> None:
         """Also refuse values of a wrong type, and those that no command line can repeat."""

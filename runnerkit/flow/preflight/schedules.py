@@ -210,9 +210,9 @@ def schedule_falls(plan: Plan) -> Iterator[Finding]:
                 f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises the rate',
                 'Let min_lr be smaller than optimizer.lr.',
             )
+        path = plan.key_of(hook, 'gamma')
         if not isinstance(hook, schedules.Step | schedules.Exp) or not isinstance(gamma, (int, float)):
             continue
-        path = plan.key_of(hook, 'gamma')
         if gamma <= 0:
             what = f'gamma={gamma} makes the learning rate {"0" if gamma == 0 else "negative"}'
             yield plan.error(path, what, 'Give a number between 0 and 1, such as 0.1.')

@@ -6,19 +6,19 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.config.config_dict import walk
 from runnerkit.config.pretty import has_text, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.utils.nested import leaves
 from runnerkit.utils.user_files import file_of_module, with_neighbours
 
 #: The folder with the user's files.
@@ -38,7 +38,9 @@ _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
 def user_files(cfg: Any) -> list[Path]:
     """The absolute paths of the Python files that a config names, with the neighbours that they import."""
     found: dict[Path, None] = {}
-    named = [_file_in(value, alone=True) for value in _imports(cfg)] + [_file_in(value) for value in _values(cfg)]
+    named = [_file_in(value, alone=True) for value in _imports(cfg)] + [
+        _file_in(value) for _, value in leaves(cfg._cfg_dict)
+    ]
     for file in filter(None, named):
         found.update(dict.fromkeys(with_neighbours(file)))
     return list(found)
@@ -91,7 +93,7 @@ def copies_of(cfg: Any) -> list[str]:
 
 def files_needed(cfg: Any) -> list[Path]:
     """The user's files that register classes which a config names, and that are not copied: it does not import them."""
-    names = {value for value in _values(cfg) if isinstance(value, str)}
+    names = {value for _, value in leaves(cfg._cfg_dict) if isinstance(value, str)}
     registered = [made for each in _REGISTRIES for name, made in each.module_dict.items() if name in names]
     files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
     return sorted(file for file in files - {*user_files(cfg)} if file is not None)
@@ -100,19 +102,6 @@ def files_needed(cfg: Any) -> list[Path]:
 def _imports(cfg: Any) -> list[str]:
     found = (cfg.get('custom_imports') or {}).get('imports') or []
     return [found] if isinstance(found, str) else list(found)
-
-
-def _values(cfg: Any) -> Iterator[Any]:
-    """Every value of a config that is neither a dict nor a list."""
-    pending = [value for _, value in walk(cfg._cfg_dict)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list | tuple):
-            pending += value
-        else:
-            yield value
 
 
 def _text_of(value: Any) -> str:
