@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def convert_checkpoint(
     is_folder = not is_url(path) and is_checkpoint_folder(local_path(path))
     if target.suffix == WEIGHTS:
         weights = _weights(_load_checkpoint(path, 'cpu'), path)
-        write_atomically(target, methodcaller('write', _as_safetensors(weights)))
+        write_atomically(target, _as_safetensors(weights))
         return target, 'weights'
     if is_folder:
         content = load_folder(Path(local_path(path)), path)

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +219,7 @@ class Pipeline:
     def _keep(self, step: PipeStep, mark: str) -> None:
         records = [record.as_dict() for record in self.report.of(step.name)]
         text = json.dumps({'mark': mark, 'records': records}, indent=2)
-        write_atomically(step.work_dir / STATE, methodcaller('write', text.encode()))
+        write_atomically(step.work_dir / STATE, text.encode())
 
 
 def names_of_steps(cfg: Config) -> list[str]:

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,7 +156,7 @@ class Record:
         """Write it to `RECORD` in ``folder``, whole or not at all."""
         os.makedirs(folder, exist_ok=True)
         text = json.dumps(self.as_dict(), indent=2)
-        write_atomically(Path(folder) / RECORD, methodcaller('write', text.encode()))
+        write_atomically(Path(folder) / RECORD, text.encode())
 
 
 def records_in(folder: str | os.PathLike[str]) -> list[Record]:

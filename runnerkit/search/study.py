@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -35,6 +34,7 @@ from runnerkit.search.sections import (
     made_algorithm,
 )
 from runnerkit.search.space import Space, as_space
+from runnerkit.utils.env import get_time_str
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -350,7 +350,7 @@ class Study:
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
-            to = free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S'), names)
+            to = free_name(self.work_dir, get_time_str(), names)
             folder = move_aside(self.work_dir, names, to)
             self.logger.info(
                 '%s starts over, since %s has changed; former trials: %s',
@@ -359,7 +359,7 @@ class Study:
                 folder,
             )
         if changed or not path.exists():
-            write_atomically(path, methodcaller('write', json.dumps(now, indent=2).encode()))
+            write_atomically(path, json.dumps(now, indent=2).encode())
 
     def _identity(self) -> dict[str, Any]:
         """What is searched; with another value, former trials would be of no use."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -70,7 +69,7 @@ class StudyStep(PipeStep):
             text = Config(given).pretty_text.encode()
             # Running trials read it: write it only if it differs, in one piece.
             if not written.exists() or written.read_bytes() != text:
-                write_atomically(written, methodcaller('write', text))
+                write_atomically(written, text)
             return str(written)
         if given is None:
             raise WrongKey(f"{self.name} needs the key 'config'")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -38,7 +37,7 @@ from runnerkit.parallel import FSDP2, is_module_wrapper
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
 from runnerkit.runner.checks import absolute_work_dir
-from runnerkit.utils.env import collect_env
+from runnerkit.utils.env import collect_env, get_time_str
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, close_log_file, get_logger
@@ -219,8 +218,7 @@ class ExperimentSetup(IterBasedRunner):
         mkdir_or_exist(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
-        now = time.strftime('%Y%m%d_%H%M%S')
-        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), now))
+        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), get_time_str()))
 
     def dump_config(self) -> None:
         """Write the config, with all changes and defaults, to ``config.yaml``."""

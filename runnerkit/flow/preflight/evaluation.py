@@ -9,7 +9,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_empty, is_limited
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
-from runnerkit.flow.preflight.plan import Plan
+from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.flow.stages.defaults import splits_in
 from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
@@ -90,7 +90,8 @@ def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
             continue
         name, first = ('interval', hook.interval) if hook.start is None else ('start', max(hook.start, 1))
         best = f', and save_best={hook.save_best!r} keeps nothing' if hook.save_best else ''
-        yield from plan.too_many(hook, name, first, hook.by_epoch, f'{nothing}{best}')
+        meaning = f'the first evaluation would follow {amount(first, hook.by_epoch)}'
+        yield from plan.too_many(hook, name, first, hook.by_epoch, meaning, f'{nothing}{best}')
 
 
 def scores_exist(plan: Plan) -> Iterator[Finding]:

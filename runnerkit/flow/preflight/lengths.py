@@ -7,7 +7,7 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_unbounded, length_of
-from runnerkit.flow.preflight.plan import Plan
+from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
 from runnerkit.hooks.logger import HistoryHook, LoggerHook
 
@@ -33,7 +33,8 @@ def checkpoints_are_saved(plan: Plan) -> Iterator[Finding]:
             yield plan.warning(plan.key_of(hook, 'interval'), what, 'Change one of the two.')
         else:
             saved = 'only the last state' if hook.save_last else 'with save_last=False, no checkpoint'
-            yield from plan.too_many(hook, 'interval', hook.interval, hook.by_epoch, f'{saved} is saved')
+            meaning = f'a checkpoint is saved every {amount(hook.interval, hook.by_epoch)}'
+            yield from plan.too_many(hook, 'interval', hook.interval, hook.by_epoch, meaning, f'{saved} is saved')
 
 
 def something_is_logged(plan: Plan) -> Iterator[Finding]:
@@ -65,13 +66,16 @@ def intervals_end(plan: Plan) -> Iterator[Finding]:
     """Accumulation, and intervals of other hooks than the above, over more than the run has."""
     for hook in plan.hooks:
         if isinstance(hook, OptimizerHook):
-            once = 'the weights change once, at its end'
-            yield from plan.too_many(hook, 'cumulative_iters', hook.cumulative_iters, False, once)
+            cycle, once = hook.cumulative_iters, 'the weights change once, at its end'
+            meaning = f'{cycle} batches make one update'
+            yield from plan.too_many(hook, 'cumulative_iters', cycle, False, meaning, once)
         # Without a by_epoch it may count either; there are at least as many iterations.
         by_epoch = getattr(hook, 'by_epoch', False)
         if isinstance(by_epoch, bool) and not isinstance(hook, (CheckpointHook, EvalHook, LoggerHook)):
-            never = f'{type(hook).__name__} never acts, or only at the start'
-            yield from plan.too_many(hook, 'interval', getattr(hook, 'interval', None), by_epoch, never)
+            interval, never = getattr(hook, 'interval', None), 'it never does, or only at the start'
+            if isinstance(interval, int):
+                meaning = f'{type(hook).__name__} acts every {amount(interval, by_epoch)}'
+                yield from plan.too_many(hook, 'interval', interval, by_epoch, meaning, never)
 
 
 def limits_are_reached(plan: Plan) -> Iterator[Finding]:

@@ -74,8 +74,10 @@ def warmups_end(plan: Plan) -> Iterator[Finding]:
         if hook.warmup is None:
             continue
         warmup = hook.warmup_epochs if hook.warmup_by_epoch else hook.warmup_iters
-        never = f'the {hook.key} never reaches its regular value'
-        yield from plan.too_many(hook, 'warmup_iters', warmup, hook.warmup_by_epoch, never)
+        if isinstance(warmup, int):
+            meaning = f'the warm-up takes {amount(warmup, hook.warmup_by_epoch)}'
+            never = f'the {hook.key} never reaches its regular value'
+            yield from plan.too_many(hook, 'warmup_iters', warmup, hook.warmup_by_epoch, meaning, never)
 
 
 def length_is_known(plan: Plan) -> Iterator[Finding]:

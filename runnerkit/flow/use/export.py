@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import BoundArguments, Parameter, signature
-from operator import methodcaller
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -183,7 +182,7 @@ def export_found(
         network = Exportable(name, module, model, rebuild, batches[_TRACED], _origin(trained), dynamic)
         content, run = FORMATS[extension](network)
         difference = max(_difference(path, expected[n], run, batches[n], n, tolerance) for n in _COMPARED)
-    write_atomically(path, methodcaller('write', content))
+    write_atomically(path, content)
     given, answered = (
         {name: _shown(each, many[name]) for name, each in few.items()}
         for few, many in ([inputs_of(batches[n]) for n in _COMPARED], [expected[n] for n in _COMPARED])

@@ -12,7 +12,6 @@ import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +96,7 @@ def _are_texts(value: Any) -> bool:
 def write_record(work_dir: Path, **items: Any) -> None:
     """Note ``items`` about the run in ``work_dir``."""
     content = json.dumps({**read_record(work_dir), **items}, indent=1).encode()
-    write_atomically(work_dir / RECORD, methodcaller('write', content))
+    write_atomically(work_dir / RECORD, content)
 
 
 def timestamp_of(names: Collection[str]) -> str | None:

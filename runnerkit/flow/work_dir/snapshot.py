@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     places = {str(file): f'{_MARK}/{code}/{copy.as_posix()}' for file, copy in copies.items()}
     values = _portable(cfg._cfg_dict, str(work_dir), places)
     text = Config(values, cfg_text='', filename=config).dump() or ''
-    write_atomically(work_dir / config, methodcaller('write', text.replace(_MARK, _HERE).encode()))
+    write_atomically(work_dir / config, text.replace(_MARK, _HERE).encode())
     return {'config': config, **({'code': code} if is_own else {})}
 
 
@@ -148,7 +147,7 @@ def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
                 'remove the link, or choose another work dir (--work-dir)'
             )
         if not _is_same(folder / copy, file):
-            write_atomically(folder / copy, methodcaller('write', file.read_bytes()))
+            write_atomically(folder / copy, file.read_bytes())
 
 
 def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:

@@ -50,10 +50,10 @@ CASES = [
      {**logs(), 'workflow': [('train', 5)]}),
     ({'optimizer_config.cumulative_iters': 16}, 'optimizer_config.cumulative_iters', 'change once',
      {'optimizer_config.cumulative_iters': 15}),
-    (EMA, 'custom_hooks.interval', '(15 iterations): EMAHook never acts', {'custom_hooks.interval': 15}),
-    (sometimes(interval=4, by_epoch=True), 'custom_hooks[0].interval', '(3 epochs)',
+    (EMA, 'custom_hooks.interval', 'every 16 iterations', {'custom_hooks.interval': 15}),
+    (sometimes(interval=4, by_epoch=True), 'custom_hooks[0].interval', '4 epochs',
      sometimes(interval=3, by_epoch=True)),
-    (sometimes(interval=16), 'custom_hooks[0].interval', '(15 iterations)', sometimes(interval=4)),
+    (sometimes(interval=16), 'custom_hooks[0].interval', '16 iterations', sometimes(interval=4)),
 ]  # fmt: skip
 
 
