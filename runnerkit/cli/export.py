@@ -91,14 +91,21 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.use.export import export_found, find_to_export
+    from runnerkit.flow.use.export import export
 
-    example = args.inputs, args.shape
     with trusted_pickles(args.trust_pickles):
-        source = named if cfg is None else cfg
-        trained = find_to_export(source, args.checkpoint, None, args.which, args.trust, *example)
-        if cfg is None and args.cfg_options:
-            trained.cfg.merge_from_dict(args.cfg_options)
-        dynamic = dict(args.dynamic or ())
-        print_out(str(export_found(trained, args.out, args.method, *example, args.tolerance, dynamic)))
+        exported = export(
+            named if cfg is None else cfg,
+            args.out,
+            checkpoint=args.checkpoint,
+            which=args.which,
+            method=args.method,
+            inputs=args.inputs,
+            shape=args.shape,
+            dynamic=dict(args.dynamic or ()),
+            tolerance=args.tolerance,
+            trust=args.trust,
+            cfg_options=args.cfg_options if cfg is None else None,
+        )
+    print_out(str(exported))
     return 0
