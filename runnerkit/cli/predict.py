@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import check_writable, usage_checked, wrong_usage
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
+
+#: `runnerkit.flow.use.prediction_files.FORMATS`, which needs torch.
+FORMATS = ('.json', '.csv', '.npy')
 
 
 def parser(prog: str = 'runnerkit predict') -> Parser:
@@ -26,7 +29,9 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
         metavar='FUNCTION',
         help='apply argmax, softmax, sigmoid or your function, my_file.py:function, to the output of the model',
     )
-    parse.add_argument('--out', metavar='FILE', help='.json, .csv, .npy: write to this file (default: JSON to stdout)')
+    parse.add_argument(
+        '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
+    )
     add_shared(parse, '--trust', '--cfg-options', '--trust-pickles', '--device')
     return parse
 
@@ -35,6 +40,8 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> int:
     """Predict; returns the exit code."""
     args = parser(prog).parse_args(argv)
+    if args.out and not args.out.lower().endswith(FORMATS):
+        raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
     if args.out:
         check_writable('--out', args.out)
     named = args.source
@@ -42,11 +49,10 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.data.classes import as_class_names
     from runnerkit.flow.use.predict import find_to_predict, function_to_apply, predictions, split_meant
-    from runnerkit.flow.use.prediction_files import as_json, check_format, write_predictions
+    from runnerkit.flow.use.prediction_files import as_json, write_predictions
 
-    with wrong_usage(ValueError):
-        check_format(args.out or 'default.json')
-        if args.apply and not set('.:') & set(args.apply):  # else it names code, whose errors are its own
+    if args.apply and not set('.:') & set(args.apply):  # else it names code, whose errors are its own
+        with wrong_usage(ValueError):
             function_to_apply(args.apply)
     with trusted_pickles(args.trust_pickles):
         trained = find_to_predict(

@@ -10,7 +10,7 @@ from typing import Any
 from runnerkit.config.origin import dotted
 from runnerkit.config.pretty import OBJECT, has_text
 from runnerkit.utils.logging import shortened
-from runnerkit.utils.nested import leaves
+from runnerkit.utils.nested import values_in
 
 #: What to do about a mark in a config that has been read.
 WAY_OUT = (
@@ -21,7 +21,7 @@ WAY_OUT = (
 
 def objects_in(value: Any, *path: Any) -> Iterator[str]:
     """The dotted keys, below ``path``, of the objects in ``value`` for which there is no text."""
-    yield from (dotted(where) for where, leaf in leaves(value, path) if not has_text(leaf))
+    yield from (dotted(where) for where, leaf in values_in(value, path) if not has_text(leaf))
 
 
 def refuse_marks(value: Any, *path: Any) -> None:
@@ -34,7 +34,7 @@ def refuse_marks(value: Any, *path: Any) -> None:
     Raises:
         ValueError: some are missing; the error names their keys.
     """
-    lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in leaves(value, path) if is_mark(leaf)]
+    lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in values_in(value, path) if is_mark(leaf)]
     if lost:
         raise ValueError(
             'the run that wrote this config was given Python objects, which a written config cannot hold: '

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def values_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every value in nested mappings, lists and tuples, after ``path`` with its keys and indices.
 
     An empty container is a value, too. Arrays, tensors and sets are not looked into.
@@ -15,4 +15,4 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
         yield path, value
         return
     for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-        yield from leaves(each, (*path, key))
+        yield from values_in(each, (*path, key))

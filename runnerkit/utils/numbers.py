@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.nested import leaves
+from runnerkit.utils.nested import values_in
 
 
 def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool = False, hint: str = '') -> None:
@@ -40,7 +40,7 @@ def non_finite_numbers(value: Any) -> Iterator[tuple[tuple[Any, ...], float]]:
 
     Arrays and tensors are not looked into.
     """
-    for where, number in leaves(value):
+    for where, number in values_in(value):
         if isinstance(number, Real) and not isinstance(number, int) and not math.isfinite(number):
             yield where, float(number)
 

@@ -18,7 +18,7 @@ from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
-from runnerkit.utils.nested import leaves
+from runnerkit.utils.nested import values_in
 
 #: What may differ between the ranks: rank 0's counts for the first two, the others belong to a process.
 OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
@@ -65,7 +65,7 @@ def values_of(context: Context) -> Iterator[tuple[str, str]]:
     """The plain values of the config and of the flags, as Python writes them, by key."""
     for key, value in context.cfg.items():
         if key in TOP and key not in OWN:
-            yield from ((dotted(path), _shown(each)) for path, each in leaves(value, (key,)))
+            yield from ((dotted(path), _shown(each)) for path, each in values_in(value, (key,)))
     for option in fields(context.options):
         if option.name not in OWN:
             yield f'--{option.name.replace("_", "-")}', _shown(getattr(context.options, option.name))

@@ -17,7 +17,7 @@ from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
-from runnerkit.utils.nested import leaves
+from runnerkit.utils.nested import values_in
 from runnerkit.utils.user_files import file_of_module, with_neighbours
 
 #: The folder with the user's files.
@@ -38,7 +38,7 @@ def user_files(cfg: Any) -> list[Path]:
     """The absolute paths of the Python files that a config names, with the neighbours that they import."""
     found: dict[Path, None] = {}
     named = [_file_in(value, alone=True) for value in _imports(cfg)] + [
-        _file_in(value) for _, value in leaves(cfg._cfg_dict)
+        _file_in(value) for _, value in values_in(cfg._cfg_dict)
     ]
     for file in filter(None, named):
         found.update(dict.fromkeys(with_neighbours(file)))
@@ -92,7 +92,7 @@ def copies_of(cfg: Any) -> list[str]:
 
 def files_needed(cfg: Any) -> list[Path]:
     """The user's files that register classes which a config names, and that are not copied: it does not import them."""
-    names = {value for _, value in leaves(cfg._cfg_dict) if isinstance(value, str)}
+    names = {value for _, value in values_in(cfg._cfg_dict) if isinstance(value, str)}
     registered = [made for each in _REGISTRIES for name, made in each.module_dict.items() if name in names]
     files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
     return sorted(file for file in files - {*user_files(cfg)} if file is not None)
