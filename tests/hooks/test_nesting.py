@@ -621,6 +621,7 @@ def ranked(rank, work_dir, mode):
     return runner.position, weights(runner.model.module), weights(inner_model)
 
 
+@pytest.mark.thorough  # the tests of one process; tests/runner/test_sharded.py
 def test_on_two_ranks(on_ranks, tmp_path):
     whole = on_ranks(__file__, 'ranked', str(tmp_path / 'whole'), 'whole')
     for how in ('stopped', 'signalled'):

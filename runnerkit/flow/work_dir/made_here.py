@@ -20,7 +20,7 @@ from typing import Any
 
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
-from runnerkit.flow.work_dir.previous_runs import read_record
+from runnerkit.flow.work_dir.previous_runs import OTHER_FILES, read_record
 from runnerkit.flow.work_dir.snapshot import CODE
 
 #: Why the code in a work dir is not executed, and the way out.
@@ -30,9 +30,6 @@ NOT_MADE_HERE = (
 )
 
 _LENGTH = 32  # bytes of a key
-
-#: How the names of files in a work dir end that are no configs, though they have the extension of one.
-NO_CONFIGS = ('.log.json', 'run.json', 'scores.json')
 
 
 def config_of(source: str | os.PathLike[str]) -> Path | None:
@@ -46,7 +43,8 @@ def config_of(source: str | os.PathLike[str]) -> Path | None:
         return None
     name = read_record(folder).get('config')
     held = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and path.is_file()]
-    found = [path for path in held if not path.name.startswith('.') and not path.name.endswith(NO_CONFIGS)]
+    own = [path for path in held if path.name.startswith('.') or path.name.endswith('.log.json')]
+    found = [path for path in held if path not in own and path.name not in OTHER_FILES]
     noted = [path for path in found if path.name == name]  # the name may be anything, but the config lies in the folder
     return (noted or found)[0] if noted or len(found) == 1 else None
 

@@ -36,7 +36,8 @@ AGENT = 'torchrun process '
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _PICTURES = ('curve.png', 'scores.json', 'scores.png')
 _TELLING = (RECORD, OWNER, LATEST)
-_OTHERS = {
+#: What else a run writes into its work dir, beside logs, checkpoints, its config and its code.
+OTHER_FILES = {
     *_PICTURES,
     'tf_logs',
     'tf_tracing_logs',
@@ -62,7 +63,7 @@ def files_of_a_run(work_dir: Path) -> list[str]:
     names = {entry.name for entry in os.scandir(work_dir)}
     logs = {name for name in names if _LOG.fullmatch(name)}
     record = read_record(work_dir)
-    found = logs | names & {*Store(work_dir).saved(), *_OTHERS, record.get('config'), record.get('code')}
+    found = logs | names & {*Store(work_dir).saved(), *OTHER_FILES, record.get('config'), record.get('code')}
     if all(name.endswith('.log') for name in found):
         return []
     first = f'{timestamp_of(found)}.log'
