@@ -20,6 +20,7 @@ from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
 from runnerkit.utils.exit_codes import DIVERGED, FAILURE, INTERRUPTED, USAGE
+from runnerkit.utils.suggest import suggestion
 
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
@@ -34,6 +35,18 @@ _postponed: dict[int, Grace] = {}
 
 class UsageError(Exception):
     """The command line is wrong."""
+
+
+def check_extension(flag: str, path: str, extensions: Sequence[str], what: str) -> None:
+    """Check the extension of a file to write, before torch is imported.
+
+    Raises:
+        UsageError: it is not one of ``extensions``.
+    """
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in extensions:
+        hint = suggestion(extension, extensions)
+        raise UsageError(f'{flag} {path}: {what} as {", ".join(extensions)}{hint}')
 
 
 def check_writable(flag: str, path: str) -> None:

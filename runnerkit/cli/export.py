@@ -7,11 +7,14 @@ import re
 from collections.abc import Sequence
 
 from runnerkit.cli.arguments import add_shared, number
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked, wrong_usage
+from runnerkit.cli.errors import UsageError, check_extension, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
+
+#: `runnerkit.flow.use.export_formats.FORMATS`, which needs torch.
+FORMATS = ('.safetensors', '.pt2', '.onnx')
 
 
 def sizes(text: str) -> tuple[int, ...]:
@@ -83,11 +86,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
     args = parser(prog).parse_args(argv)
     if args.inputs and args.shape:
         raise UsageError('--inputs and --shape both set the example input: give one of them')
+    check_extension('--out', args.out, FORMATS, 'a model is exported')
     check_writable('--out', args.out)
-    from runnerkit.flow.use.export_formats import check_export_format
-
-    with wrong_usage(ValueError):
-        check_export_format(args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked, wrong_usage
+from runnerkit.cli.errors import check_extension, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
@@ -40,9 +40,8 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> int:
     """Predict; returns the exit code."""
     args = parser(prog).parse_args(argv)
-    if args.out and not args.out.lower().endswith(FORMATS):
-        raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
     if args.out:
+        check_extension('--out', args.out, FORMATS, 'predictions are written')
         check_writable('--out', args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None

@@ -70,11 +70,11 @@ class ListingBackend(BaseStorageBackend):
         recursive: bool = False,
     ) -> Iterator[str]:
         """The contents of a folder, as paths relative to it. Arguments as in `FileClient.list_dir_or_file`."""
-        return listing(self._entries_in(dir_path), list_dir, list_file, suffix, recursive)
+        return _listing(self._entries_in(dir_path), list_dir, list_file, suffix, recursive)
 
     @abstractmethod
     def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
-        """A function that returns the entries of a folder below ``dir_path``; see `listing`."""
+        """A function that returns the entries of a folder below ``dir_path``; see `_listing`."""
 
 
 class HTTPBackend(RemoteBackend):
@@ -241,7 +241,7 @@ def local_copy(content: bytes | memoryview) -> Iterator[str]:
         yield path
 
 
-def listing(
+def _listing(
     entries: Callable[[str], Iterable[tuple[str, bool]]],
     list_dir: bool,
     list_file: bool,

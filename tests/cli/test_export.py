@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import runnerkit
-from runnerkit.cli.export import main
-from runnerkit.flow.use.export_formats import FORMATS
+from runnerkit.cli.export import FORMATS, main
+from runnerkit.flow.use import export_formats
 
 
 @pytest.fixture
@@ -30,6 +30,10 @@ def said(capsys):
         return code, (printed.err if code else printed.out).strip()
 
     return call
+
+
+def test_the_formats_are_those_that_are_written():
+    assert tuple(export_formats.FORMATS) == FORMATS
 
 
 def test_each_format_computes_what_predict_says(trained, said):
@@ -95,7 +99,7 @@ def test_wrong_usage(trained, said):
         (
             [run, '--out', 'x.onx'],
             2,
-            "a model is exported as .safetensors, .pt2, .onnx, but not as x.onx; did you mean '.onnx'",
+            "--out x.onx: a model is exported as .safetensors, .pt2, .onnx; did you mean '.onnx'",
         ),
         ([run, '--out', 'nowhere/x.pt2'], 2, 'no such folder: nowhere'),
         ([run], 2, '--out'),
