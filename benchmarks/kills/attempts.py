@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 
-
 class Attempt:
     """A training run as a process: ``job(work_dir)``. Its return value is written to a file when it is complete."""
 

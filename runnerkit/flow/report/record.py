@@ -150,8 +150,8 @@ class RunRecord:
     def clock(self) -> Points:
         """Pairs of (completed iterations, seconds since the start of the run).
 
-        Seconds come from the time of each line (``timestamp``). Lines without it add up the time of their iterations, without
-        evaluations and pauses.
+        Seconds come from the time of each line (``timestamp``). Lines without it add up the time of their iterations,
+        without evaluations and pauses.
         """
         found: Points = []
         seconds, timed, before = 0.0, 0, None  # timed: the iterations whose time is known

@@ -80,7 +80,10 @@ def is_made_here(config: Path) -> bool:
 def _seal(key: bytes, work_dir: Path, record: Mapping[str, Any]) -> str:
     config = record['config']
     text = (work_dir / config).read_bytes()
-    held = [(name, _digest(path)) for name, path in _code(work_dir, record)]
+    held = [
+        (name, 'a link' if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest())
+        for name, path in _code(work_dir, record)
+    ]
     content = json.dumps([config, hashlib.sha256(text).hexdigest(), held])
     return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
 
@@ -94,10 +97,6 @@ def _code(work_dir: Path, record: Mapping[str, Any]) -> list[tuple[str, Path]]:
         for path in (sorted((work_dir / code).rglob('*')) if named else [])
         if _is_importable(path) or (path.is_symlink() and path.is_dir())  # a folder may be a package
     ]
-
-
-def _digest(path: Path) -> str:
-    return 'a link' if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_importable(path: Path) -> bool:
