@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -24,12 +23,13 @@ from runnerkit.config.config_dict import walk
 from runnerkit.config.origin import OPTIONS, written_at
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.report.predictions import PredictionsHook
 from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.predictions import PredictionsHook
 from runnerkit.hooks.report import ReportHook
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
+from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
 from runnerkit.version import __version__
@@ -62,7 +62,7 @@ class JournalHook(Hook):
     def before_run(self, runner: RunnerView) -> None:
         """Write an entry for this start."""
         if runner.rank == 0:
-            self._starts = [*starts_in(self._path), start_of(self._context, runner)]
+            self._starts = [*starts_in(self._path), entry_of(self._context, runner)]
             self._write_starts()
 
     def after_run(self, runner: RunnerView) -> None:
@@ -109,7 +109,7 @@ class JournalHook(Hook):
             self._trouble(error)
 
 
-def start_of(context: Context, runner: RunnerView) -> dict[str, Any]:
+def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
     """The entry of a run that begins."""
     cfg, model = context.cfg, unwrap(runner.model)
     parameters = [] if any(map(is_lazy, model.parameters())) else list(model.parameters())
@@ -164,17 +164,3 @@ def changed_keys(cfg: Any) -> list[list[str]]:
     has_base = any(file != main for place, file in files.items() if place != OPTIONS)
     kept = [row for row in rows if row[2] == OPTIONS or (has_base and files.get(row[2]) == main)]
     return [[key, repr(value)[:200], place] for key, value, place in kept[:300]]
-
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit that is checked out in ``folder``, and whether tracked files have been changed; None without git."""
-    try:
-        commit = _git(folder, 'rev-parse', 'HEAD')
-        return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '--untracked-files=no'))}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(folder: Path, *words: str) -> str:
-    command = ['git', '--no-optional-locks', '-C', str(folder), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.strip()

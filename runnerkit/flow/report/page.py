@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.flow.report.comparison import Comparison, compare, names_of
+from runnerkit.flow.report.comparison import Comparison, compare, short_names
 from runnerkit.flow.report.record import RunRecord, read_run
-from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.losses import names_a_loss
+from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
 from runnerkit.version import __version__
 
 #: How many numbers all curves of a page have together, about; longer ones are drawn from averages and extremes.
@@ -82,7 +82,7 @@ def page_of(runs: Sequence[RunRecord]) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
     # In JSON, < is only inside texts: without it, no text can end the block or begin a comment.
-    data = json.dumps(data_of(runs), separators=(',', ':'), allow_nan=False).replace('<', '\\u003c')
+    data = json.dumps(page_data(runs), separators=(',', ':'), allow_nan=False).replace('<', '\\u003c')
     title = runs[0].name if len(runs) == 1 else f'{len(runs)} runs'
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -98,7 +98,7 @@ def page_of(runs: Sequence[RunRecord]) -> str:
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
-def data_of(runs: Sequence[RunRecord]) -> dict[str, Any]:
+def page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """What the page's script draws."""
     count = sum(len(run.curves) for run in runs)
     buckets = min(400, max(40, NUMBERS // (4 * max(1, count))))
@@ -112,7 +112,7 @@ def data_of(runs: Sequence[RunRecord]) -> dict[str, Any]:
             panel['series'].append({'run': number, 'mode': mode, 'label': label, **curve})
     order = {title: number for number, title in enumerate(_SPEED, 1)}
     ordered = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), order.get(each['title'], 0)))
-    return {'runs': [*map(_run_data, runs, names_of(runs))], 'panels': ordered}
+    return {'runs': [*map(_run_data, runs, short_names(runs))], 'panels': ordered}
 
 
 def _run_data(run: RunRecord, name: str) -> dict[str, Any]:

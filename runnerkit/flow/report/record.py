@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from runnerkit.config.settings import settings_in
 from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, is_number, read_log, text_lines
-from runnerkit.flow.report.settings import settings_in
-from runnerkit.utils.processes import is_alive
-from runnerkit.utils.small_files import read_json, read_small
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
+from runnerkit.utils.lock import is_locked
+from runnerkit.utils.small_files import read_json
 
 #: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
 JOURNAL = 'run.json'
-
-#: The file with the predictions of the best evaluation, and the folder of the pictures of its samples; see
-#: `runnerkit.flow.report.predictions`.
-PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
 
 #: The folder of the pictures that hooks and steps report.
 IMAGES = 'reported_images'
@@ -368,19 +365,3 @@ def _without_end(run: RunRecord) -> str:
         return 'running' if is_locked(lock) else 'killed'
     newest = max((path.stat().st_mtime for path in run.folder.glob('*.log*')), default=0.0)
     return 'running' if time.time() - newest < SILENCE else 'unknown'
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock in the file ``path``. It is not taken, even for a moment."""
-    try:
-        status = path.lstat()
-        owner = read_small(path, 4096).decode(errors='replace')
-    except OSError:
-        return False
-    try:
-        table = Path('/proc/locks').read_text(encoding='ascii', errors='replace')
-    except OSError:  # no Linux: the process that has signed the file
-        match = re.match(r'process (\d+) ', owner)
-        return match is not None and is_alive(int(match[1]))
-    place = f'{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}'
-    return any('FLOCK' in line and f' {place} ' in line for line in table.splitlines())

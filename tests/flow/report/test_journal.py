@@ -1,7 +1,6 @@
 """What a run writes about itself."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from runnerkit import report_image
 from runnerkit.checkpoint.conditions import hook_changes
 from runnerkit.config import Config
 from runnerkit.flow import train
-from runnerkit.flow.report.journal import JournalHook, changed_keys, git_state
+from runnerkit.flow.report.journal import JournalHook, changed_keys
 from runnerkit.flow.report.record import read_run
 from runnerkit.hooks import Hook
 
@@ -62,22 +61,6 @@ def test_a_failed_run_says_why(tmp_path):
     assert (start['outcome'], start['reason']) == ('failed', "KeyError: 'the reason'")
     run = read_run(tmp_path)
     assert (run.outcome, run.reason) == ('failed', start['reason'])
-
-
-def test_the_state_of_git(tmp_path):
-    def git(*words):
-        subprocess.run(['git', '-c', 'user.name=x', '-c', 'user.email=x@x', *words], cwd=tmp_path, check=True)
-
-    assert git_state(tmp_path) is None
-    git('init', '-q')
-    (tmp_path / 'a').write_text('1')
-    git('add', 'a')
-    git('commit', '-qm', 'first')
-    found = git_state(tmp_path)
-    assert (len(found['commit']), found['dirty']) == (40, False)
-    (tmp_path / 'a').write_text('2')
-    assert git_state(tmp_path) == {**found, 'dirty': True}
-    assert git_state(tmp_path / 'nowhere') is None
 
 
 def test_keys_that_are_not_of_a_base(tmp_path):

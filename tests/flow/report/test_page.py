@@ -9,7 +9,7 @@ import work_dirs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
-from runnerkit.flow.report.page import data_of, marks_of, page_of, thinned, write_report
+from runnerkit.flow.report.page import marks_of, page_data, page_of, thinned, write_report
 from runnerkit.flow.report.record import read_run
 
 EVIL = '</script><script>document.title="run"</script><img src=x onerror=\'document.title="run"\'>&<!--'
@@ -111,7 +111,7 @@ def test_many_curves_stay_small(tmp_path):
         for i in range(1, 1001)
     ]
     run = read_run(made.write_log(tmp_path, lines))
-    assert len(json.dumps(data_of([run] * 5))) < 1.5e6
+    assert len(json.dumps(page_data([run] * 5))) < 1.5e6
 
 
 def test_no_value_of_a_file_is_fatal(work_dir):

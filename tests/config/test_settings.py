@@ -1,6 +1,6 @@
 """A config's text as values by key, without running it."""
 
-from runnerkit.flow.report.settings import differing, settings_in
+from runnerkit.config.settings import differing, settings_in
 
 
 def test_values_by_dotted_key():
