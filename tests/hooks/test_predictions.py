@@ -1,6 +1,5 @@
 """The predictions of the best evaluation."""
 
-import json
 import math
 
 import numpy as np

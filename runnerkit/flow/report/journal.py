@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import torch
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
@@ -36,6 +38,9 @@ from runnerkit.version import __version__
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
+
+#: The most rows of a start: values of the config, modules of the model, sentences about inexact resumes.
+MOST_ROWS = 300
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
@@ -58,20 +63,24 @@ class JournalHook(Hook):
         self._trouble = WarnsOnce(f'the file {self._path}')
         self._starts: list[dict[str, Any]] = []
         self._seconds = {'evaluation': 0.0, 'saving': 0.0}
+        self._inexact = _Inexact()
 
     def before_run(self, runner: RunnerView) -> None:
         """Write an entry for this start."""
         if runner.rank == 0:
             self._starts = [*starts_in(self._path), entry_of(self._context, runner)]
             self._write_starts()
+            runner.logger.addHandler(self._inexact)
 
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
+        runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
             outcome = runner.outcome
             reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
             self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
+            self._starts[-1]['exactness'] = self._inexact.said
             self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
@@ -109,6 +118,18 @@ class JournalHook(Hook):
             self._trouble(error)
 
 
+class _Inexact(logging.Handler):
+    """Keeps the sentences that a run logs about what is not exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, 'exactness', False) and len(self.said) < MOST_ROWS:
+            self.said.append(record.getMessage()[:2000])
+
+
 def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
     """The entry of a run that begins."""
     cfg, model = context.cfg, unwrap(runner.model)
@@ -122,7 +143,7 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'command': sys.argv,
         'folder': os.getcwd(),
         'config_file': cfg.filename,
-        'changed': changed_keys(cfg),
+        'settings': settings_of(cfg),
         'resumed_from': context.resume_from,
         'seed': context.seed,
         'host': socket.gethostname(),
@@ -134,6 +155,7 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'versions': {'runnerkit': __version__, 'torch': torch.__version__, 'python': platform.python_version()},
         'model': type(model.model if isinstance(model, Supervised) else model).__name__,
         'parameters': sum(each.numel() for each in parameters) or None,
+        'modules': modules_of(model),
         'data': dict(_data(context)),
     }
 
@@ -153,14 +175,28 @@ def _data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
                 yield name, {'samples': length_of(dataset_of(loader)), 'batches': length_of(loader)}
 
 
-def changed_keys(cfg: Any) -> list[list[str]]:
-    """Key, value and place of each value that is not of a base file: of the config file itself, or an option.
+def modules_of(model: nn.Module) -> list[dict[str, Any]]:
+    """The model's outer modules, three deep: name, type, parameters, and how many of these are trainable."""
+    found = []
+    for name, module in model.named_modules():
+        if name and name.count('.') < 3 and len(found) < MOST_ROWS:
+            sizes = [(each.numel(), each.requires_grad) for each in module.parameters() if not is_lazy(each)]
+            counts = {
+                'parameters': sum(size for size, _ in sizes),
+                'trainable': sum(size for size, does in sizes if does),
+            }
+            found.append({'name': name, 'type': type(module).__name__, **counts})
+    return found
 
-    In a config without bases, these are the options alone.
+
+def settings_of(cfg: Any) -> list[list[Any]]:
+    """Key, value, place, and whether it differs from the base files, of each value of a config.
+
+    What is set in the config file itself, or by an option, differs. In a config without bases, options alone do.
     """
     rows = [(key, value, written_at(cfg, key.split('.'))) for key, value in walk(cfg._cfg_dict)]
     main = os.path.abspath(cfg.filename) if cfg.filename else ''
     files = {place: os.path.abspath(place.rpartition(':')[0] or place) for _, _, place in rows if place}
     has_base = any(file != main for place, file in files.items() if place != OPTIONS)
-    kept = [row for row in rows if row[2] == OPTIONS or (has_base and files.get(row[2]) == main)]
-    return [[key, repr(value)[:200], place] for key, value, place in kept[:300]]
+    own = {place for place, file in files.items() if place == OPTIONS or (has_base and file == main)}
+    return [[key, repr(value)[:200], place, place in own] for key, value, place in rows[:MOST_ROWS]]

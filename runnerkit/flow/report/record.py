@@ -40,8 +40,8 @@ SILENCE = 900.0
 MOST_WARNINGS, MOST_TEXT = 100, 2000
 
 #: Kinds of entries of a start; others are left out.
-_KINDS = {'seconds': dict, 'data': dict, 'origins': dict, 'outcome': str, 'parameters': int}
-_KINDS |= dict.fromkeys(('changed', 'modules', 'exactness'), list)
+_KINDS = {'seconds': dict, 'data': dict, 'outcome': str, 'parameters': int}
+_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness'), list)
 
 _RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
 _END = re.compile(r'Run (completed|stopped|diverged|interrupted|failed)(?:: (.*))?')

@@ -12,9 +12,10 @@ from runnerkit import report_image
 from runnerkit.checkpoint.conditions import hook_changes
 from runnerkit.config import Config
 from runnerkit.flow import train
-from runnerkit.flow.report.journal import JournalHook, changed_keys
+from runnerkit.flow.report.journal import JournalHook, settings_of
 from runnerkit.flow.report.record import read_run
 from runnerkit.hooks import Hook
+from runnerkit.hooks.predictions import PredictionsHook
 
 
 def starts(folder):
@@ -32,6 +33,8 @@ def test_each_start_has_an_entry_that_the_end_completes(tmp_path):
     assert first['data'] == {'train': {'samples': 20, 'batches': 5}, 'evaluation': {'samples': 6, 'batches': 2}}
     assert first['seconds']['evaluation'] > 0
     assert first['seconds']['saving'] > 0
+    assert first['modules'][0] == {'name': 'model', 'type': 'Sequential', 'parameters': 49, 'trainable': 49}
+    assert second['exactness'] == []
     assert first['begin'] < first['end'] < second['begin']
     assert read_run(tmp_path).outcome == 'completed'
 
@@ -44,7 +47,7 @@ def test_a_new_run_begins_a_new_journal(tmp_path):
 
 
 def test_a_checkpoint_of_an_older_version_is_resumed_without_a_warning():
-    assert hook_changes([], [f'{JournalHook.__name__}#0']) == []
+    assert hook_changes([], [f'{JournalHook.__name__}#0', f'{PredictionsHook.__name__}#0']) == []
 
 
 class Fails(Hook):
@@ -68,10 +71,14 @@ def test_keys_that_are_not_of_a_base(tmp_path):
     (tmp_path / 'mine.py').write_text("_base_ = 'base.py'\noptimizer = dict(lr=0.2)\n")
     cfg = Config.fromfile(tmp_path / 'mine.py')
     cfg.merge_from_dict({'other': 2})
-    rows = {key: (value, place.rpartition('/')[2]) for key, value, place in changed_keys(cfg)}
-    assert rows == {'optimizer.lr': ('0.2', 'mine.py:2'), 'other': ('2', '--cfg-options')}
+    rows = [[key, value, place.rpartition('/')[2], differs] for key, value, place, differs in settings_of(cfg)]
+    assert rows == [
+        ['optimizer.type', "'SGD'", 'base.py:1', False],
+        ['optimizer.lr', '0.2', 'mine.py:2', True],
+        ['other', '2', '--cfg-options', True],
+    ]
     alone = Config.fromfile(tmp_path / 'base.py')
-    assert changed_keys(alone) == []
+    assert not any(differs for *_, differs in settings_of(alone))
 
 
 class Draws(Hook):
