@@ -46,8 +46,13 @@ MOST_ROWS = 300
 def recording_hooks(context: Context) -> Iterator[Hook]:
     """The hooks that keep what a report shows. Trials of a study keep no predictions."""
     yield JournalHook(context)
-    if context.val_loader is not None and not any(isinstance(hook, ReportHook) for hook, _ in context.hooks):
+    if context.val_loader is not None and not is_trial(context):
         yield PredictionsHook(context.work_dir)
+
+
+def is_trial(context: Context) -> bool:
+    """Whether the run is a trial of a study."""
+    return any(isinstance(hook, ReportHook) for hook, _ in context.hooks)
 
 
 class JournalHook(Hook):
@@ -177,7 +182,7 @@ def _data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
 
 def modules_of(model: nn.Module) -> list[dict[str, Any]]:
     """The model's outer modules, three deep: name, type, parameters, and how many of these are trainable."""
-    found = []
+    found: list[dict[str, Any]] = []
     for name, module in model.named_modules():
         if name and name.count('.') < 3 and len(found) < MOST_ROWS:
             sizes = [(each.numel(), each.requires_grad) for each in module.parameters() if not is_lazy(each)]

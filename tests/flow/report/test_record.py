@@ -9,6 +9,7 @@ import pytest
 import work_dirs as made
 
 from runnerkit.flow.report.record import read_run
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
 from runnerkit.utils.lock import FolderLock, is_locked
 
 
