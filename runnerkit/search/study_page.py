@@ -21,8 +21,8 @@ from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.small_files import read_json
 from runnerkit.utils.texts import in_seconds, in_short, moment
 
-#: The most trials of a step that are shown, and that have a curve.
-MOST_TRIALS, MOST_CURVES = 1000, 150
+#: The most trials of a step that are shown, the newest ones, and that have a curve.
+MOST_TRIALS, MOST_CURVES = 500, 150
 
 
 def write_report(
@@ -55,7 +55,8 @@ def write_report(
 def study_page(folder: Path) -> str:
     """The report of a study or a pipeline as text."""
     records = readable_records(folder)
-    steps = {each.step: [record for record in records if record.step == each.step] for each in records}
+    names = dict.fromkeys(each.step for each in records)
+    steps = {step: [each for each in records if each.step == step][-MOST_TRIALS:] for step in names}
     best = {step: found[0] for step, trials in steps.items() if (found := ranked(completed(trials)))}
     ended = max((each.end for each in records), default=0.0)
     legend = '<span class="soft">orange: the best trial; grey: pruned or failed</span>'
@@ -70,6 +71,11 @@ def study_page(folder: Path) -> str:
         controls(legend, is_empty=not data['panels']),
         *(section(f'Trials of {step}', _trials(trials)) for step, trials in steps.items()),
         paragraph('' if records else 'No trial has been recorded yet.'),
+        paragraph(
+            f'Shown are the newest {MOST_TRIALS} trials of a step.'
+            if len(records) > sum(map(len, steps.values()))
+            else ''
+        ),
     )
     return page.html_page(folder.absolute().name, ''.join(body), data)
 
@@ -142,17 +148,16 @@ def _keys(trials: Iterable[Record]) -> list[str]:
 
 
 def _charts(trials: Sequence[Record], best: Record | None) -> str:
-    shown = trials[-MOST_TRIALS:]
-    scored = [each for each in shown if each.values is not None]
-    texts = {each.number: _text(each) for each in shown}
-    kinds = {each.number: 'best' if each is best else each.status for each in shown}
+    scored = [each for each in trials if each.values is not None]
+    texts = {each.number: _text(each) for each in trials}
+    kinds = {each.number: 'best' if each is best else each.status for each in trials}
     spans = [
-        (each.start, each.end, kinds[each.number], texts[each.number]) for each in shown if each.end > each.start > 0
+        (each.start, each.end, kinds[each.number], texts[each.number]) for each in trials if each.end > each.start > 0
     ]
     if not scored:
         return timeline('Trials by worker', spans)
     name, *others = scored[0].objectives
-    keys = _keys(shown)
+    keys = _keys(trials)
 
     def points(x: Any, y: Any) -> list[Point]:
         return [
@@ -166,7 +171,7 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
     for each in scored:
         history.append(ranked(completed([*history[-1:], each]))[0] if completed([*history[-1:], each]) else each)
     so_far = [(each.number, score(one)) for each, one in zip(scored, history, strict=True)]
-    order = {each.number: 1 - i / len(shown) for i, each in enumerate(ranked(completed(scored)))}
+    order = {each.number: 1 - i / len(trials) for i, each in enumerate(ranked(completed(scored)))}
     worth = importance(scored, keys)
     by_worth = sorted(keys, key=lambda key: -worth.get(key, 0.0))
     parts = [scatter('History, and the best so far', ('trial', name), points(lambda each: each.number, score), so_far)]
@@ -207,7 +212,7 @@ def _trials(trials: Sequence[Record]) -> str:
             each.epoch, Cell(each.runtime, in_seconds(each.runtime), 'n'), each.message[:300],
             Cell('', folded('show', command('repeat', each.command)) if each.command else ''),
         ]
-        for each in trials[-MOST_TRIALS:]
+        for each in trials
     ))  # fmt: skip
 
 

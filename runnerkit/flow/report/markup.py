@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -71,7 +72,8 @@ def table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = '') -
         body += f'<tr>{first}{"".join(map(_shown, cells[1:]))}</tr>'
     kinds = [' class="n"' * (i in numeric) for i in range(len(names))]
     buttons = (
-        f'<th scope="col"{kind}><button>{escape(name)}</button></th>' for kind, name in zip(kinds, names, strict=True)
+        f'<th scope="col"{kind}>{f"<button>{escape(name)}</button>" * bool(name)}</th>'
+        for kind, name in zip(kinds, names, strict=True)
     )
     top = f'<thead><tr>{"".join(buttons)}</tr></thead>'
     return f'<div class="scroll"><table class="{kind}">{top}<tbody>{body}</tbody></table></div>' if body else ''
@@ -80,7 +82,8 @@ def table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = '') -
 def _cell(value: Any) -> Cell:
     is_number = isinstance(value, int | float)
     text = '' if value is None else f'{value:,}' if isinstance(value, int) else in_short(value)
-    return Cell('' if value is None else value, escape(text), 'n' * is_number)
+    is_ordered = value is not None and not (isinstance(value, float) and not math.isfinite(value))
+    return Cell(value if is_ordered else '', escape(text), 'n' * is_number)
 
 
 def _shown(cell: Cell) -> str:
@@ -97,9 +100,8 @@ def picture(content: bytes, name: str, about: str) -> str:
 
 def command(label: str, text: str) -> str:
     """A command line that a button copies."""
-    shown = escape(text)
-    button = f'<button data-copy="{shown}" aria-label="Copy the command: {escape(label)}">Copy</button>'
-    return f'<div class="command"><span class="soft">{escape(label)}</span><pre>{shown}</pre>{button}</div>'
+    button = f'<button aria-label="Copy the command: {escape(label)}">Copy</button>'
+    return f'<div class="command"><span class="soft">{escape(label)}</span><pre>{escape(text)}</pre>{button}</div>'
 
 
 def controls(more: str, second: str = '', is_empty: bool = False) -> str:

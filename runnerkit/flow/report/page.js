@@ -182,7 +182,7 @@ function drawLine(chart, {series, x, y}, parent) {
   if (isSide) { main.style.strokeWidth = 1; main.style.opacity = 0.55; }
   if (series.kind === 'best') main.style.strokeWidth = 2.5;
   const points = y.map((_, i) => i).filter((i) => ok(y[i]));
-  if (points.length <= 24 && !isSide) {
+  if (points.length <= (isSide ? 1 : 24)) {
     for (const i of points) svg('circle', {cx: chart.X(x[i]), cy: chart.Y(y[i]), r: points.length === 1 ? 3.5 : 2}, parent).style.fill = stroke;
   }
 }
@@ -279,8 +279,8 @@ function start() {
   }
   for (const panel of DATA.panels) addChart(panel, $(panel.section));
   document.querySelectorAll('table').forEach(sortable);
-  for (const button of document.querySelectorAll('button[data-copy]')) {
-    button.addEventListener('click', () => navigator.clipboard.writeText(button.dataset.copy).then(() => { $('status').textContent = button.textContent = 'Copied'; }));
+  for (const button of document.querySelectorAll('.command button')) {
+    button.addEventListener('click', () => navigator.clipboard.writeText(button.previousElementSibling.textContent).then(() => { $('status').textContent = button.textContent = 'Copied'; }));
   }
   new ResizeObserver(redraw).observe($('width'));
   redraw();

@@ -9,8 +9,9 @@ import work_dirs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
-from runnerkit.flow.report.page import marks_of, page_data, page_of, thinned, write_report
+from runnerkit.flow.report.page import marks_of, page_data, page_of, thinned
 from runnerkit.flow.report.record import read_run
+from runnerkit.search.study_page import write_report
 
 EVIL = '</script><script>document.title="run"</script><img src=x onerror=\'document.title="run"\'>&<!--'
 
@@ -58,7 +59,19 @@ def test_texts_of_a_run_are_escaped(tmp_path):
     text = made.TEXT.replace('the disk', EVIL)
     folder = made.write_log(tmp_path / 'run', lines, config=f'a = {EVIL!r}', text=text)
     (folder / 'run.json').write_text(
-        json.dumps({'starts': [{'outcome': EVIL, 'command': [EVIL], 'changed': [[EVIL]]}]})
+        json.dumps(
+            {
+                'starts': [
+                    {
+                        'outcome': EVIL,
+                        'command': [EVIL],
+                        'settings': [[EVIL] * 4],
+                        'modules': [{'name': EVIL}],
+                        'exactness': [EVIL],
+                    }
+                ]
+            }
+        )
     )
     found = page_of([read_run(folder)])
     assert EVIL not in found
@@ -95,7 +108,7 @@ def test_moments_of_a_run(tmp_path):
 
 def test_a_run_without_values_has_a_report(tmp_path):
     folder = made.write_log(tmp_path, [], text='')
-    assert 'has logged no values yet' in page_of([read_run(folder)])
+    assert 'No values have been logged yet' in page_of([read_run(folder)])
 
 
 def test_what_cannot_be_reported(tmp_path):
@@ -132,7 +145,21 @@ def test_no_value_of_a_file_is_fatal(work_dir):
         '',
         [[]],
     ]
-    keys = ('begin', 'end', 'outcome', 'reason', 'host', 'command', 'git', 'seconds', 'data', 'changed', 'parameters')
+    keys = (
+        'begin',
+        'end',
+        'outcome',
+        'reason',
+        'host',
+        'command',
+        'git',
+        'seconds',
+        'data',
+        'settings',
+        'modules',
+        'exactness',
+        'parameters',
+    )
     names = ('epoch', 'iter', 'step', 'lr', 'loss', 'time', 'data_time', 'acc', 'at', 'lr_groups')
     for value in odd:
         (work_dir / 'run.json').write_text(json.dumps({'starts': [dict.fromkeys(keys, value)]}))
@@ -200,8 +227,8 @@ def test_controls_and_keys_change_all_panels(work_dir, browser):
 def test_tables_are_sorted_and_runs_hidden(work_dir, tmp_path, browser):
     others = [made.write_log(tmp_path / name, made.lines_of(loss=loss)) for name, loss in (('a', 0.5), ('b', 2.0))]
     act = """
-      const button = document.querySelectorAll('table.sortable th button')[3];
-      const table = document.querySelector('table.sortable');
+      const button = document.querySelectorAll('table th button')[3];
+      const table = document.querySelector('table');
       const column = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
       button.click(); const up = column(); button.click();
       const box = document.querySelector('input[data-run]');
