@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.flow.look.log_lines import Points, curves_of, is_number, read_log
+from runnerkit.flow.look.log_lines import Points, curves_of, is_number, read_log, thinned
 from runnerkit.flow.report import page
 from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, paragraph, section, table
 from runnerkit.search.charts import Point, parallel, scatter, timeline
@@ -112,7 +112,7 @@ def _data(folder: Path, steps: Mapping[str, list[Record]], best: Mapping[str, Re
         title = f'{step}: {next(iter(each.objectives))}'
         is_best, is_bad = best.get(step) is each, each.status in (PRUNED, FAILED)
         look = {'kind': 'best' if is_best else 'thin', 'colour': '--c1' if is_best else '--soft' if is_bad else '--c0'}
-        curve = page.thinned(points, max(20, page.NUMBERS // (4 * len(found))))
+        curve = thinned(points, max(20, page.NUMBERS // (4 * len(found))))
         series = {'run': number, 'mode': 'val', 'label': '', **look, **curve}
         panels.setdefault(title, {'title': title, 'section': 'scores', 'series': []})['series'].append(series)
     runs: list[Any] = [

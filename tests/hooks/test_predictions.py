@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from runnerkit.data import build_dataloader
 from runnerkit.flow import Context, train
-from runnerkit.flow.report.journal import recording_hooks
 from runnerkit.flow.report.record import read_run
+from runnerkit.flow.work_dir.journal import recording_hooks
 from runnerkit.hooks import predictions as module
 from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES, Pass, names_of_samples, rows_of
 from runnerkit.hooks.report import ReportHook

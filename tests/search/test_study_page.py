@@ -130,7 +130,8 @@ def test_a_study_in_the_browser(study, browser):
       result = {name: button.textContent, first: rows()[0].cells[0].textContent,
         lines: document.querySelectorAll('#scores path.line').length, keys: document.querySelectorAll('.key b').length,
         colours: [...document.querySelectorAll('#scores path.line')].map((each) => each.style.stroke),
-        title: document.title, nan: [...document.querySelectorAll('svg')].some((each) => each.innerHTML.includes('NaN')),
+        title: document.title,
+        nan: [...document.querySelectorAll('svg')].some((each) => each.innerHTML.includes('NaN')),
         wide: document.documentElement.scrollWidth - document.documentElement.clientWidth};
     """
     dom, found = browser(write_report(study), act, width=390)

@@ -12,12 +12,12 @@ import math
 import os
 from collections.abc import Sequence
 from html import escape
-from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.flow.look.log_lines import thinned
 from runnerkit.flow.report.comparison import Comparison, compare, short_names
 from runnerkit.flow.report.markup import Cell, controls, head, section, table
 from runnerkit.flow.report.one_run import one_run
@@ -140,35 +140,6 @@ def _run_data(run: RunRecord, name: str) -> dict[str, Any]:
         'clock': [clock['x'], [value or 0 for value in clock['y']]] if run.clock and run.clock[-1][1] else [[], []],
         'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run) if kind != 'nan'],
     }
-
-
-def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]:
-    """A curve as lists: ``x``, ``y``, ``last``, ``bad`` (where values begin not to be finite).
-
-    A curve with many points gets the average of each bucket as ``y``, with its extremes as ``low`` and ``high``.
-    """
-    pairs = pairwise([(0, 0.0), *points])
-    bad = [step for (_, before), (step, value) in pairs if math.isfinite(before) and not math.isfinite(value)]
-    found: dict[str, Any] = {'last': _number(points[-1][1]) if points else None, 'bad': bad[:50]}
-    if len(points) <= 2 * buckets:
-        return {'x': [step for step, _ in points], 'y': [_number(value) for _, value in points], **found}
-    found |= {'x': [], 'y': [], 'low': [], 'high': []}
-    for i in range(buckets):
-        part = points[i * len(points) // buckets : (i + 1) * len(points) // buckets]
-        finite = [value for _, value in part if math.isfinite(value)]
-        found['x'].append(part[len(part) // 2][0])
-        mean = math.fsum(finite) / len(finite) if finite else math.nan
-        found['y'].append(_number(mean))
-        found['low'].append(_number(min(finite, default=mean)))
-        found['high'].append(_number(max(finite, default=mean)))
-    return found
-
-
-def _number(value: float) -> float | None:
-    """``value`` with six digits; None if it is not finite."""
-    if isinstance(value, int) and abs(value) < 2**53:
-        return value
-    return float(f'{value:.6g}') if math.isfinite(value) else None
 
 
 def marks_of(run: RunRecord) -> list[tuple[int, str, str]]:

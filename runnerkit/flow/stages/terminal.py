@@ -10,10 +10,10 @@ from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.look.curve import draw_and_tell, plot
 from runnerkit.flow.preflight import show_findings
-from runnerkit.flow.report.journal import is_trial
 from runnerkit.flow.report.page import write_runs
 from runnerkit.flow.report.record import is_run
 from runnerkit.flow.stages.stage import STAGES, Stage
+from runnerkit.flow.work_dir.journal import is_trial
 from runnerkit.hooks.hook import Score
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result, printable

@@ -9,7 +9,7 @@ import work_dirs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
-from runnerkit.flow.report.page import marks_of, page_data, page_of, thinned
+from runnerkit.flow.report.page import marks_of, page_data, page_of
 from runnerkit.flow.report.record import read_run
 from runnerkit.search.study_page import write_report
 
@@ -78,24 +78,6 @@ def test_texts_of_a_run_are_escaped(tmp_path):
     assert found.count('<script') == 2
     assert found.count('<img') == 0
     assert json.loads(re.search(r'id="data">(.*?)</script>', found)[1])['panels'][0]['title'] == EVIL
-
-
-def test_long_curves_are_drawn_from_averages_and_extremes(tmp_path):
-    points = [(step, math.nan if step == 5000 else float(step % 2)) for step in range(1, 100_001)]
-    found = thinned(points, 400)
-    assert len(found['x']) == len(found['y']) == 400
-    assert set(found['low']) == {0.0}
-    assert set(found['high']) == {1.0}
-    assert found['bad'] == [5000]
-    assert thinned(points[:10], 400)['y'] == [1.0, 0.0] * 5
-
-
-def test_a_curve_that_ceases_to_be_finite():
-    found = thinned([(1, 1.0), (2, math.inf), (3, math.nan), (4, 2.0), (5, math.nan)], 40)
-    assert found['y'] == [1.0, None, None, 2.0, None]
-    assert found['bad'] == [2, 5]
-    assert found['last'] is None
-    assert set(thinned([(step, math.nan) for step in range(200)], 40)['y']) == {None}
 
 
 def test_moments_of_a_run(tmp_path):

@@ -10,10 +10,9 @@ from PIL import Image
 
 from runnerkit import report_image
 from runnerkit.checkpoint.conditions import hook_changes
-from runnerkit.config import Config
 from runnerkit.flow import train
-from runnerkit.flow.report.journal import JournalHook, settings_of
 from runnerkit.flow.report.record import read_run
+from runnerkit.flow.work_dir.journal import JournalHook
 from runnerkit.hooks import Hook
 from runnerkit.hooks.predictions import PredictionsHook
 
@@ -64,21 +63,6 @@ def test_a_failed_run_says_why(tmp_path):
     assert (start['outcome'], start['reason']) == ('failed', "KeyError: 'the reason'")
     run = read_run(tmp_path)
     assert (run.outcome, run.reason) == ('failed', start['reason'])
-
-
-def test_keys_that_are_not_of_a_base(tmp_path):
-    (tmp_path / 'base.py').write_text("optimizer = dict(type='SGD', lr=0.1)\nother = 1\n")
-    (tmp_path / 'mine.py').write_text("_base_ = 'base.py'\noptimizer = dict(lr=0.2)\n")
-    cfg = Config.fromfile(tmp_path / 'mine.py')
-    cfg.merge_from_dict({'other': 2})
-    rows = [[key, value, place.rpartition('/')[2], differs] for key, value, place, differs in settings_of(cfg)]
-    assert rows == [
-        ['optimizer.type', "'SGD'", 'base.py:1', False],
-        ['optimizer.lr', '0.2', 'mine.py:2', True],
-        ['other', '2', '--cfg-options', True],
-    ]
-    alone = Config.fromfile(tmp_path / 'base.py')
-    assert not any(differs for *_, differs in settings_of(alone))
 
 
 class Draws(Hook):

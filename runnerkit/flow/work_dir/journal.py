@@ -21,11 +21,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.config.config_dict import walk
-from runnerkit.config.origin import OPTIONS, written_at
+from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.predictions import PredictionsHook
 from runnerkit.hooks.report import ReportHook
@@ -34,7 +32,18 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
+from runnerkit.utils.small_files import read_json
 from runnerkit.version import __version__
+
+#: The file with an entry for each start of a run.
+JOURNAL = 'run.json'
+
+#: The folder of the pictures that hooks and steps report.
+IMAGES = 'reported_images'
+
+#: Kinds of entries of a start; others are left out.
+_KINDS = {'seconds': dict, 'data': dict, 'outcome': str, 'parameters': int}
+_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness'), list)
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
@@ -148,7 +157,7 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'command': sys.argv,
         'folder': os.getcwd(),
         'config_file': cfg.filename,
-        'settings': settings_of(cfg),
+        'settings': settings_with_places(cfg)[:MOST_ROWS],
         'resumed_from': context.resume_from,
         'seed': context.seed,
         'host': socket.gethostname(),
@@ -194,14 +203,12 @@ def modules_of(model: nn.Module) -> list[dict[str, Any]]:
     return found
 
 
-def settings_of(cfg: Any) -> list[list[Any]]:
-    """Key, value, place, and whether it differs from the base files, of each value of a config.
-
-    What is set in the config file itself, or by an option, differs. In a config without bases, options alone do.
-    """
-    rows = [(key, value, written_at(cfg, key.split('.'))) for key, value in walk(cfg._cfg_dict)]
-    main = os.path.abspath(cfg.filename) if cfg.filename else ''
-    files = {place: os.path.abspath(place.rpartition(':')[0] or place) for _, _, place in rows if place}
-    has_base = any(file != main for place, file in files.items() if place != OPTIONS)
-    own = {place for place, file in files.items() if place == OPTIONS or (has_base and file == main)}
-    return [[key, repr(value)[:200], place, place in own] for key, value, place in rows[:MOST_ROWS]]
+def starts_in(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ``run.json``; empty if it is missing or damaged."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return []
+    starts = content.get('starts') if isinstance(content, dict) else None
+    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
