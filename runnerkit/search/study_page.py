@@ -157,7 +157,7 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
     if not scored:
         return timeline('Trials by worker', spans)
     name, *others = scored[0].objectives
-    keys = _keys(trials)
+    keys = [key for key in _keys(trials) if len({str(each.hps.get(key)) for each in trials}) > 1]
 
     def points(x: Any, y: Any) -> list[Point]:
         return [
@@ -167,10 +167,10 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
     def score(record: Record) -> float:
         return record.performance[name]
 
-    history: list[Record] = []
-    for each in scored:
-        history.append(ranked(completed([*history[-1:], each]))[0] if completed([*history[-1:], each]) else each)
-    so_far = [(each.number, score(one)) for each, one in zip(scored, history, strict=True)]
+    so_far: list[tuple[int, float]] = []
+    for i, each in enumerate(scored):
+        if leading := ranked(completed(scored[: i + 1])):
+            so_far.append((each.number, score(leading[0])))
     order = {each.number: 1 - i / len(trials) for i, each in enumerate(ranked(completed(scored)))}
     worth = importance(scored, keys)
     by_worth = sorted(keys, key=lambda key: -worth.get(key, 0.0))
@@ -244,8 +244,8 @@ def importance(trials: Sequence[Record], keys: Iterable[str]) -> dict[str, float
 
 def _bars(worth: Mapping[str, float]) -> str:
     ordered = sorted(worth.items(), key=lambda pair: -pair[1])
-    text = table(('value', 'share of the variance'), (
+    text = table(('value', 'share'), (
         (key, Cell(part, f'{part:.0%}', 'n share', f'--part:{part:.0%}')) for key, part in ordered
     ))  # fmt: skip
-    about = paragraph('How much of the differences between scores each value explains alone.')
+    about = paragraph('The share of the differences between scores that each value explains alone.')
     return f'<figure><figcaption><b>Importance</b></figcaption>{text}{about}</figure>' if text else ''

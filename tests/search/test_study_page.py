@@ -60,6 +60,7 @@ def test_a_study_has_charts_curves_and_commands(study):
     assert sorted(titles[2:5]) == ['acc over a.width', 'acc over kind', 'acc over lr']
     assert titles[5:] == ['Values and acc', 'Trials by worker', 'History, and the best so far']
     assert '5 trials on 3 workers' in text
+    assert re.search(r'<polyline class="line" points="([^"]*)"', text)[1].count(',') == 4  # of those with a score
     for each in RECORDS:
         assert f'<pre>{each.command}</pre>' in text
     (panel,) = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])['panels']
