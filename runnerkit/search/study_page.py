@@ -13,7 +13,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look.log_lines import Points, curves_of, is_number, read_log, thinned
 from runnerkit.flow.report import page
-from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, paragraph, section, table
+from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, html_table, paragraph, section
 from runnerkit.search.charts import Point, parallel, scatter, timeline
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
 from runnerkit.search.report import REPORTS, completed, ranked
@@ -39,7 +39,7 @@ def write_report(
 
     Raises:
         FileNotFoundError: one of them is no work dir of a run or study.
-        ValueError: there is none, or a study beside others.
+        ValueError: there is none, or a study among others.
     """
     folders = [work_dirs] if isinstance(work_dirs, str | os.PathLike) else list(work_dirs)
     studies = [folder for folder in folders if (Path(folder) / REPORTS).is_file()]
@@ -206,7 +206,7 @@ def _trials(trials: Sequence[Record]) -> str:
     keys = _keys(trials)
     scores = list(dict.fromkeys(name for each in trials for name in (*each.objectives, *each.performance)))
     names = ['trial', 'status', *scores, *keys, 'epoch', 'duration', 'message', 'command']
-    return table(names, (
+    return html_table(names, (
         [
             each.number, each.status, *map(each.performance.get, scores), *(_plain(each.hps.get(key)) for key in keys),
             each.epoch, Cell(each.runtime, in_seconds(each.runtime), 'n'), each.message[:300],
@@ -244,7 +244,7 @@ def importance(trials: Sequence[Record], keys: Iterable[str]) -> dict[str, float
 
 def _bars(worth: Mapping[str, float]) -> str:
     ordered = sorted(worth.items(), key=lambda pair: -pair[1])
-    text = table(('value', 'share'), (
+    text = html_table(('value', 'share'), (
         (key, Cell(part, f'{part:.0%}', 'n share', f'--part:{part:.0%}')) for key, part in ordered
     ))  # fmt: skip
     about = paragraph('The share of the differences between scores that each value explains alone.')

@@ -56,7 +56,7 @@ def head(title: str, about: Iterable[str], facts: Iterable[str] = ()) -> str:
     return f'<header><h1>{escape(title)}</h1><p>{line}</p></header>' + f'<dl class="facts">{listed}</dl>' * bool(listed)
 
 
-def table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = '') -> str:
+def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = '') -> str:
     """A table that can be sorted by its columns; nothing without rows.
 
     Args:
@@ -108,7 +108,7 @@ def controls(more: str, second: str = '', is_empty: bool = False) -> str:
     """The controls of the curves, and the places in which the page's script draws them.
 
     Args:
-        more: further HTML beside the controls.
+        more: further HTML after the controls.
         second: the heading of a second group of curves.
         is_empty: whether there are no curves.
     """

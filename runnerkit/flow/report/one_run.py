@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from runnerkit.flow.report import markup as html
-from runnerkit.flow.report.markup import Cell, folded, paragraph, section, table
+from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
 from runnerkit.utils.small_files import read_small
 from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
@@ -79,17 +79,17 @@ def one_run(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> str:
     return ''.join((
         html.head(run.name, about, _facts(run)),
         html.controls(LEGEND, 'Learning rate, gradients, speed', is_empty=not run.curves),
-        section('Moments', table(('iterations', 'what'), ((step, text) for step, _, text in moments))),
+        section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in moments))),
         section('Where the time goes', _spent(run)),
         section('Predictions of the best evaluation', ''.join(_predictions(run, pictures))),
         section('Reported pictures', _reported(run, pictures)),
-        section('Warnings', table(('level', 'text', 'times'), run.warnings)),
+        section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
         section('Commands', ''.join(html.command(*each) for each in _commands(run, moments))),
         section('Model', _model(run)),
         section('Config', _config(run)),
         section('Exactness of resumes', _exactness(run)),
         section('Starts of the run', _starts(run)),
-        section('Checkpoints', table(('file', 'size', 'written'), files)),
+        section('Checkpoints', html_table(('file', 'size', 'written'), files)),
         section('Environment', folded('Versions and devices', html.preformatted(_environment(run)))),
     ))  # fmt: skip
 
@@ -143,7 +143,7 @@ def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
     for title, chosen in (('Worst samples', seen[:12]), ('Best samples', seen[:-13:-1])):
         rows = [(str(each.get('name')), *_outcome_of(each, names), each) for each in chosen]
         shown = [pictures.html(each['picture'], name, text) for name, text, each in rows if each.get('picture')]
-        listed = table(
+        listed = html_table(
             ('sample', 'target and prediction', 'loss'), ((name, text, each['loss']) for name, text, each in rows)
         )
         yield f'<h3>{title}</h3>' + (f'<div class="pictures">{"".join(shown)}</div>' if any(shown) else listed)
@@ -176,12 +176,12 @@ def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
         parts = (right / n if n else None, right / given if given else None)
         f1 = 2 * right / (n + given) if n + given else None
         rows.append((labels[each], n, *parts, f1, mistaken))
-    text = table(('class', 'samples', 'recall', 'precision', 'F1', 'most often mistaken for'), rows)
+    text = html_table(('class', 'samples', 'recall', 'precision', 'F1', 'most often mistaken for'), rows)
     matrix = ''
     if len(classes) <= MOST_CLASSES:
         shares = [[_share(counts[one, other], of_target[one], one == other) for other in classes] for one in classes]
         named = ((labels[one], *cells) for one, cells in zip(classes, shares, strict=True))
-        matrix = table(('target \\ predicted', *labels.values()), named, 'matrix')
+        matrix = html_table(('target \\ predicted', *labels.values()), named, 'matrix')
         matrix = f'<h3>Confusion matrix</h3>{matrix}'
     return f'{matrix}<h3>Classes</h3>{text}'
 
@@ -225,7 +225,7 @@ def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterat
 
 def _model(run: RunRecord) -> str:
     keys = ('name', 'type', 'parameters', 'trainable')
-    return table(('module', *keys[1:]), ([_plain(each.get(key)) for key in keys] for each in run.model))
+    return html_table(('module', *keys[1:]), ([_plain(each.get(key)) for key in keys] for each in run.model))
 
 
 def _plain(value: Any) -> Any:
@@ -235,9 +235,8 @@ def _plain(value: Any) -> Any:
 def _config(run: RunRecord) -> str:
     rows = [each for each in run.last_start.get('settings', []) if isinstance(each, list) and len(each) == 4]
     names = ('key', 'value', 'set at')
-    own, whole = (
-        table(names, ([str(cell) for cell in row[:3]] for row in rows if row[3] or is_all)) for is_all in (False, True)
-    )
+    whole = html_table(names, ([str(cell) for cell in row[:3]] for row in rows))
+    own = html_table(names, ([str(cell) for cell in row[:3]] for row in rows if row[3]))
     base = f'<p>Set outside its base files:</p>{own}' if own else ''
     text = folded('Where each value is set', whole) + folded('The whole config', html.preformatted(run.config))
     return base + text + paragraph(f'Kept code: {", ".join(run.code)}' if run.code else '')
@@ -256,7 +255,7 @@ def _starts(run: RunRecord) -> str:
     shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in starts)]
     rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in starts)] for key in shown]
     first = 1 + len(run.starts) - len(starts)
-    return table(('', *(f'start {number}' for number in range(first, len(run.starts) + 1))), rows)
+    return html_table(('', *(f'start {number}' for number in range(first, len(run.starts) + 1))), rows)
 
 
 def _shown(key: str, value: Any) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look.log_lines import thinned
 from runnerkit.flow.report.comparison import Comparison, compare, short_names
-from runnerkit.flow.report.markup import Cell, controls, head, section, table
+from runnerkit.flow.report.markup import Cell, controls, head, html_table, section
 from runnerkit.flow.report.one_run import one_run
 from runnerkit.flow.report.record import RunRecord, read_run
 from runnerkit.utils.losses import names_a_loss
@@ -96,10 +96,10 @@ def _several(runs: Sequence[RunRecord]) -> str:
     differing = ([key, *map(in_short, values)] for key, values in found.differing.items())
     return ''.join((
         head(f'{len(runs)} runs', [', '.join(str(run.folder) for run in runs)]),
-        section('Comparison', table(found.columns, rows)),
+        section('Comparison', html_table(found.columns, rows)),
         section('Runs that differ by their seed alone',
-                table(('runs', 'score', 'mean ± standard deviation', 'range'), spreads)),
-        section('What differs in their configs', table(('key', *found.names), differing)),
+                html_table(('runs', 'score', 'mean ± standard deviation', 'range'), spreads)),
+        section('What differs in their configs', html_table(('key', *found.names), differing)),
         controls(boxes + '<span class="soft">thin: training</span>' * any(len(run.curves) > 1 for run in runs),
                  'Learning rate, gradients, speed', is_empty=not any(run.curves for run in runs)),
     ))  # fmt: skip
