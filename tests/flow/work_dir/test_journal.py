@@ -15,6 +15,7 @@ from runnerkit.flow.report.record import read_run
 from runnerkit.flow.work_dir.journal import JournalHook
 from runnerkit.hooks import Hook
 from runnerkit.hooks.predictions import PredictionsHook
+from runnerkit.utils.logging import NOT_EXACT
 
 
 def starts(folder):
@@ -36,6 +37,19 @@ def test_each_start_has_an_entry_that_the_end_completes(tmp_path):
     assert second['exactness'] == []
     assert first['begin'] < first['end'] < second['begin']
     assert read_run(tmp_path).outcome == 'completed'
+
+
+class Inexact(Hook):
+    """Logs that something is not exact."""
+
+    def before_train_epoch(self, runner):
+        runner.logger.warning('the order of %s is not saved', 'x', extra=NOT_EXACT)
+
+
+def test_what_a_run_calls_not_exact_is_kept(tmp_path):
+    train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Inexact()], stop_after=1)
+    assert starts(tmp_path)[0]['exactness'] == ['the order of x is not saved']
+    assert read_run(tmp_path).exactness == ['the order of x is not saved']
 
 
 def test_a_new_run_begins_a_new_journal(tmp_path):
