@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import TrainResult as TrainResult
     from runnerkit.flow import train as train
     from runnerkit.flow.report.comparison import runs as runs
-    from runnerkit.flow.report.page import write_report as write_report
     from runnerkit.flow.use.export import export as export
     from runnerkit.flow.use.load import load_model as load_model
     from runnerkit.flow.use.predict import predict as predict
@@ -61,6 +60,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.runner import EpochBasedRunner as EpochBasedRunner
     from runnerkit.runner import IterBasedRunner as IterBasedRunner
     from runnerkit.runner import build_runner as build_runner
+    from runnerkit.search.study_page import write_report as write_report
     from runnerkit.utils.report import report as report
     from runnerkit.utils.report import report_image as report_image
 
@@ -95,7 +95,7 @@ _HOMES = {
     'runs': 'runnerkit.flow.report.comparison',
     'test': 'runnerkit.flow.use.testing',
     'train': 'runnerkit.flow',
-    'write_report': 'runnerkit.flow.report.page',
+    'write_report': 'runnerkit.search.study_page',
 }
 
 __all__ = [

@@ -51,7 +51,7 @@ def key_of_the_tests(tmp_path_factory):
 
 @pytest.fixture(scope='session', autouse=True)
 def no_pictures():
-    """Files in place of matplotlib's pictures, which take longer than most trainings of the tests.
+    """Files in place of matplotlib's pictures, which take longer than most trainings of the tests; no reports.
 
     Yields the method that draws, for the fixture `real_pictures`.
     """
@@ -60,6 +60,7 @@ def no_pictures():
     drawing = Figure.savefig
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, 'savefig', lambda self, path, **_: Path(path).write_bytes(b'\x89PNG, not drawn'))
+        patch.setattr('runnerkit.flow.stages.terminal.write_runs', lambda work_dirs: Path(work_dirs[0]) / 'report.html')
         yield drawing
 
 
@@ -73,10 +74,13 @@ def no_power_loss():
 
 @pytest.fixture
 def real_pictures(no_pictures, monkeypatch):
-    """For a test, or a file of tests, about pictures: they are drawn."""
+    """For a test, or a file of tests, about pictures: they are drawn, and reports are written."""
     from matplotlib.figure import Figure
 
+    from runnerkit.flow.report.page import write_runs
+
     monkeypatch.setattr(Figure, 'savefig', no_pictures)
+    monkeypatch.setattr('runnerkit.flow.stages.terminal.write_runs', write_runs)
 
 
 @pytest.fixture

@@ -182,6 +182,7 @@ RUN = {
         'runnerkit train config.py --overfit 32',
         'torchrun --nproc_per_node 2 -m runnerkit train config.py --launcher pytorch',
     },
+    'docs/report.md': {'runnerkit train configs/mnist/lenet.py --work-dir work_dirs/a', 'import runnerkit'},
     'docs/resuming.md': {
         'runnerkit train configs/mnist/lenet.py --auto-resume',
         'runnerkit train configs/mnist/lenet.py --auto-resume --cfg-options optimizer.lr=0.001',
@@ -668,6 +669,18 @@ def called(words, monkeypatch):
     except SystemExit as end:
         return end.code
     return 0
+
+
+@pytest.mark.thorough  # tests/cli/test_report.py, test_runs.py and test_compare.py run the commands on small work dirs
+def test_the_commands_of_the_page_about_reports_run(shell, tmp_path):
+    said = shell(text_of('docs/report.md', 'runnerkit train'))
+    assert 'Report work_dirs/a/report.html' in said
+    assert '2 runs' in (tmp_path / 'two.html').read_text()
+    assert re.search(r'^a, b differ by their seed alone: .*accuracy 0\.\d+ ± ', said, re.MULTILINE)
+    assert re.search(r'^run +outcome +epoch', said, re.MULTILINE)
+    (tmp_path / 'two.html').unlink()
+    exec(text_of('docs/report.md', 'import runnerkit'), {})
+    assert '2 runs' in (tmp_path / 'two.html').read_text()
 
 
 @pytest.mark.thorough  # test_docs.py reads the commands; tests/cli runs their like

@@ -2,6 +2,10 @@
 
 import json
 
+import numpy as np
+
+from runnerkit.utils.pictures import png_of
+
 CONFIG = "seed = {seed}\noptimizer = dict(type='SGD', lr=0.1)\nwork_dir = '/somewhere/{seed}'\n"
 
 TEXT = """2026-01-01 10:00:00,000 - runnerkit - INFO - Training Net (9 parameters, SGD) for 3 epochs
@@ -31,4 +35,36 @@ def write_log(folder, lines, seed=0, stamp='20260101_100000', text=TEXT, config=
     (folder / f'{stamp}.log.json').write_text(''.join(rows))
     if text:
         (folder / f'{stamp}.log').write_text(text)
+    return folder
+
+
+#: An entry of `run.json` as a run that was killed leaves it, and one that has completed.
+KILLED = {
+    'begin': 1000.0, 'iterations': 0, 'settings': [['optimizer.lr', '0.1', 'base.py:3', False]],
+    'modules': [{'name': 'head', 'type': 'Linear', 'parameters': 1234, 'trainable': 0}],
+}  # fmt: skip
+COMPLETED = {
+    **KILLED, 'begin': 2000.0, 'end': 2100.0, 'outcome': 'completed', 'iterations': 10,
+    'settings': [*KILLED['settings'], ['seed', '7', '--cfg-options', True]],
+    'exactness': ['the sampler <b>mine</b> has no state'],
+}  # fmt: skip
+
+
+def write_records(folder, starts=(KILLED, COMPLETED)):
+    """`run.json`, predictions with pictures and reported pictures in the work dir ``folder``."""
+    (folder / 'run.json').write_text(json.dumps({'version': 1, 'starts': list(starts)}))
+    samples = []
+    (folder / 'best_samples').mkdir()
+    for i in range(30):
+        wrong = i % 10 == 0
+        picture = f'best_samples/20-{i}.png' if i % 2 == 0 else None
+        sample = {'name': f'{i}.png', 'target': i % 3, 'prediction': (i + wrong) % 3, 'confidence': 0.75}
+        samples.append({**sample, 'loss': float(wrong) + i / 100, 'picture': picture})
+        if picture:
+            (folder / picture).write_bytes(png_of(np.full((8, 8, 1), 8 * i, np.uint8)))
+    about = {'score': 'acc', 'iterations': 20, 'classes': ['cat', 'dog', '<i>eel</i>'], 'samples': samples}
+    (folder / 'best_predictions.json').write_text(json.dumps(about))
+    (folder / 'reported_images').mkdir()
+    for step in (10, 20, 30):
+        (folder / 'reported_images' / f'a%2Fb_{step}.png').write_bytes(png_of(np.zeros((30, 40, 3), np.uint8)))
     return folder

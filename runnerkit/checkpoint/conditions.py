@@ -16,6 +16,7 @@ _ONLOOKERS = (
     'LoggerHook',
     'HistoryHook',
     'JournalHook',
+    'PredictionsHook',
     'ProgressBarHook',
     'CheckpointHook',
     'TimerHook',

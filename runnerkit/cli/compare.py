@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def comparison_text(found: Comparison) -> str:
     """A comparison for the terminal: the scores, the spread over seeds, the keys that differ."""
-    from runnerkit.flow.report.words import in_seconds, in_short
+    from runnerkit.utils.texts import in_seconds, in_short
 
     rows = [
         [

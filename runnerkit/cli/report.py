@@ -14,9 +14,9 @@ def parser(prog: str = 'runnerkit report') -> Parser:
     parse = Parser(
         prog=prog,
         description='Write the curves, scores, times, warnings and settings of a run into one HTML file, or compare '
-        'several runs in one. Runs may be running; nothing of them is executed.',
+        'several runs in one, or show the trials of a study. Runs may be running; nothing of them is executed.',
     )
-    parse.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs')
+    parse.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs, or of one study')
     parse.add_argument(
         '--out', metavar='FILE.html', default='', help='default: report.html in the only work dir, else here'
     )
@@ -27,8 +27,8 @@ def parser(prog: str = 'runnerkit report') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report; returns the exit code."""
     args = parser().parse_args(argv)
-    from runnerkit.flow.report.page import write_report  # imports torch
+    from runnerkit.search.study_page import write_report  # imports torch
 
-    with wrong_usage(OSError):
+    with wrong_usage(OSError, ValueError):
         print_out(f'Report {write_report(args.work_dirs, args.out)}')
     return 0

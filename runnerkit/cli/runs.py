@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for each in found:
             print_out(json.dumps(in_plain(each)))
     else:
-        print_out(listing(found) or f'no runs below {args.folder}')
+        print_out(runs_table(found) or f'no runs below {args.folder}')
     return 0
 
 
@@ -64,9 +64,9 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return '\n'.join(lines)
 
 
-def listing(records: Sequence[dict[str, Any]]) -> str:
+def runs_table(records: Sequence[dict[str, Any]]) -> str:
     """The list of runs for the terminal; empty if there are none."""
-    from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
+    from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
 
     head = ('run', 'outcome', 'epoch', 'iterations', 'best', 'ended', 'duration', 'size')
     rows = []

@@ -185,7 +185,7 @@ KINDS: dict[str, ValueKind] = {
     'custom_hooks': HOOKS,
     'model': MODEL,
     **_all(BOOL, 'deterministic auto_resume find_unused_parameters broadcast_buffers sync_batchnorm'),
-    **_all(BOOL, 'channels_last cudnn_benchmark tf32 prefetch'),
+    **_all(BOOL, 'channels_last cudnn_benchmark tf32 prefetch report'),
     **_all(PATH, 'load_from resume_from work_dir'),
     **_all(
         SECTION, 'data evaluation log_config dist_params optimizer auto_scale_lr flow training runner model_wrapper'

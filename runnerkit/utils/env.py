@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from pathlib import Path
 from socket import gethostname
 from typing import Any
 
@@ -137,3 +138,17 @@ def _version(module: str, packages: list[str]) -> str:
         except metadata.PackageNotFoundError:
             pass
     return 'unknown' if module in sys.modules else 'not installed'
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit that is checked out in ``folder``, and whether tracked files have been changed; None without git."""
+    try:
+        commit = _git(folder, 'rev-parse', 'HEAD')
+        return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '--untracked-files=no'))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    command = ['git', '--no-optional-locks', '-C', str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.strip()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
 import stat
 import time
 from pathlib import Path
+
+from runnerkit.utils.processes import is_alive
+from runnerkit.utils.small_files import read_small
 
 try:
     import fcntl
@@ -73,6 +77,22 @@ class FolderLock:
         with contextlib.suppress(OSError):  # a full disk must not prevent a run from starting
             os.truncate(file, 0)
             os.write(file, f'process {os.getpid()} on {socket.gethostname()}, since {since}\n'.encode())
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process of this machine holds the lock in the file ``path``. It is not taken, even for a moment."""
+    try:
+        status = path.lstat()
+        owner = read_small(path, 4096).decode(errors='replace')
+    except OSError:
+        return False
+    try:
+        table = Path('/proc/locks').read_text(encoding='ascii', errors='replace')
+    except OSError:  # no Linux: the process that has signed the file
+        match = re.match(r'process (\d+) ', owner)
+        return match is not None and is_alive(int(match[1]))
+    place = f'{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}'
+    return any('FLOCK' in line and f' {place} ' in line for line in table.splitlines())
 
 
 def _open_plain(path: Path) -> int:

@@ -11,7 +11,7 @@ import torch
 import torch.utils.cpp_extension
 
 from runnerkit.utils import env as module
-from runnerkit.utils.env import collect_env, get_host_info, get_time_str, process_rank
+from runnerkit.utils.env import collect_env, get_host_info, get_time_str, git_state, process_rank
 from runnerkit.version import __version__
 
 
@@ -127,3 +127,19 @@ def test_gpus_of_one_kind_stand_together(monkeypatch):
     env = collect_env()
     assert (env['GPU 0,2'], env['GPU 1']) == ('NVIDIA A', 'NVIDIA B')
     assert env['CUDA'] == torch.version.cuda
+
+
+def test_the_state_of_git(tmp_path):
+    def git(*words):
+        subprocess.run(['git', '-c', 'user.name=x', '-c', 'user.email=x@x', *words], cwd=tmp_path, check=True)
+
+    assert git_state(tmp_path) is None
+    git('init', '-q')
+    (tmp_path / 'a').write_text('1')
+    git('add', 'a')
+    git('commit', '-qm', 'first')
+    found = git_state(tmp_path)
+    assert (len(found['commit']), found['dirty']) == (40, False)
+    (tmp_path / 'a').write_text('2')
+    assert git_state(tmp_path) == {**found, 'dirty': True}
+    assert git_state(tmp_path / 'nowhere') is None

@@ -1,11 +1,14 @@
-"""The JSON logs of a work dir: each moment of the run once, the curves of its values, its best evaluation."""
+"""The logs of a work dir: each moment of the run once, the curves of its values, its best evaluation, messages."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -13,8 +16,13 @@ from runnerkit.checkpoint.store import best_name
 from runnerkit.log_files import logs_in, parsed_line
 from runnerkit.utils.small_files import open_regular
 
+#: The most characters of a message.
+MOST_TEXT = 2000
+
 #: Pairs of (completed iterations, value).
 Points = list[tuple[int, float]]
+
+_RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
 
 #: Entries of a log line that are no measured values.
 _NO_VALUES = {
@@ -152,3 +160,54 @@ def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
                 if best_name(key, unit, number).removesuffix('.pth') == name.removesuffix('.pth'):
                     return Best(key, value, line['step'], name)
     return Best(score, None, None, name)
+
+
+def text_records(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Time, level and text of each record of a text log; further lines of a record belong to it, up to `MOST_TEXT`."""
+    when, level, text = '', '', ''
+    for line in text_lines(path):
+        if match := _RECORD.match(line):
+            if when:
+                yield when, level, text[:MOST_TEXT]
+            when, level, text = match.groups()
+        elif len(text) < MOST_TEXT:
+            text += '\n' + line.rstrip('\n')
+    if when:
+        yield when, level, text[:MOST_TEXT]
+
+
+def seconds_of(when: str) -> float | None:
+    """The time of a record in seconds since 1970; None if it is none."""
+    try:
+        return datetime.strptime(when, '%Y-%m-%d %H:%M:%S,%f').timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]:
+    """A curve as lists: ``x``, ``y``, ``last``, ``bad`` (where values begin not to be finite).
+
+    A curve with many points gets the average of each bucket as ``y``, with its extremes as ``low`` and ``high``.
+    """
+    pairs = pairwise([(0, 0.0), *points])
+    bad = [step for (_, before), (step, value) in pairs if math.isfinite(before) and not math.isfinite(value)]
+    found: dict[str, Any] = {'last': _number(points[-1][1]) if points else None, 'bad': bad[:50]}
+    if len(points) <= 2 * buckets:
+        return {'x': [step for step, _ in points], 'y': [_number(value) for _, value in points], **found}
+    found |= {'x': [], 'y': [], 'low': [], 'high': []}
+    for i in range(buckets):
+        part = points[i * len(points) // buckets : (i + 1) * len(points) // buckets]
+        finite = [value for _, value in part if math.isfinite(value)]
+        found['x'].append(part[len(part) // 2][0])
+        mean = math.fsum(finite) / len(finite) if finite else math.nan
+        found['y'].append(_number(mean))
+        found['low'].append(_number(min(finite, default=mean)))
+        found['high'].append(_number(max(finite, default=mean)))
+    return found
+
+
+def _number(value: float) -> float | None:
+    """``value`` with six digits; None if it is not finite."""
+    if isinstance(value, int) and abs(value) < 2**53:
+        return value
+    return float(f'{value:.6g}') if math.isfinite(value) else None

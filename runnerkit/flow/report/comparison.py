@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runnerkit.config.settings import differing
 from runnerkit.flow.report.record import RunRecord, is_run, read_run
-from runnerkit.flow.report.settings import differing
 from runnerkit.log_files import EARLIER
 from runnerkit.utils.losses import names_a_loss
 
@@ -59,11 +59,11 @@ def runs(folder: str | os.PathLike[str] = 'work_dirs', earlier: bool = False) ->
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f'no such folder: {os.fspath(folder)}')
-    found = [record_of(read_run(each), Path(folder)) for each in _work_dirs(Path(folder), earlier)]
+    found = [plain_record(read_run(each), Path(folder)) for each in _work_dirs(Path(folder), earlier)]
     return sorted(found, key=lambda each: -(each['ended'] or 0))
 
 
-def record_of(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
+def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
     """The record of one run as a plain dict; the latest scores have ``score.`` before their name."""
     best, path = run.best, str(run.folder)
     return {
@@ -100,7 +100,7 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
         FileNotFoundError: one of them is no work dir of a run.
     """
     found = [each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs]
-    names = names_of(found)
+    names = short_names(found)
     scores = list(dict.fromkeys(name for run in found for name in run.scores))
     bests = [run.best for run in found]
     columns = ['run', 'outcome', 'best score', *scores, 'epoch', 'iterations', 'duration', 'seed']
@@ -113,7 +113,7 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
     return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))
 
 
-def names_of(found: Sequence[RunRecord]) -> list[str]:
+def short_names(found: Sequence[RunRecord]) -> list[str]:
     """The names of runs, with as many folders above them as it takes to tell them apart."""
     paths = [run.folder.absolute().parts for run in found]
     for count in range(1, 1 + max(map(len, paths), default=1)):

@@ -1,10 +1,10 @@
 'use strict';
 const DATA = JSON.parse(document.getElementById('data').textContent);
 const MARGIN = {left: 52, right: 10, top: 16, bottom: 22}, HEIGHT = 190;
-const GLYPHS = {best: '★', resume: '↻', rate: '↓', nan: '✕'};
+const GLYPHS = {best: '★', resume: '↻', end: '■', rate: '↓', nan: '✕'};
 const $ = (id) => document.getElementById(id);
 const COMPACT = new Intl.NumberFormat('en', {notation: 'compact', maximumFractionDigits: 2});
-const many = DATA.runs.length > 1;
+const many = DATA.several;
 const view = {axis: 'step', smooth: 0, log: false, at: null, hidden: new Set()};
 const charts = [];
 
@@ -98,6 +98,7 @@ const quantile = (list, part) => { const sorted = list.filter((each) => each !==
 // --- charts -----------------------------------------------------------------
 
 function colour(series) {
+  if (series.colour) return `var(${series.colour})`;
   const number = many ? series.run : ['train', 'val'].includes(series.mode) && !series.label ? Number(series.mode === 'val') : series.hue;
   return `var(--c${number % 8})`;
 }
@@ -109,11 +110,10 @@ function labelOf(series) {
 function addChart(panel, parent) {
   const figure = html('figure', {}, parent), caption = html('figcaption', {}, figure);
   html('b', {}, caption, panel.title);
-  const modes = new Set(panel.series.map((series) => series.mode));
   const chart = {panel, figure, drawing: svg('svg', {tabindex: 0, role: 'img'}, figure), keys: []};
   panel.series.forEach((series, i) => {
     series.hue = i + 2; series.suffix = series.label ? ` ${series.label}` : '';
-    series.isSide = many && modes.size > 1 && series.mode === 'train';  // thin, and without a key
+    series.isSide = series.kind === 'thin';  // without a key
     const key = html('span', {class: 'key'}, series.isSide ? undefined : caption);
     html('i', {}, key).style.background = colour(series);
     key.append(`${labelOf(series)} `);
@@ -136,7 +136,7 @@ function draw(chart) {
     series, x: series.x.map((each) => place(series, each)), y: ['lr', 'momentum'].includes(panel.title) ? series.y : smoothed(series.y),
   }));
   const limits = limitsOf(chart.lines.flatMap((line) => [line.y, ...edges(line.series)]), panel.section === 'scores');
-  const last = shown.map((series) => `${labelOf(series)} ${short(series.last)}${series.bad.length ? ', not always finite' : ''}`);
+  const last = shown.filter((series) => !series.isSide).map((series) => `${labelOf(series)} ${short(series.last)}${series.bad.length ? ', not always finite' : ''}`);
   drawing.setAttribute('aria-label', `${panel.title}: last values ${last.join(', ')}. Arrow keys move the cursor.`);
   const [x0, x1] = view.range;
   const [y0, y1] = limits || [0, 1];
@@ -180,8 +180,9 @@ function drawLine(chart, {series, x, y}, parent) {
   const main = svg('path', {class: 'line', d: path(y)}, parent);
   main.style.stroke = stroke;
   if (isSide) { main.style.strokeWidth = 1; main.style.opacity = 0.55; }
+  if (series.kind === 'best') main.style.strokeWidth = 2.5;
   const points = y.map((_, i) => i).filter((i) => ok(y[i]));
-  if (points.length <= 24 && !isSide) {
+  if (points.length <= (isSide ? 1 : 24)) {
     for (const i of points) svg('circle', {cx: chart.X(x[i]), cy: chart.Y(y[i]), r: points.length === 1 ? 3.5 : 2}, parent).style.fill = stroke;
   }
 }
@@ -277,9 +278,9 @@ function start() {
     box.addEventListener('change', () => { view.hidden[box.checked ? 'delete' : 'add'](Number(box.dataset.run)); redraw(); });
   }
   for (const panel of DATA.panels) addChart(panel, $(panel.section));
-  document.querySelectorAll('table.sortable').forEach(sortable);
-  for (const button of document.querySelectorAll('button[data-copy]')) {
-    button.addEventListener('click', () => navigator.clipboard.writeText(button.dataset.copy).then(() => { $('status').textContent = button.textContent = 'Copied'; }));
+  document.querySelectorAll('table').forEach(sortable);
+  for (const button of document.querySelectorAll('.command button')) {
+    button.addEventListener('click', () => navigator.clipboard.writeText(button.previousElementSibling.textContent).then(() => { $('status').textContent = button.textContent = 'Copied'; }));
   }
   new ResizeObserver(redraw).observe($('width'));
   redraw();

@@ -13,40 +13,34 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, is_number, read_log, text_lines
-from runnerkit.flow.report.settings import settings_in
-from runnerkit.utils.processes import is_alive
-from runnerkit.utils.small_files import read_json, read_small
-
-#: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
-JOURNAL = 'run.json'
-
-#: The file with the predictions of the best evaluation, and the folder of the pictures of its samples; see
-#: `runnerkit.flow.report.predictions`.
-PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
-
-#: The folder of the pictures that hooks and steps report.
-IMAGES = 'reported_images'
+from runnerkit.config.settings import settings_in
+from runnerkit.flow.look.log_lines import (
+    Best,
+    Points,
+    best_of,
+    curves_of,
+    is_number,
+    read_log,
+    seconds_of,
+    text_records,
+)
+from runnerkit.flow.work_dir.journal import IMAGES, JOURNAL, starts_in
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
+from runnerkit.utils.lock import is_locked
+from runnerkit.utils.small_files import read_json
 
 #: Seconds without a new log line after which a run on another host no longer counts as running.
 SILENCE = 900.0
 
-#: How many different warnings are read from the logs, and characters of each.
-MOST_WARNINGS, MOST_TEXT = 100, 2000
+#: How many different warnings are read from the logs.
+MOST_WARNINGS = 100
 
-#: Kinds of entries of a start; others are left out.
-_KINDS = {'seconds': dict, 'data': dict, 'origins': dict, 'outcome': str, 'parameters': int}
-_KINDS |= dict.fromkeys(('changed', 'modules', 'exactness'), list)
-
-_RECORD = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - ([A-Z]+) - (.*)')
 _END = re.compile(r'Run (completed|stopped|diverged|interrupted|failed)(?:: (.*))?')
 
 
@@ -289,17 +283,6 @@ def read_run(folder: str | os.PathLike[str]) -> RunRecord:
     return run
 
 
-def starts_in(path: Path) -> list[dict[str, Any]]:
-    """The entries of a ``run.json``; empty if it is missing or damaged."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError):
-        return []
-    starts = content.get('starts') if isinstance(content, dict) else None
-    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
-
-
 def _number(value: Any) -> float:
     return value if is_number(value) else 0.0
 
@@ -310,42 +293,21 @@ def _read_text_logs(run: RunRecord) -> None:
     busy = 0.0
     for path in sorted(run.folder.glob('*.log')):
         began = ended = ''
-        for ended, level, text in _records(path):
+        for ended, level, text in text_records(path):
             began = began or ended
             if end := _END.match(text):
                 run.outcome, run.reason = end[1], (end[2] or '')[:300]
             elif level not in ('INFO', 'DEBUG') and len(counts) < MOST_WARNINGS:
-                counts[level, text[:MOST_TEXT]] += 1
+                counts[level, text] += 1
             elif text.startswith(('Training ', 'Config ')):
                 run.outcome, run.reason = 'unknown', ''
-        first, last = _seconds(began), _seconds(ended)
+        first, last = seconds_of(began), seconds_of(ended)
         if first is not None and last is not None:
             busy += last - first
             run.began = first if run.began is None else min(run.began, first)
             run.ended = last
     run.busy = busy or None
     run.warnings = [(level, text, count) for (level, text), count in counts.items()]
-
-
-def _records(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Time, level and text of each record of a text log; further lines of a record belong to it."""
-    when, level, text = '', '', ''
-    for line in text_lines(path):
-        if match := _RECORD.match(line):
-            if when:
-                yield when, level, text
-            when, level, text = match.groups()
-        elif len(text) < MOST_TEXT:
-            text += '\n' + line.rstrip('\n')
-    if when:
-        yield when, level, text
-
-
-def _seconds(when: str) -> float | None:
-    try:
-        return datetime.strptime(when, '%Y-%m-%d %H:%M:%S,%f').timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _read_outcome(run: RunRecord) -> None:
@@ -368,19 +330,3 @@ def _without_end(run: RunRecord) -> str:
         return 'running' if is_locked(lock) else 'killed'
     newest = max((path.stat().st_mtime for path in run.folder.glob('*.log*')), default=0.0)
     return 'running' if time.time() - newest < SILENCE else 'unknown'
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a process of this machine holds the lock in the file ``path``. It is not taken, even for a moment."""
-    try:
-        status = path.lstat()
-        owner = read_small(path, 4096).decode(errors='replace')
-    except OSError:
-        return False
-    try:
-        table = Path('/proc/locks').read_text(encoding='ascii', errors='replace')
-    except OSError:  # no Linux: the process that has signed the file
-        match = re.match(r'process (\d+) ', owner)
-        return match is not None and is_alive(int(match[1]))
-    place = f'{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}'
-    return any('FLOCK' in line and f' {place} ' in line for line in table.splitlines())

@@ -10,8 +10,12 @@ from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.look.curve import draw_and_tell, plot
 from runnerkit.flow.preflight import show_findings
+from runnerkit.flow.report.page import write_runs
+from runnerkit.flow.report.record import is_run
 from runnerkit.flow.stages.stage import STAGES, Stage
+from runnerkit.flow.work_dir.journal import is_trial
 from runnerkit.hooks.hook import Score
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result, printable
 
 
@@ -31,7 +35,7 @@ class TerminalBase(Stage):
 
 @STAGES.register_module()
 class Terminal(TerminalBase):
-    """The default: report where the results are, draw the learning curve, repeat the warnings of the start."""
+    """The default: report where the results are, draw the learning curve, write the report, repeat warnings."""
 
     def terminal(self, context: Context) -> None:
         """Report."""
@@ -39,6 +43,7 @@ class Terminal(TerminalBase):
         if has_run and context.rank == 0 and not context.options.dry_run:
             self.report(context)
             self.draw(context)
+            self.write_report(context)
         if has_run or context.options.dry_run:  # else they have not been shown before
             show_findings(context, 'Warnings' if context.options.dry_run else 'Once more, from the start of the run')
 
@@ -58,6 +63,17 @@ class Terminal(TerminalBase):
         best = context.runner.meta.get('hook_msgs', {}).get('best_ckpt')
         outcome = '' if context.outcome is None or context.outcome.kind == 'completed' else context.outcome.kind
         draw_and_tell('learning curve', partial(plot, context.work_dir, best, outcome), context.logger)
+
+    def write_report(self, context: Context) -> None:
+        """Write ``report.html``, unless ``report`` is off in the config or this is a trial of a study."""
+        is_wanted = context.cfg is None or context.cfg.get('report', True)
+        if not is_wanted or is_trial(context) or not is_run(context.work_dir):
+            return
+        try:
+            context.logger.info('Report %s', shown(write_runs([context.work_dir])))
+        except Exception as error:  # what was trained is worth more than its report
+            context.logger.warning('no report is written: %s: %s', type(error).__name__, one_line(error))
+            context.logger.debug('no report is written', exc_info=True)
 
 
 def latest(scores: Mapping[str, Score]) -> dict[int, str]:

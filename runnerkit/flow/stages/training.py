@@ -13,12 +13,12 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.look.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
-from runnerkit.flow.report.journal import recording_hooks
 from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
 from runnerkit.flow.stages.defaults import runner_config, updating
 from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.stages.wrapping import moves_batches
 from runnerkit.flow.use.scoring import evaluating_hook
+from runnerkit.flow.work_dir.journal import recording_hooks
 from runnerkit.flow.work_dir.take_over import take_over
 from runnerkit.hooks import StopAfterHook
 from runnerkit.hooks.logger import ProgressBarHook

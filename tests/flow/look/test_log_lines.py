@@ -1,8 +1,9 @@
 """The lines of a work dir's JSON logs."""
 
 import json
+import math
 
-from runnerkit.flow.look.log_lines import best_of, curves_of, read_log
+from runnerkit.flow.look.log_lines import best_of, curves_of, read_log, thinned
 
 
 def write(path, *lines):
@@ -62,3 +63,21 @@ def test_the_best_has_the_name_of_its_score():
     best = best_of(lines, 'work/best_clean_acc_epoch_2.pth')
     assert (best.score, best.value, best.step, best.when) == ('clean/acc', 0.5, 20, 'epoch 2')
     assert best_of(lines, 'best_clean_acc_iter_30.pth').value == 0.75
+
+
+def test_long_curves_are_drawn_from_averages_and_extremes():
+    points = [(step, math.nan if step == 5000 else float(step % 2)) for step in range(1, 100_001)]
+    found = thinned(points, 400)
+    assert len(found['x']) == len(found['y']) == 400
+    assert set(found['low']) == {0.0}
+    assert set(found['high']) == {1.0}
+    assert found['bad'] == [5000]
+    assert thinned(points[:10], 400)['y'] == [1.0, 0.0] * 5
+
+
+def test_a_curve_that_ceases_to_be_finite():
+    found = thinned([(1, 1.0), (2, math.inf), (3, math.nan), (4, 2.0), (5, math.nan)], 40)
+    assert found['y'] == [1.0, None, None, 2.0, None]
+    assert found['bad'] == [2, 5]
+    assert found['last'] is None
+    assert set(thinned([(step, math.nan) for step in range(200)], 40)['y']) == {None}

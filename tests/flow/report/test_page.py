@@ -9,8 +9,9 @@ import written_runs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
-from runnerkit.flow.report.page import data_of, marks_of, page_of, thinned, write_report
+from runnerkit.flow.report.page import marks_of, page_data, page_of
 from runnerkit.flow.report.record import read_run
+from runnerkit.search.study_page import write_report
 
 EVIL = '</script><script>document.title="run"</script><img src=x onerror=\'document.title="run"\'>&<!--'
 
@@ -58,31 +59,25 @@ def test_texts_of_a_run_are_escaped(tmp_path):
     text = made.TEXT.replace('the disk', EVIL)
     folder = made.write_log(tmp_path / 'run', lines, config=f'a = {EVIL!r}', text=text)
     (folder / 'run.json').write_text(
-        json.dumps({'starts': [{'outcome': EVIL, 'command': [EVIL], 'changed': [[EVIL]]}]})
+        json.dumps(
+            {
+                'starts': [
+                    {
+                        'outcome': EVIL,
+                        'command': [EVIL],
+                        'settings': [[EVIL] * 4],
+                        'modules': [{'name': EVIL}],
+                        'exactness': [EVIL],
+                    }
+                ]
+            }
+        )
     )
     found = page_of([read_run(folder)])
     assert EVIL not in found
     assert found.count('<script') == 2
     assert found.count('<img') == 0
     assert json.loads(re.search(r'id="data">(.*?)</script>', found)[1])['panels'][0]['title'] == EVIL
-
-
-def test_long_curves_are_drawn_from_averages_and_extremes(tmp_path):
-    points = [(step, math.nan if step == 5000 else float(step % 2)) for step in range(1, 100_001)]
-    found = thinned(points, 400)
-    assert len(found['x']) == len(found['y']) == 400
-    assert set(found['low']) == {0.0}
-    assert set(found['high']) == {1.0}
-    assert found['bad'] == [5000]
-    assert thinned(points[:10], 400)['y'] == [1.0, 0.0] * 5
-
-
-def test_a_curve_that_ceases_to_be_finite():
-    found = thinned([(1, 1.0), (2, math.inf), (3, math.nan), (4, 2.0), (5, math.nan)], 40)
-    assert found['y'] == [1.0, None, None, 2.0, None]
-    assert found['bad'] == [2, 5]
-    assert found['last'] is None
-    assert set(thinned([(step, math.nan) for step in range(200)], 40)['y']) == {None}
 
 
 def test_moments_of_a_run(tmp_path):
@@ -95,7 +90,7 @@ def test_moments_of_a_run(tmp_path):
 
 def test_a_run_without_values_has_a_report(tmp_path):
     folder = made.write_log(tmp_path, [], text='')
-    assert 'has logged no values yet' in page_of([read_run(folder)])
+    assert 'No values have been logged yet' in page_of([read_run(folder)])
 
 
 def test_what_cannot_be_reported(tmp_path):
@@ -111,7 +106,7 @@ def test_many_curves_stay_small(tmp_path):
         for i in range(1, 1001)
     ]
     run = read_run(made.write_log(tmp_path, lines))
-    assert len(json.dumps(data_of([run] * 5))) < 1.5e6
+    assert len(json.dumps(page_data([run] * 5))) < 1.5e6
 
 
 def test_no_value_of_a_file_is_fatal(work_dir):
@@ -132,7 +127,21 @@ def test_no_value_of_a_file_is_fatal(work_dir):
         '',
         [[]],
     ]
-    keys = ('begin', 'end', 'outcome', 'reason', 'host', 'command', 'git', 'seconds', 'data', 'changed', 'parameters')
+    keys = (
+        'begin',
+        'end',
+        'outcome',
+        'reason',
+        'host',
+        'command',
+        'git',
+        'seconds',
+        'data',
+        'settings',
+        'modules',
+        'exactness',
+        'parameters',
+    )
     names = ('epoch', 'iter', 'step', 'lr', 'loss', 'time', 'data_time', 'acc', 'timestamp', 'lr_groups')
     for value in odd:
         (work_dir / 'run.json').write_text(json.dumps({'starts': [dict.fromkeys(keys, value)]}))
@@ -200,8 +209,8 @@ def test_controls_and_keys_change_all_panels(work_dir, browser):
 def test_tables_are_sorted_and_runs_hidden(work_dir, tmp_path, browser):
     others = [made.write_log(tmp_path / name, made.lines_of(loss=loss)) for name, loss in (('a', 0.5), ('b', 2.0))]
     act = """
-      const button = document.querySelectorAll('table.sortable th button')[3];
-      const table = document.querySelector('table.sortable');
+      const button = document.querySelectorAll('table th button')[3];
+      const table = document.querySelector('table');
       const column = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
       button.click(); const up = column(); button.click();
       const box = document.querySelector('input[data-run]');

@@ -8,8 +8,9 @@ import pickle
 import pytest
 import written_runs as made
 
-from runnerkit.flow.report.record import is_locked, read_run
-from runnerkit.utils.lock import FolderLock
+from runnerkit.flow.report.record import read_run
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
+from runnerkit.utils.lock import FolderLock, is_locked
 
 
 def test_a_record_has_what_the_files_say(work_dir):
@@ -126,3 +127,11 @@ def test_nothing_is_unpickled_or_imported(work_dir, monkeypatch):
     run = read_run(made.write_log(work_dir, made.lines_of(), config="a = __import__('os')\nb = dict(c=1)\n"))
     assert run.settings == {'a': "__import__('os')", 'b.c': 1}
     assert run.code == ['trap.py']
+
+
+def test_pictures_of_another_folder_are_not_followed(work_dir):
+    for picture in ('../secret.png', '/etc/passwd', 5, f'{SAMPLES}/../x.png'):
+        (work_dir / PREDICTIONS).write_text(json.dumps({'samples': [3, {'picture': picture}]}))
+        assert read_run(work_dir).predictions['samples'] == [{'picture': None}]
+    (work_dir / PREDICTIONS).write_text('{"samples": 3}')
+    assert read_run(work_dir).predictions is None

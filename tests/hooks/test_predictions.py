@@ -1,6 +1,5 @@
 """The predictions of the best evaluation."""
 
-import json
 import math
 
 import numpy as np
@@ -13,10 +12,10 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from runnerkit.data import build_dataloader
 from runnerkit.flow import Context, train
-from runnerkit.flow.report import predictions as module
-from runnerkit.flow.report.journal import recording_hooks
-from runnerkit.flow.report.predictions import Pass, names_of_samples, rows_of
-from runnerkit.flow.report.record import PREDICTIONS, SAMPLES, read_run
+from runnerkit.flow.report.record import read_run
+from runnerkit.flow.work_dir.journal import recording_hooks
+from runnerkit.hooks import predictions as module
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES, Pass, names_of_samples, rows_of
 from runnerkit.hooks.report import ReportHook
 
 
@@ -149,11 +148,3 @@ def test_an_evaluation_that_is_not_understood_is_forgotten():
     for preds in (LOGITS, None, LOGITS):
         seen.add({'preds': preds, 'target': torch.tensor([0, 0])}, None)
     assert seen.samples() == [] == [*seen.pictures()]
-
-
-def test_pictures_of_another_folder_are_not_followed(work_dir):
-    for picture in ('../secret.png', '/etc/passwd', 5, f'{SAMPLES}/../x.png'):
-        (work_dir / PREDICTIONS).write_text(json.dumps({'samples': [3, {'picture': picture}]}))
-        assert read_run(work_dir).predictions['samples'] == [{'picture': None}]
-    (work_dir / PREDICTIONS).write_text('{"samples": 3}')
-    assert read_run(work_dir).predictions is None

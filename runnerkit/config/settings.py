@@ -1,10 +1,14 @@
-"""The values of a config's text by dotted key. The text is parsed, never run."""
+"""The values of a config by dotted key: of its text, which is parsed and never run, and where each is set."""
 
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from runnerkit.config.config_dict import walk
+from runnerkit.config.origin import OPTIONS, written_at
 
 
 def settings_in(text: str) -> dict[str, Any]:
@@ -21,6 +25,19 @@ def settings_in(text: str) -> dict[str, Any]:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             found.update(_flat(statement.targets[0].id, _literal(statement.value)))
     return found
+
+
+def settings_with_places(cfg: Any) -> list[list[Any]]:
+    """Key, value, place, and whether it differs from the base files, of each value of a config.
+
+    What is set in the config file itself, or by an option, differs. In a config without bases, options alone do.
+    """
+    rows = [(key, value, written_at(cfg, key.split('.'))) for key, value in walk(cfg._cfg_dict)]
+    main = os.path.abspath(cfg.filename) if cfg.filename else ''
+    files = {place: os.path.abspath(place.rpartition(':')[0] or place) for _, _, place in rows if place}
+    has_base = any(file != main for place, file in files.items() if place != OPTIONS)
+    own = {place for place, file in files.items() if place == OPTIONS or (has_base and file == main)}
+    return [[key, repr(value)[:200], place, place in own] for key, value, place in rows]
 
 
 def differing(settings: Iterable[Mapping[str, Any]]) -> list[str]:

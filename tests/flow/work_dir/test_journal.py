@@ -1,7 +1,6 @@
 """What a run writes about itself."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,12 @@ from PIL import Image
 
 from runnerkit import report_image
 from runnerkit.checkpoint.conditions import hook_changes
-from runnerkit.config import Config
 from runnerkit.flow import train
-from runnerkit.flow.report.journal import JournalHook, changed_keys, git_state
 from runnerkit.flow.report.record import read_run
+from runnerkit.flow.work_dir.journal import JournalHook
 from runnerkit.hooks import Hook
+from runnerkit.hooks.predictions import PredictionsHook
+from runnerkit.utils.logging import NOT_EXACT
 
 
 def starts(folder):
@@ -33,8 +33,23 @@ def test_each_start_has_an_entry_that_the_end_completes(tmp_path):
     assert first['data'] == {'train': {'samples': 20, 'batches': 5}, 'evaluation': {'samples': 6, 'batches': 2}}
     assert first['seconds']['evaluation'] > 0
     assert first['seconds']['saving'] > 0
+    assert first['modules'][0] == {'name': 'model', 'type': 'Sequential', 'parameters': 49, 'trainable': 49}
+    assert second['exactness'] == []
     assert first['begin'] < first['end'] < second['begin']
     assert read_run(tmp_path).outcome == 'completed'
+
+
+class Inexact(Hook):
+    """Logs that something is not exact."""
+
+    def before_train_epoch(self, runner):
+        runner.logger.warning('the order of %s is not saved', 'x', extra=NOT_EXACT)
+
+
+def test_what_a_run_calls_not_exact_is_kept(tmp_path):
+    train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Inexact()], stop_after=1)
+    assert starts(tmp_path)[0]['exactness'] == ['the order of x is not saved']
+    assert read_run(tmp_path).exactness == ['the order of x is not saved']
 
 
 def test_a_new_run_begins_a_new_journal(tmp_path):
@@ -45,7 +60,7 @@ def test_a_new_run_begins_a_new_journal(tmp_path):
 
 
 def test_a_checkpoint_of_an_older_version_is_resumed_without_a_warning():
-    assert hook_changes([], [f'{JournalHook.__name__}#0']) == []
+    assert hook_changes([], [f'{JournalHook.__name__}#0', f'{PredictionsHook.__name__}#0']) == []
 
 
 class Fails(Hook):
@@ -62,33 +77,6 @@ def test_a_failed_run_says_why(tmp_path):
     assert (start['outcome'], start['reason']) == ('failed', "KeyError: 'the reason'")
     run = read_run(tmp_path)
     assert (run.outcome, run.reason) == ('failed', start['reason'])
-
-
-def test_the_state_of_git(tmp_path):
-    def git(*words):
-        subprocess.run(['git', '-c', 'user.name=x', '-c', 'user.email=x@x', *words], cwd=tmp_path, check=True)
-
-    assert git_state(tmp_path) is None
-    git('init', '-q')
-    (tmp_path / 'a').write_text('1')
-    git('add', 'a')
-    git('commit', '-qm', 'first')
-    found = git_state(tmp_path)
-    assert (len(found['commit']), found['dirty']) == (40, False)
-    (tmp_path / 'a').write_text('2')
-    assert git_state(tmp_path) == {**found, 'dirty': True}
-    assert git_state(tmp_path / 'nowhere') is None
-
-
-def test_keys_that_are_not_of_a_base(tmp_path):
-    (tmp_path / 'base.py').write_text("optimizer = dict(type='SGD', lr=0.1)\nother = 1\n")
-    (tmp_path / 'mine.py').write_text("_base_ = 'base.py'\noptimizer = dict(lr=0.2)\n")
-    cfg = Config.fromfile(tmp_path / 'mine.py')
-    cfg.merge_from_dict({'other': 2})
-    rows = {key: (value, place.rpartition('/')[2]) for key, value, place in changed_keys(cfg)}
-    assert rows == {'optimizer.lr': ('0.2', 'mine.py:2'), 'other': ('2', '--cfg-options')}
-    alone = Config.fromfile(tmp_path / 'base.py')
-    assert changed_keys(alone) == []
 
 
 class Draws(Hook):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from runnerkit.flow.report.words import in_bytes, in_seconds, in_short, moment
+from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.sampler import EpochSampler
-from runnerkit.flow.report.record import PREDICTIONS, SAMPLES
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import as_pixels, png_of
+
+#: The file with the predictions, and the folder of the pictures of samples, in the work dir.
+PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
 
 #: The most bytes of the file, without pictures; of larger evaluations nothing is kept.
 MOST_BYTES = 2 << 20
@@ -39,7 +41,7 @@ _KEYS = ('filename', 'file_name', 'path', 'name', 'id', 'img_info')
 
 
 class PredictionsHook(Hook):
-    """Keeps the predictions of the best evaluation in the work dir, on rank 0: those of its own share of the samples.
+    """Keeps the predictions of the best evaluation in the work dir, on rank 0: those of its share of the samples.
 
     Kept are classes (``preds`` are ``[n, classes]``, ``target`` is ``[n]``) and numbers (one for each sample). Nothing
     moves to the host before an evaluation is the best one so far.

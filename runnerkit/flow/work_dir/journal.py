@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,32 +17,51 @@ from typing import Any
 from urllib.parse import quote
 
 import torch
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.config.config_dict import walk
-from runnerkit.config.origin import OPTIONS, written_at
+from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.report.predictions import PredictionsHook
-from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.predictions import PredictionsHook
 from runnerkit.hooks.report import ReportHook
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
+from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
+from runnerkit.utils.small_files import read_json
 from runnerkit.version import __version__
+
+#: The file with an entry for each start of a run.
+JOURNAL = 'run.json'
+
+#: The folder of the pictures that hooks and steps report.
+IMAGES = 'reported_images'
+
+#: Kinds of entries of a start; others are left out.
+_KINDS = {'seconds': dict, 'data': dict, 'outcome': str, 'parameters': int}
+_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness'), list)
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
+
+#: The most rows of a start: values of the config, modules of the model, sentences about inexact resumes.
+MOST_ROWS = 300
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
     """The hooks that keep what a report shows. Trials of a study keep no predictions."""
     yield JournalHook(context)
-    if context.val_loader is not None and not any(isinstance(hook, ReportHook) for hook, _ in context.hooks):
+    if context.val_loader is not None and not is_trial(context):
         yield PredictionsHook(context.work_dir)
+
+
+def is_trial(context: Context) -> bool:
+    """Whether the run is a trial of a study."""
+    return any(isinstance(hook, ReportHook) for hook, _ in context.hooks)
 
 
 class JournalHook(Hook):
@@ -58,20 +77,24 @@ class JournalHook(Hook):
         self._trouble = WarnsOnce(f'the file {self._path}')
         self._starts: list[dict[str, Any]] = []
         self._seconds = {'evaluation': 0.0, 'saving': 0.0}
+        self._inexact = _Inexact()
 
     def before_run(self, runner: RunnerView) -> None:
         """Write an entry for this start."""
         if runner.rank == 0:
-            self._starts = [*starts_in(self._path), start_of(self._context, runner)]
+            self._starts = [*starts_in(self._path), entry_of(self._context, runner)]
             self._write_starts()
+            runner.logger.addHandler(self._inexact)
 
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
+        runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
             outcome = runner.outcome
             reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
             self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
+            self._starts[-1]['exactness'] = self._inexact.said
             self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
@@ -109,7 +132,19 @@ class JournalHook(Hook):
             self._trouble(error)
 
 
-def start_of(context: Context, runner: RunnerView) -> dict[str, Any]:
+class _Inexact(logging.Handler):
+    """Keeps the sentences that a run logs about what is not exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, 'exactness', False) and len(self.said) < MOST_ROWS:
+            self.said.append(record.getMessage()[:2000])
+
+
+def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
     """The entry of a run that begins."""
     cfg, model = context.cfg, unwrap(runner.model)
     parameters = [] if any(map(is_lazy, model.parameters())) else list(model.parameters())
@@ -122,7 +157,7 @@ def start_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'command': sys.argv,
         'folder': os.getcwd(),
         'config_file': cfg.filename,
-        'changed': changed_keys(cfg),
+        'settings': settings_with_places(cfg)[:MOST_ROWS],
         'resumed_from': context.resume_from,
         'seed': context.seed,
         'host': socket.gethostname(),
@@ -134,6 +169,7 @@ def start_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'versions': {'runnerkit': __version__, 'torch': torch.__version__, 'python': platform.python_version()},
         'model': type(model.model if isinstance(model, Supervised) else model).__name__,
         'parameters': sum(each.numel() for each in parameters) or None,
+        'modules': modules_of(model),
         'data': dict(_data(context)),
     }
 
@@ -153,28 +189,26 @@ def _data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
                 yield name, {'samples': length_of(dataset_of(loader)), 'batches': length_of(loader)}
 
 
-def changed_keys(cfg: Any) -> list[list[str]]:
-    """Key, value and place of each value that is not of a base file: of the config file itself, or an option.
+def modules_of(model: nn.Module) -> list[dict[str, Any]]:
+    """The model's outer modules, three deep: name, type, parameters, and how many of these are trainable."""
+    found: list[dict[str, Any]] = []
+    for name, module in model.named_modules():
+        if name and name.count('.') < 3 and len(found) < MOST_ROWS:
+            sizes = [(each.numel(), each.requires_grad) for each in module.parameters() if not is_lazy(each)]
+            counts = {
+                'parameters': sum(size for size, _ in sizes),
+                'trainable': sum(size for size, does in sizes if does),
+            }
+            found.append({'name': name, 'type': type(module).__name__, **counts})
+    return found
 
-    In a config without bases, these are the options alone.
-    """
-    rows = [(key, value, written_at(cfg, key.split('.'))) for key, value in walk(cfg._cfg_dict)]
-    main = os.path.abspath(cfg.filename) if cfg.filename else ''
-    files = {place: os.path.abspath(place.rpartition(':')[0] or place) for _, _, place in rows if place}
-    has_base = any(file != main for place, file in files.items() if place != OPTIONS)
-    kept = [row for row in rows if row[2] == OPTIONS or (has_base and files.get(row[2]) == main)]
-    return [[key, repr(value)[:200], place] for key, value, place in kept[:300]]
 
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit that is checked out in ``folder``, and whether tracked files have been changed; None without git."""
+def starts_in(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ``run.json``; empty if it is missing or damaged."""
     try:
-        commit = _git(folder, 'rev-parse', 'HEAD')
-        return {'commit': commit, 'dirty': bool(_git(folder, 'status', '--porcelain', '--untracked-files=no'))}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(folder: Path, *words: str) -> str:
-    command = ['git', '--no-optional-locks', '-C', str(folder), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2, check=True).stdout.strip()
+        content = read_json(path)
+    except (OSError, ValueError):
+        return []
+    starts = content.get('starts') if isinstance(content, dict) else None
+    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]

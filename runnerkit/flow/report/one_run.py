@@ -1,0 +1,271 @@
+"""The sections of a report about one run."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from itertools import chain, zip_longest
+from typing import Any
+
+from runnerkit.flow.report import markup as html
+from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
+from runnerkit.flow.report.record import RunRecord
+from runnerkit.utils.small_files import read_small
+from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
+
+#: What the marks above the curves say.
+LEGEND = (
+    '<span class="soft">★ best &ensp; ↻ resumed &ensp; ■ ended early &ensp; ↓ learning rate &ensp; ✕ not finite</span>'
+)
+
+#: What of each start is shown, and of how many starts.
+_OF_STARTS = 'begin end outcome reason host device ranks threads git versions resumed_from seconds command'
+_MOST_STARTS = 20
+
+#: The most bytes of all pictures of a page.
+MOST_PICTURES = 1 << 20
+
+#: The most classes of a confusion matrix.
+MOST_CLASSES = 25
+
+#: What the time goes to: a colour and a label.
+_SPENT = {
+    'step': ('--c0', 'training step'),
+    'data': ('--c1', 'waiting for data'),
+    'evaluation': ('--c2', 'evaluation'),
+    'saving': ('--c7', 'saving'),
+    'other': ('--rule', 'everything else (start, and what is not recorded)'),
+}
+
+
+class _Pictures:
+    """PNG files of a work dir as HTML, as long as there is room for them."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self._run, self._room = run, MOST_PICTURES
+
+    def html(self, path: str, name: str, about: str) -> str:
+        """The picture; empty if it cannot be read, is no PNG, or there is no room."""
+        try:
+            content = read_small(self._run.folder / path, self._room)
+        except OSError:
+            return ''
+        if (self._run.folder / path).is_symlink() or not content.startswith(b'\x89PNG'):
+            return ''
+        self._room -= len(content)
+        return html.picture(content, name, about)
+
+
+def one_run(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> str:
+    """The body of the page.
+
+    Args:
+        run: the record.
+        moments: completed iterations, kind and text of each.
+    """
+    start, pictures = run.last_start, _Pictures(run)
+    count = start.get('parameters')
+    ended = 'last sign of life' if run.outcome in ('running', 'killed', 'unknown') else 'ended'
+    about = [str(run.folder.absolute()), moment(run.ended) and f'{ended} {moment(run.ended)}']
+    about += [f'{start.get("model")} with {count:,} parameters'] if isinstance(count, int) else []
+    files = (
+        (each['name'], Cell(each['bytes'], in_bytes(each['bytes']), 'n'), moment(each['written']))
+        for each in run.checkpoints
+    )
+    return ''.join((
+        html.head(run.name, about, _facts(run)),
+        html.controls(LEGEND, 'Learning rate, gradients, speed', is_empty=not run.curves),
+        section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in moments))),
+        section('Where the time goes', _spent(run)),
+        section('Predictions of the best evaluation', ''.join(_predictions(run, pictures))),
+        section('Reported pictures', _reported(run, pictures)),
+        section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
+        section('Commands', ''.join(html.command(*each) for each in _commands(run, moments))),
+        section('Model', _model(run)),
+        section('Config', _config(run)),
+        section('Exactness of resumes', _exactness(run)),
+        section('Starts of the run', _starts(run)),
+        section('Checkpoints', html_table(('file', 'size', 'written'), files)),
+        section('Environment', folded('Versions and devices', html.preformatted(_environment(run)))),
+    ))  # fmt: skip
+
+
+def _facts(run: RunRecord) -> Iterable[str]:
+    yield html.fact('outcome', run.outcome, run.reason, run.outcome in ('failed', 'diverged', 'killed', 'interrupted'))
+    best = run.best
+    if best is not None:
+        when = '' if best.step is None else f'after {best.step:,} iterations'
+        yield html.fact(f'best {best.score}', in_short(best.value), when)
+    for name, value in list(run.scores.items())[:6]:
+        yield html.fact(f'last {name}', in_short(value), '', not math.isfinite(value))
+    yield html.fact('trained', f'{run.step:,}', 'iterations' + (f', epoch {run.epoch}' if run.epoch_length else ''))
+    if run.busy is not None:
+        yield html.fact('duration', in_seconds(run.busy), f'{len(run.resumed_at) + 1} starts' if run.resumed_at else '')
+    if run.seed is not None:
+        yield html.fact('seed', str(run.seed))
+
+
+def _spent(run: RunRecord) -> str:
+    spent = {name: run.time_spent[name] for name in _SPENT if name in run.time_spent}
+    total = sum(spent.values())
+    if not total:
+        return ''
+    bars = labels = ''
+    for name, seconds in spent.items():
+        (colour, label), part = _SPENT[name], seconds / total
+        bars += f'<i style="flex:{part:.4f};background:var({colour})"></i>'
+        text = f'{label}: {in_seconds(seconds)} <span class="soft">{part:.0%}</span>'
+        labels += f'<li><i style="background:var({colour})"></i>{text}</li>'
+    steps = spent.get('step', 0) + spent.get('data', 0)
+    speed = f'{run.step / steps:.3g} iterations per second' if steps else ''
+    if steps and run.batch:
+        speed += f', about {run.step / steps * run.batch:,.0f} samples per second'
+    return f'<div class="bar" aria-hidden="true">{bars}</div><ul class="legend">{labels}</ul>{paragraph(speed)}'
+
+
+# --- predictions and pictures -----------------------------------------------------------------------------------------
+
+
+def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
+    found = run.predictions
+    if found is None:
+        return
+    samples = [each for each in found['samples'] if isinstance(each.get('loss'), int | float)]
+    samples.sort(key=lambda each: -each['loss'])
+    names = found.get('classes') if isinstance(found.get('classes'), list) else None
+    where = f', after {found["iterations"]:,} iterations' if isinstance(found.get('iterations'), int) else ''
+    yield paragraph(f'{len(found["samples"]):,} samples, best {found.get("score")}{where}.')
+    seen = [each for each in samples if each.get('picture')] or samples
+    for title, chosen in (('Worst samples', seen[:12]), ('Best samples', seen[:-13:-1])):
+        rows = [(str(each.get('name')), *_outcome_of(each, names), each) for each in chosen]
+        shown = [pictures.html(each['picture'], name, text) for name, text, each in rows if each.get('picture')]
+        listed = html_table(
+            ('sample', 'target and prediction', 'loss'), ((name, text, each['loss']) for name, text, each in rows)
+        )
+        yield f'<h3>{title}</h3>' + (f'<div class="pictures">{"".join(shown)}</div>' if any(shown) else listed)
+    pairs = [(each['target'], each['prediction']) for each in samples if each.get('confidence') is not None]
+    if pairs and all(type(each) is int for pair in pairs for each in pair):
+        yield _classes(Counter(pairs), names)
+
+
+def _outcome_of(sample: Mapping[str, Any], names: list[Any] | None) -> tuple[str]:
+    target, prediction = (_class(sample.get(key), names) for key in ('target', 'prediction'))
+    sure = sample.get('confidence')
+    return (f'{target}, predicted {prediction}' + (f' ({sure:.0%})' if isinstance(sure, int | float) else ''),)
+
+
+def _class(value: Any, names: list[Any] | None) -> str:
+    return str(names[value]) if names and type(value) is int and 0 <= value < len(names) else in_short(value)
+
+
+def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
+    classes = sorted({each for pair in counts for each in pair})
+    labels = {each: _class(each, names) for each in classes}
+    of_target, of_prediction = (
+        Counter({each: sum(n for pair, n in counts.items() if pair[i] == each) for each in classes}) for i in (0, 1)
+    )
+    rows = []
+    for each in classes:
+        right, n, given = counts[each, each], of_target[each], of_prediction[each]
+        wrong = max((other for other in classes if other != each), key=lambda other: counts[each, other], default=each)
+        mistaken = f'{labels[wrong]} ({counts[each, wrong]})' if counts[each, wrong] and wrong != each else ''
+        parts = (right / n if n else None, right / given if given else None)
+        f1 = 2 * right / (n + given) if n + given else None
+        rows.append((labels[each], n, *parts, f1, mistaken))
+    text = html_table(('class', 'samples', 'recall', 'precision', 'F1', 'most often mistaken for'), rows)
+    matrix = ''
+    if len(classes) <= MOST_CLASSES:
+        shares = [[_share(counts[one, other], of_target[one], one == other) for other in classes] for one in classes]
+        named = ((labels[one], *cells) for one, cells in zip(classes, shares, strict=True))
+        matrix = html_table(('target \\ predicted', *labels.values()), named, 'matrix')
+        matrix = f'<h3>Confusion matrix</h3>{matrix}'
+    return f'{matrix}<h3>Classes</h3>{text}'
+
+
+def _share(count: int, total: int, is_right: bool) -> Cell:
+    return Cell(
+        count, f'{count:,}' if count else '', 'n' if is_right else 'n wrong', f'--part:{count / max(1, total):.0%}'
+    )
+
+
+def _reported(run: RunRecord, pictures: _Pictures) -> str:
+    """The newest pictures of each name, as many as there is room for."""
+    names = list(dict.fromkeys(each.name for each in run.images))
+    rounds = zip_longest(*([each for each in reversed(run.images) if each.name == name] for name in names))
+    shown = {}
+    for each in filter(None, chain.from_iterable(rounds)):
+        path, about = str(each.file.relative_to(run.folder)), f'after {each.iterations:,} iterations'
+        if text := pictures.html(path, each.name, about):
+            shown[each.name, each.iterations] = text
+    left = len(run.images) - len(shown)
+    more = paragraph(f'{left:,} more are in the work dir.' if left else '')
+    return (
+        f'<div class="pictures wide">{"".join(shown[key] for key in sorted(shown))}</div>{more}' if run.images else ''
+    )
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
+    folder = shlex.quote(str(run.folder.absolute()))
+    name = run.meta.get('exp_name')
+    if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
+        config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
+        yield 'resume', f'runnerkit train {config} --work-dir {folder} --auto-resume'
+    yield 'test', f'runnerkit test {folder}'
+    yield 'predict', f'runnerkit predict {folder} test'
+    bad = next((step for step, kind, _ in moments if kind == 'nan'), run.step)
+    yield 'replay', f'runnerkit replay {folder} --to {max(0, bad - 1)}'
+
+
+def _model(run: RunRecord) -> str:
+    keys = ('name', 'type', 'parameters', 'trainable')
+    return html_table(('module', *keys[1:]), ([_plain(each.get(key)) for key in keys] for each in run.model))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int) else in_short(value)
+
+
+def _config(run: RunRecord) -> str:
+    rows = [each for each in run.last_start.get('settings', []) if isinstance(each, list) and len(each) == 4]
+    names = ('key', 'value', 'set at')
+    whole = html_table(names, ([str(cell) for cell in row[:3]] for row in rows))
+    own = html_table(names, ([str(cell) for cell in row[:3]] for row in rows if row[3]))
+    base = f'<p>Set outside its base files:</p>{own}' if own else ''
+    text = folded('Where each value is set', whole) + folded('The whole config', html.preformatted(run.config))
+    return base + text + paragraph(f'Kept code: {", ".join(run.code)}' if run.code else '')
+
+
+def _exactness(run: RunRecord) -> str:
+    said = ''.join(f'<li>{escape(text)}</li>' for text in run.exactness)
+    if said:
+        return f'<ul>{said}</ul>'
+    is_known = any('exactness' in start for start in run.starts)
+    return paragraph('The log names nothing that is not exact.' if is_known else '')
+
+
+def _starts(run: RunRecord) -> str:
+    starts = run.starts[-_MOST_STARTS:]
+    shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in starts)]
+    rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in starts)] for key in shown]
+    first = 1 + len(run.starts) - len(starts)
+    return html_table(('', *(f'start {number}' for number in range(first, len(run.starts) + 1))), rows)
+
+
+def _shown(key: str, value: Any) -> str:
+    if key in ('begin', 'end'):
+        return moment(value) or in_short(value)
+    if isinstance(value, dict):
+        return ', '.join(f'{name} {_shown("", each)}' for name, each in value.items())
+    return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)
+
+
+def _environment(run: RunRecord) -> str:
+    text = str(run.meta.get('env_info', ''))
+    return '\n'.join(line for line in text.splitlines() if line.strip() and not line.startswith('  - '))

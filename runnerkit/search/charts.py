@@ -1,0 +1,157 @@
+"""Charts of a study as SVG: points, lines over parallel axes, bars over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from runnerkit.flow.look.log_lines import is_number
+from runnerkit.utils.texts import in_seconds, in_short
+
+WIDTH, HEIGHT = 400, 220
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 36
+
+
+class Point(NamedTuple):
+    """A trial in a chart: its values, its class, what is shown when the pointer is on it."""
+
+    x: Any
+    y: Any
+    kind: str
+    text: str
+
+
+class Axis:
+    """Where values are on an axis, from 0 to 1.
+
+    Numbers are on a logarithmic scale if they span more than a factor of 50; other values are in their order.
+
+    Args:
+        values: all that are shown.
+    """
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        known = [value for value in values if value is not None]
+        self.is_numeric = bool(known) and all(is_number(value) and math.isfinite(value) for value in known)
+        self._names: list[str] = [] if self.is_numeric else sorted({str(value) for value in known})
+        low, high = (min(known), max(known)) if self.is_numeric else (0, max(1, len(self._names) - 1))
+        self._is_whole = self.is_numeric and all(isinstance(value, int) for value in known)
+        self._is_log = self.is_numeric and low > 0 and high > 50 * low
+        self._low, self._high = self._scaled(low), self._scaled(high)
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self._is_log else float(value)
+
+    def at(self, value: Any) -> float:
+        """The place of a value, with a margin at both ends."""
+        number = self._scaled(value) if self.is_numeric else self._names.index(str(value))
+        return 0.05 + 0.9 * ((number - self._low) / (self._high - self._low) if self._high > self._low else 0.5)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places and labels: of numbers the smallest, the middle and the largest, else at most eight names."""
+        if not self.is_numeric:
+            stride = -(-len(self._names) // 8) or 1
+            return [(self.at(name), name[:14]) for name in self._names[::stride]]
+        middle = (self._low + self._high) / 2
+        values = [10**each if self._is_log else each for each in (self._low, middle, self._high)]
+        if self._is_whole:
+            values[1] = round(values[1])
+        return [
+            (self.at(value), in_short(float(f'{value:.3g}'))) for value in values[: 3 if self._high > self._low else 1]
+        ]
+
+
+def scatter(title: str, names: tuple[str, str], points: Sequence[Point], line: Sequence[tuple[Any, Any]] = ()) -> str:
+    """Points over two axes, and maybe a line through some of their values; nothing without points."""
+    if not points:
+        return ''
+    across, up = Axis(point.x for point in points), Axis(point.y for point in points)
+    parts = [
+        *(_tick('y', _LEFT - 6, _y(at), label) for at, label in up.ticks),
+        *(_tick('x', _x(at), HEIGHT - _BOTTOM + 16, label) for at, label in across.ticks),
+        f'<text class="name" x="{WIDTH - _RIGHT}" y="{HEIGHT - 4}">{escape(names[0][-60:])}</text>',
+    ]
+    if line:
+        path = ' '.join(f'{_x(across.at(x)):.1f},{_y(up.at(y)):.1f}' for x, y in line)
+        parts.append(f'<polyline class="line" points="{path}"/>')
+    for x, y, kind, text in sorted(points, key=lambda point: point.kind == 'best'):
+        place = f'cx="{_x(across.at(x)):.1f}" cy="{_y(up.at(y)):.1f}" r="{5 if kind == "best" else 3.5}"'
+        parts.append(f'<circle class="{kind}" {place}><title>{escape(text)}</title></circle>')
+    return _figure(title, f'{len(points)} trials, {names[1]} over {names[0]}', parts)
+
+
+def parallel(title: str, names: Sequence[str], rows: Sequence[tuple[Sequence[Any], str, float, str]]) -> str:
+    """A line for each trial over an axis for each of its values.
+
+    Args:
+        title: of the chart.
+        names: of the axes.
+        rows: values, class, rank from 0 (worst) to 1 (best), and text of each trial; values may be None.
+    """
+    if len(names) < 3 or not rows:
+        return ''
+    axes = [Axis(values[i] for values, *_ in rows) for i in range(len(names))]
+    places = [40 + i * (2 * WIDTH - 80) / (len(names) - 1) for i in range(len(names))]
+    parts = []
+    for values, kind, rank, text in sorted(rows, key=lambda row: row[2]):
+        found = zip(places, axes, values, strict=True)
+        path = ' '.join(f'{x:.1f},{_y(axis.at(value)):.1f}' for x, axis, value in found if value is not None)
+        parts.append(
+            f'<polyline class="{kind}" style="--rank:{rank:.0%}" points="{path}">'
+            f'<title>{escape(text)}</title></polyline>'
+        )
+    for i, (x, axis, name) in enumerate(zip(places, axes, names, strict=True)):
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
+        parts += (_tick('in', x + 4, _y(at), label) for at, label in axis.ticks)
+        parts.append(_tick('x', x, HEIGHT - (18 if i % 2 else 4), name[-24:]))
+    return _figure(title, f'{len(rows)} trials over {", ".join(names)}', parts, 2 * WIDTH)
+
+
+def timeline(title: str, spans: Sequence[tuple[float, float, str, str]]) -> str:
+    """A bar for each trial from its start to its end, in a row for each worker.
+
+    A trial is in the first row that is free when it starts: as many rows as trials ran at once.
+
+    Args:
+        title: of the chart.
+        spans: start, end, class and text of each trial.
+    """
+    if not spans:
+        return ''
+    begin, end = min(start for start, *_ in spans), max(end for _, end, *_ in spans)
+    free: list[float] = []
+    parts = []
+    for start, stop, kind, text in sorted(spans):
+        row = next((i for i, until in enumerate(free) if until <= start), len(free))
+        free[row:] = [stop, *free[row + 1 :]]
+        x, width = (_x(part / (end - begin or 1)) for part in (start - begin, stop - start))
+        size = f'x="{x:.1f}" y="{_TOP + 18 * row}" width="{max(1, width - _LEFT):.1f}" height="14"'
+        parts.append(f'<rect class="{kind}" {size}><title>{escape(text)}</title></rect>')
+    height = _TOP + 18 * len(free) + 22
+    parts += [_tick('y', _LEFT - 6, _TOP + 11 + 18 * row, f'{row + 1}') for row in range(len(free))]
+    parts += [_tick('x', _x(part), height - 6, in_seconds(part * (end - begin))) for part in (0.02, 0.5, 0.96)]
+    return _figure(title, f'{len(spans)} trials on {len(free)} workers', parts, height=height)
+
+
+def _x(part: float) -> float:
+    return _LEFT + part * (WIDTH - _LEFT - _RIGHT)
+
+
+def _y(part: float) -> float:
+    return HEIGHT - _BOTTOM - part * (HEIGHT - _TOP - _BOTTOM)
+
+
+def _tick(kind: str, x: float, y: float, label: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y + 3.5 * (kind == "y"):.1f}">{escape(label)}</text>'
+
+
+def _figure(title: str, about: str, parts: Iterable[str], width: int = WIDTH, height: int = HEIGHT) -> str:
+    label = escape(f'{title}: {about}')
+    drawing = (
+        f'<svg class="still" role="img" aria-label="{label}" viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
+    )
+    wide = ' class="twice"' * (width > WIDTH)
+    return f'<figure{wide}><figcaption><b>{escape(title)}</b></figcaption>{drawing}</figure>'

@@ -1,0 +1,112 @@
+"""The sections of a report about one run."""
+
+import re
+from html import unescape
+
+import pytest
+import written_runs as made
+
+from runnerkit.flow.report import one_run as module
+from runnerkit.flow.report.page import page_of, write_runs
+from runnerkit.flow.report.record import read_run
+
+
+@pytest.fixture
+def full(work_dir):
+    """A work dir with all records."""
+    return made.write_records(work_dir)
+
+
+def cut(page, begin, end='<h'):
+    """The text of ``page`` after a heading, without tags, and the names of its pictures."""
+    part = page.split(f'>{begin}</h', 1)[1][2:].partition(end)[0]
+    return ' '.join(unescape(re.sub(r'<[^>]*>', ' ', part)).split()), re.findall(r'alt="([^"]*)"', part)
+
+
+def test_the_worst_and_the_best_samples_have_pictures(full):
+    page = page_of([read_run(full)])
+    text, worst = cut(page, 'Worst samples')
+    assert worst[:3] == ['20.png', '10.png', '0.png']
+    assert '20.png <i>eel</i>, predicted cat (75%)' in text
+    assert cut(page, 'Best samples')[1][:2] == ['2.png', '4.png']
+
+
+def test_classes_are_counted(full):
+    page = page_of([read_run(full)])
+    text, _ = cut(page, 'Confusion matrix')
+    assert text == 'target \\ predicted cat dog <i>eel</i> cat 9 1 dog 9 1 <i>eel</i> 1 9'
+    text, _ = cut(page, 'Classes')
+    assert 'cat 10 0.9 0.9 0.9 dog (1)' in text
+
+
+def test_samples_without_pictures_are_a_table(full):
+    for path in (full / 'best_samples').iterdir():
+        path.unlink()
+    text, pictures = cut(page_of([read_run(full)]), 'Worst samples')
+    assert pictures == []
+    assert text.startswith('sample target and prediction loss 20.png <i>eel</i>, predicted cat (75%) 1.2')
+
+
+def test_reported_pictures_have_their_iteration_and_little_room(full, monkeypatch):
+    text, names = cut(page_of([read_run(full)]), 'Reported pictures')
+    assert names == ['a/b'] * 3
+    assert text == 'a/b after 10 iterations a/b after 20 iterations a/b after 30 iterations'
+    secret = full / 'secret.png'
+    secret.write_bytes((full / 'reported_images' / 'a%2Fb_10.png').read_bytes())
+    (full / 'reported_images' / 'a%2Fb_40.png').symlink_to(secret)
+    (full / 'reported_images' / 'a%2Fb_50.png').write_text('no picture')
+    for path in (full / 'best_samples').iterdir():
+        path.unlink()
+    monkeypatch.setattr(module, 'MOST_PICTURES', 200)
+    text, _ = cut(page_of([read_run(full)]), 'Reported pictures')
+    assert text == 'a/b after 20 iterations a/b after 30 iterations 3 more are in the work dir.'
+
+
+def test_model_origins_exactness_and_starts(full):
+    page = page_of([read_run(full)])
+    assert cut(page, 'Model')[0] == 'module type parameters trainable head Linear 1,234 0'
+    assert 'Set outside its base files: key value set at seed 7 --cfg-options Where' in cut(page, 'Config')[0]
+    assert 'optimizer.lr 0.1 base.py:3' in cut(page, 'Config')[0]
+    assert cut(page, 'Exactness of resumes')[0] == 'the sampler <b>mine</b> has no state'
+    assert 'start 1 start 2' in cut(page, 'Starts of the run')[0]
+
+
+def test_a_run_whose_resumes_are_exact(full):
+    made.write_log(full, made.lines_of())
+    (full / 'run.json').write_text('{"starts": [{"exactness": []}]}')
+    assert cut(page_of([read_run(full)]), 'Exactness of resumes')[0] == 'The log names nothing that is not exact.'
+
+
+def test_commands_resume_test_predict_and_replay(full):
+    text, _ = cut(page_of([read_run(full)]), 'Commands')
+    assert f'resume runnerkit train {full}/net.py --work-dir {full} --auto-resume Copy' in text
+    for command in (f'test {full}', f'predict {full} test', f'replay {full} --to 29'):
+        assert f'runnerkit {command} Copy' in text
+
+
+def test_a_page_has_room_for_no_more_than_two_megabytes(full):
+    noise = (full / 'best_samples' / '20-0.png').read_bytes()
+    for step in range(100):
+        (full / 'reported_images' / f'large_{step}.png').write_bytes(noise + bytes(50_000))
+    assert write_runs([full]).stat().st_size < 2e6
+    assert 'more are in the work dir' in (full / 'report.html').read_text()
+
+
+def test_the_page_shows_its_pictures_on_a_phone(full, browser):
+    page = write_runs([full])
+    act = """
+      const pictures = [...document.images];
+      result = {loaded: pictures.filter((each) => each.naturalWidth > 0).length, all: pictures.length,
+        wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, width: innerWidth,
+        unnamed: pictures.filter((each) => !each.alt).length + [...document.querySelectorAll('button, select, input')]
+          .filter((each) => !each.textContent && !each.closest('label') && !each.getAttribute('aria-label')).length,
+        headings: [...document.querySelectorAll('h1, h2, h3')].map((each) => Number(each.tagName[1])),
+        bold: document.querySelectorAll('main b b, main i i').length};
+    """
+    _, found = browser(page, act, width=390)
+    assert found['loaded'] == found['all'] == 27
+    assert found['wide'] == 0
+    assert found['width'] <= 500
+    assert found['unnamed'] == found['bold'] == 0
+    assert found['headings'][0] == 1
+    assert all(b - a <= 1 for a, b in zip(found['headings'], found['headings'][1:], strict=False))

@@ -1,0 +1,3 @@
+"""Fixtures of the search's tests."""
+
+from browsers import browser as browser

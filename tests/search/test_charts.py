@@ -1,0 +1,56 @@
+"""Charts as SVG."""
+
+import math
+import re
+
+import pytest
+
+from runnerkit.search.charts import Axis, Point, parallel, scatter, timeline
+
+
+@pytest.mark.parametrize(
+    'values, places, labels',
+    [
+        ([0.0, 5.0, 10.0], [0.05, 0.5, 0.95], ['0', '5', '10']),
+        ([1, 2, 4], [0.05, 0.35, 0.95], ['1', '2', '4']),
+        ([0.001, 0.1, 10.0], [0.05, 0.5, 0.95], ['0.001', '0.1', '10']),  # logarithmic
+        ([3.0, 3.0], [0.5, 0.5], ['3']),
+        (['b', 'a', 'c'], [0.5, 0.05, 0.95], ['a', 'b', 'c']),
+        ([True, None, 2], [0.95, None, 0.05], ['2', 'True']),
+        ([math.nan, 1.0], [0.95, 0.05], ['1.0', 'nan']),
+        ([[1, 2], [1]], [0.05, 0.95], ['[1, 2]', '[1]']),
+    ],
+)
+def test_axes(values, places, labels):
+    axis = Axis(values)
+    assert [value if value is None else pytest.approx(axis.at(value), abs=0.01) for value in values] == places
+    assert [label for _, label in axis.ticks] == labels
+
+
+def test_points_have_texts_and_classes():
+    points = [Point(0, 0.5, 'best', 'first & <best>'), Point(1, 0.25, 'pruned', 'second')]
+    drawn = scatter('a < b', ('trial', 'score'), points, [(0, 0.5), (1, 0.5)])
+    assert re.findall(r'<circle class="(\w+)"', drawn) == ['pruned', 'best']  # the best one is on top
+    assert '<title>first &amp; &lt;best&gt;</title>' in drawn
+    assert 'aria-label="a &lt; b: 2 trials, score over trial"' in drawn
+    assert drawn.count('<polyline class="line"') == 1
+    assert scatter('none', ('a', 'b'), []) == ''
+
+
+def test_lines_over_axes():
+    rows = [((1, 'x', 0.5), 'completed', 0.0, 'one'), ((2, None, 0.75), 'best', 1.0, 'two')]
+    drawn = parallel('all', ['a', 'b', 'c'], rows)
+    assert drawn.count('class="axis"') == 3
+    lines = re.findall(r'<polyline class="(\w+)" style="--rank:(\d+)%" points="([^"]*)"', drawn)
+    assert [(kind, rank, len(path.split())) for kind, rank, path in lines] == [
+        ('completed', '0', 3), ('best', '100', 2),
+    ]  # fmt: skip
+    assert parallel('few', ['a', 'b'], rows) == ''
+
+
+def test_trials_that_run_at_once_have_a_row_each():
+    drawn = timeline('workers', [(0, 10, 'completed', 'a'), (1, 4, 'failed', 'b'), (5, 9, 'best', 'c')])
+    assert '3 trials on 2 workers' in drawn
+    rows = dict(re.findall(r'y="(\d+)"[^>]*><title>(\w)', drawn))
+    assert list(rows.values()) == ['a', 'c']  # b and c are in the second row
+    assert timeline('none', []) == ''

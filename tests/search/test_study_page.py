@@ -1,0 +1,147 @@
+"""The report of a study."""
+
+import json
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import written_runs as made
+
+import runnerkit
+from runnerkit.cli.main import main
+from runnerkit.search.record import Record
+from runnerkit.search.report import REPORTS, Report
+from runnerkit.search.study_page import importance, readable_records, study_page, write_report
+
+EVIL = '</script><script>document.title="run"</script>\'"&<!--'
+
+
+def record(number, score=0.5, status='completed', **more):
+    values = {'lr': 0.1 * (number + 1), 'kind': 'ab'[number % 2], 'a.width': 2**number}
+    folder = f'/elsewhere/study/search/trials/{number:04d}/search_{number:04d}'
+    return Record(
+        'search', number, values, objectives={'acc': 'max'}, performance={'acc': score}, status=status,
+        start=100.0 + number, end=102.5 + number, command=f'runnerkit train x.py --seed {number}', work_dir=folder,
+        **more,
+    )  # fmt: skip
+
+
+RECORDS = [
+    record(0, 0.5),
+    record(1, 0.9),
+    record(2, 0.95, 'pruned', message='pruned by the study'),
+    record(3, math.nan, 'failed', message=EVIL),
+    record(4, 0.7),
+]
+
+
+@pytest.fixture
+def study(tmp_path):
+    """The folder of a pipeline with a search of five trials, and another step."""
+    folder = tmp_path / 'study'
+    folder.mkdir()
+    Report(
+        [*RECORDS, Record('train', 0, objectives={'acc': 'max'}, performance={'acc': 0.95}, status='completed')]
+    ).save(folder)
+    for each in RECORDS[:4]:
+        lines = made.lines_of(loss=1 - each.performance['acc'])
+        made.write_log(folder.joinpath('search', 'trials', f'{each.number:04d}', f'search_{each.number:04d}'), lines)
+    return folder
+
+
+def test_a_study_has_charts_curves_and_commands(study):
+    assert runnerkit.write_report is write_report
+    page = write_report(study)
+    assert page == study / 'report.html'
+    text = page.read_text()
+    titles = re.findall(r'<figcaption><b>([^<]*)', text)
+    assert titles[:2] == ['History, and the best so far', 'Importance']
+    assert sorted(titles[2:5]) == ['acc over a.width', 'acc over kind', 'acc over lr']
+    assert titles[5:] == ['Values and acc', 'Trials by worker', 'History, and the best so far']
+    assert '5 trials on 3 workers' in text
+    places = [place.split(',') for place in re.search(r'<polyline class="line" points="([^"]*)"', text)[1].split()]
+    assert len(places) == 4  # of the trials with a score
+    assert len({y for _, y in places}) == 2  # the pruned one is never the best
+    for each in RECORDS:
+        assert f'<pre>{each.command}</pre>' in text
+    (panel,) = json.loads(re.search(r'id="data">(.*?)</script>', text)[1])['panels']
+    assert panel['title'] == 'search: acc'
+    looks = [(series['kind'], series['colour']) for series in panel['series']]
+    assert looks == [('thin', '--c0'), ('best', '--c1'), ('thin', '--soft'), ('thin', '--soft')]
+    assert EVIL not in text
+
+
+def test_two_objectives_have_a_front(tmp_path):
+    both = {'acc': 'max', 'params': 'min'}
+    records = [
+        replace(record(i), objectives=both, performance={'acc': acc, 'params': params})
+        for i, (acc, params) in enumerate([(0.5, 10), (0.9, 40), (0.4, 20), (0.8, 15)])
+    ]
+    Report(records).save(tmp_path)
+    figure = study_page(tmp_path).split('Front of acc and params</b>')[1].split('</figure>')[0]
+    assert len(re.search(r'<polyline class="line" points="([^"]*)"', figure)[1].split()) == 3
+    assert figure.count('<circle') == 4
+
+
+def test_what_matters_is_what_explains_the_scores():
+    records = [record(i, float(i % 2)) for i in range(40)]
+    for i, each in enumerate(records):
+        each.hps['a.width'] = i // 2 % 5  # independent of the score
+    found = importance(records, ['kind', 'a.width', 'unknown'])
+    assert found['kind'] == 1.0
+    assert found['a.width'] == 0.0
+    assert list(found) == ['kind', 'a.width']
+
+
+@pytest.mark.parametrize('content', ['[]', '{}', '[1, {"step": 5}, {"step": "a"}]'])
+def test_other_records_are_left_out(tmp_path, content):
+    (tmp_path / REPORTS).write_text(content)
+    assert readable_records(tmp_path) == []
+    assert 'No trial has been recorded yet' in study_page(tmp_path)
+
+
+def test_a_study_without_scores(tmp_path):
+    Report([record(0, math.nan, 'failed'), replace(record(1), performance={}, status='running')]).save(tmp_path)
+    text = study_page(tmp_path)
+    assert 'Trials by worker' in text
+    assert 'History' not in text
+
+
+def test_a_damaged_study_is_a_usage_error(study, tmp_path, capsys):
+    (tmp_path / REPORTS).write_text('[{"step": ')
+    assert main(['report', str(tmp_path)]) == 2
+    assert 'reports.json is damaged' in capsys.readouterr().err
+    assert main(['report', str(study), str(study)]) == 2
+    assert 'is a study: report it alone' in capsys.readouterr().err
+
+
+def test_a_large_study_stays_below_two_megabytes(tmp_path):
+    words = 'runnerkit train configs/some/config.py ' + '--cfg-options a.b=0.123456 ' * 10
+    records = [
+        replace(record(i, 1 / (i + 1)), command=words, hps={f'key.{k}': i * k for k in range(8)}) for i in range(1500)
+    ]
+    Report(records).save(tmp_path)
+    assert len(study_page(tmp_path)) < 2e6
+
+
+def test_a_study_in_the_browser(study, browser):
+    act = """
+      const rows = () => [...document.querySelectorAll('table')].at(-2).tBodies[0].rows;
+      const button = [...document.querySelectorAll('table')].at(-2).querySelectorAll('th button')[2];
+      button.click(); button.click();
+      result = {name: button.textContent, first: rows()[0].cells[0].textContent,
+        lines: document.querySelectorAll('#scores path.line').length, keys: document.querySelectorAll('.key b').length,
+        colours: [...document.querySelectorAll('#scores path.line')].map((each) => each.style.stroke),
+        title: document.title,
+        nan: [...document.querySelectorAll('svg')].some((each) => each.innerHTML.includes('NaN')),
+        wide: document.documentElement.scrollWidth - document.documentElement.clientWidth};
+    """
+    dom, found = browser(write_report(study), act, width=390)
+    assert (found['name'], found['first']) == ('acc', '2')
+    assert (found['lines'], found['keys']) == (4, 1)
+    assert found['colours'].count('var(--soft)') == 2
+    assert found['title'] == 'study'
+    assert not found['nan']
+    assert found['wide'] == 0
+    assert 'Copy' in dom
