@@ -6,10 +6,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.fileio.paths import shown
-from runnerkit.flow.report.words import in_seconds
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record
 from runnerkit.search.study import format_value, told
 from runnerkit.utils.logging import console, is_terminal, printable
+from runnerkit.utils.texts import in_seconds
 
 if TYPE_CHECKING:
     from rich.console import Group
