@@ -29,7 +29,7 @@ from runnerkit.utils.report import report
 def log_of(folder):
     """The records of all logs in ``folder``, without times."""
     lines = [json.loads(line) for file in sorted(folder.glob('*.log.json')) for line in file.read_text().splitlines()]
-    return [{k: v for k, v in line.items() if 'time' not in k} for line in lines if 'mode' in line]
+    return [{k: v for k, v in line.items() if 'time' not in k and k != 'at'} for line in lines if 'mode' in line]
 
 
 # --- the examples of the seed document ------------------------------------------------------------------------------
