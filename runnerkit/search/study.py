@@ -135,7 +135,7 @@ class Study:
             BlockingIOError: another process works in the work dir.
             ValueError: the work dir lacks the records of some trials, or one is damaged.
             NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the config fails
-                without the trials' values, too. Trials that have failed so are repeated when the study resumes.
+                without the values of the trials as well. Trials that have failed so are repeated when the study resumes.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)

@@ -98,7 +98,7 @@ def report_image(name: str, image: Any) -> None:
     pixels, take = as_pixels(image), _takes_images.get()
     if take is None:
         warnings.warn(
-            f'report_image({name!r}, …) was called outside a run, or in a thread or worker of its own: the picture is '
+            f'report_image({name!r}, …) was called outside a run, or in a separate thread or worker: the picture is '
             'not kept',
             stacklevel=2,
         )

@@ -36,7 +36,7 @@ AGENT = 'torchrun process '
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _PICTURES = ('curve.png', 'scores.json', 'scores.png')
 _TELLING = (RECORD, OWNER, LATEST)
-#: What else a run writes into its work dir, beside logs, checkpoints, its config and its code.
+#: What else a run writes into its work dir, in addition to logs, checkpoints, its config and its code.
 OTHER_FILES = {
     *_PICTURES,
     'tf_logs',
