@@ -134,8 +134,9 @@ class Study:
         Raises:
             BlockingIOError: another process works in the work dir.
             ValueError: the work dir lacks the records of some trials, or one is damaged.
-            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the config fails
-                without the trials' values, too. Trials that have failed so are repeated when the study resumes.
+            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the config
+                also fails without the values of the trials. Trials that have failed so are repeated when the study
+                resumes.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)

@@ -9,7 +9,7 @@ from typing import Any
 def values_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every value in nested mappings, lists and tuples, after ``path`` with its keys and indices.
 
-    An empty container is a value, too. Arrays, tensors and sets are not looked into.
+    An empty container also is a value. Arrays, tensors and sets are not looked into.
     """
     if not isinstance(value, Mapping | list | tuple) or not value:
         yield path, value

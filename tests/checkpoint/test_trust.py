@@ -193,6 +193,8 @@ def test_trust_ends_with_its_block_and_is_one_thread_s(trap, caplog):
         _load_checkpoint(str(trap))
         raise RuntimeError
     assert elsewhere == [False]
+    with trusted_pickles(False):  # as a command has without its flag
+        assert not pickles_are_trusted()
     assert not pickles_are_trusted()
     assert 'holds objects' in caplog.text
 
