@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-import work_dirs as made
+import run_files as made
 
 import runnerkit
 from runnerkit.cli.main import main

@@ -2,7 +2,7 @@
 
 import pytest
 from browsers import browser as browser
-from work_dirs import lines_of, write_log
+from run_files import lines_of, write_log
 
 
 @pytest.fixture

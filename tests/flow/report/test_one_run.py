@@ -4,7 +4,7 @@ import re
 from html import unescape
 
 import pytest
-import work_dirs as made
+import run_files as made
 
 from runnerkit.flow.report import one_run as module
 from runnerkit.flow.report.page import page_of, write_runs

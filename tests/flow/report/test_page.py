@@ -5,7 +5,7 @@ import math
 import re
 
 import pytest
-import work_dirs as made
+import run_files as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs

@@ -6,7 +6,7 @@ import os
 import pickle
 
 import pytest
-import work_dirs as made
+import run_files as made
 
 from runnerkit.flow.report.record import read_run
 from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
