@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel.bits import has_bits, words_of
 from runnerkit.parallel.dtensors import local_part
 
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.
@@ -20,8 +21,6 @@ _POINTS = ('before_train_epoch', 'after_train_iter')
 
 #: How many updates a dynamic loss scale may skip until it is small enough.
 _SKIPPED_FP16 = 24
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightWatch:
@@ -114,22 +113,14 @@ class WeightWatch:
 def trainable(model: Any) -> list[nn.Parameter]:
     """The model's parameters that are trained and whose bits can be read here."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    return [each for each in parameters if each.requires_grad and not is_lazy(each) and _is_plain(local_part(each))]
+    return [each for each in parameters if each.requires_grad and not is_lazy(each) and has_bits(local_part(each))]
 
 
 @torch.no_grad()
 def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
-    """For each tensor the sum of its bit patterns, as integers of the element size, on its device."""
-    sums = []
-    for weight in map(local_part, weights):
-        real = torch.view_as_real(weight) if weight.is_complex() else weight
-        integer = _INTEGERS[real.element_size()]
-        sums.append(real.view(integer).sum(dtype=integer))  # a sum in another type would be eighty times slower
-    return sums
-
-
-def _is_plain(weight: Tensor) -> bool:
-    return type(weight) is Tensor and weight.layout == torch.strided and not weight.is_meta and weight.numel() > 0
+    """For each tensor the sum of its words, as integers of their size, on its device."""
+    words = (words_of(local_part(weight)) for weight in weights)
+    return [each.sum(dtype=each.dtype) for each in words]  # a sum in another type would be eighty times slower
 
 
 def iters_to_first_update(runner: Any) -> int:
