@@ -8,6 +8,7 @@ from runnerkit.hooks.control import ControlHook
 from runnerkit.hooks.early_stopping import EarlyStoppingHook
 from runnerkit.hooks.ema import EMAHook
 from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
+from runnerkit.hooks.fingerprint import FingerprintHook
 from runnerkit.hooks.freeze import FreezeHook
 from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.hooks.iter_timer import IterTimerHook
@@ -43,6 +44,7 @@ __all__ = [
     'EarlyStoppingHook',
     'EmptyCacheHook',
     'EvalHook',
+    'FingerprintHook',
     'Fp16OptimizerHook',
     'FreezeHook',
     'GradientCumulativeFp16OptimizerHook',

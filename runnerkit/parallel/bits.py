@@ -83,7 +83,7 @@ def placed_words(tensors: Iterable[Tensor], is_first: bool) -> Iterator[tuple[in
         if first is not None:
             part = local_part(tensor)
             if part.numel():
-                yield begin + first * tensor[0].numel() * per_number, words_of(part)
+                yield begin + first * tensor.numel() // tensor.shape[0] * per_number, words_of(part)
         else:
             whole = tensor.full_tensor() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
             if is_first and has_bits(whole):
