@@ -83,7 +83,7 @@ class History:
         found = _PLACE.fullmatch(text)
         if isinstance(place, bool) or (found is None and not text.isdecimal()):
             raise ValueError(
-                f'to must be a number of iterations, at least 0, or a place of the log such as [3][50], but got {place!r}'
+                f'to must be a number of iterations, at least 0, or a place of the log such as [3][50], not {place!r}'
             )
         number = int(text) if found is None else self._step_at(found[1], int(found[2])) - 1
         if number < 0 or (self.length is not None and number >= self.length):

@@ -25,7 +25,7 @@ class _Left(BaseException):
 class Passage:
     """A run on its way. A thread of its own lets it wait anywhere without being left, whatever its loop looks like.
 
-    The console does not show its log, apart from errors. While it waits, the random generators may be used: it continues
+    The console does not show its log, apart from errors. While it waits, the random generators may be used: it goes on
     with their former states.
 
     Args:

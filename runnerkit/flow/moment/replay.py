@@ -195,7 +195,6 @@ def travel(
     folders: list[Path] = []
     doubts = [text for start in starts for text in doubts_of(start)]
     with ExitStack() as stack:
-        stack.enter_context(without_bytecode())
         scratch = stack.enter_context(scratch_folder())
         source = since.path if since else None
         for start in starts:
@@ -366,13 +365,3 @@ def scratch_folder() -> Iterator[Path]:
         barrier()
         if rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def without_bytecode() -> Iterator[None]:
-    """Write no ``__pycache__`` next to the code in the work dir."""
-    former, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = former
