@@ -38,11 +38,11 @@ class FingerprintHook(Hook):
 
 def fingerprint(runner: RunnerView) -> dict[str, list[int | Tensor]]:
     """For each of `HASHES` the numbers whose sum over all ranks, modulo 2**64, is the hash; every rank calls it."""
-    numbers = (
+    numbers: list[list[int | Tensor]] = [
         _sums_of(_weights(runner.model), runner.rank),
         _sums_of(_states(runner.optimizer), runner.rank),
         [_digest(rng_state(), runner.rank)],
-    )
+    ]
     return dict(zip(HASHES, numbers, strict=True))
 
 

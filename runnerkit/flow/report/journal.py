@@ -23,6 +23,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config.config_dict import walk
 from runnerkit.config.origin import OPTIONS, written_at
+from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.report.predictions import PredictionsHook
@@ -65,6 +66,7 @@ class JournalHook(Hook):
         if runner.rank == 0:
             self._starts = [*starts_in(self._path), start_of(self._context, runner)]
             self._write_starts()
+            self._context.runner.hooks.listen('before_train_iter', self._note_batch)
 
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
@@ -74,6 +76,12 @@ class JournalHook(Hook):
             self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
             self._write_starts()
+
+    def _note_batch(self, runner: RunnerView) -> None:
+        """Add checksums of the first batch to the entry."""
+        self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
+        self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in batch_checksums(runner.data_batch).items()}
+        self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
