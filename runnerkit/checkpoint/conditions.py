@@ -23,6 +23,8 @@ _ONLOOKERS = (
     'MemoryHook',
     'EmptyCacheHook',
     'StopAfterHook',
+    'FingerprintHook',
+    'LossJumpHook',
 )
 
 

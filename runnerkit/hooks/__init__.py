@@ -13,6 +13,7 @@ from runnerkit.hooks.freeze import FreezeHook
 from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.hooks.iter_timer import IterTimerHook
 from runnerkit.hooks.logger import *  # noqa: F403
+from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.lr_updater import *  # noqa: F403
 from runnerkit.hooks.memory import EmptyCacheHook
 from runnerkit.hooks.momentum_updater import *  # noqa: F403
@@ -51,6 +52,7 @@ __all__ = [
     'GradientCumulativeOptimizerHook',
     'Hook',
     'IterTimerHook',
+    'LossJumpHook',
     'NestedRunHook',
     'NonFiniteError',
     'NonFiniteHook',

@@ -29,6 +29,7 @@ from runnerkit.flow.context import Context, Options
 from runnerkit.flow.report.predictions import PredictionsHook
 from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.report import ReportHook
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
@@ -43,6 +44,8 @@ MOST_PIXELS = 640
 def recording_hooks(context: Context) -> Iterator[Hook]:
     """The hooks that keep what a report shows. Trials of a study keep no predictions."""
     yield JournalHook(context)
+    if not any(isinstance(hook, LossJumpHook) for hook in getattr(context.runner, 'hooks', ())):
+        yield LossJumpHook()
     if context.val_loader is not None and not any(isinstance(hook, ReportHook) for hook, _ in context.hooks):
         yield PredictionsHook(context.work_dir)
 

@@ -23,11 +23,9 @@ from urllib.parse import unquote
 
 from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, is_number, read_log, text_lines
 from runnerkit.flow.report.settings import settings_in
+from runnerkit.log_files import JOURNAL
 from runnerkit.utils.processes import is_alive
 from runnerkit.utils.small_files import read_json, read_small
-
-#: The file with an entry for each start of a run; see `runnerkit.flow.report.journal`.
-JOURNAL = 'run.json'
 
 #: The file with the predictions of the best evaluation, and the folder of the pictures of its samples; see
 #: `runnerkit.flow.report.predictions`.
