@@ -8,9 +8,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -35,8 +36,14 @@ from runnerkit.version import __version__
 _FLAGS = {'validate', 'deterministic', 'diff_seed', 'auto_scale_lr', 'overfit', 'load_from', 'gpu_id'}
 
 
-class Sample(NamedTuple):
-    """A sample of a batch: its index in the data set, and its name or file; the index as a text if it has none."""
+@dataclass(frozen=True)
+class Sample:
+    """A sample of a batch.
+
+    Attributes:
+        index: in the data set.
+        name: its name or file, if the data set has a list of these; else the index as a text.
+    """
 
     index: int
     name: str
@@ -358,7 +365,7 @@ def samples_of(runner: Any) -> list[Sample] | None:
 def scratch_folder() -> Iterator[Path]:
     """A new folder, the same one on all ranks, which is removed at the end."""
     rank = get_dist_info()[0]
-    folder = Path(broadcast_object(tempfile.mkdtemp(prefix='runnerkit-replay-') if rank == 0 else None))
+    folder = Path(str(broadcast_object(tempfile.mkdtemp(prefix='runnerkit-replay-') if rank == 0 else None)))
     try:
         yield folder
     finally:
