@@ -15,7 +15,7 @@ from runnerkit.checkpoint import Store, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_small, load_tensors
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
-from runnerkit.checkpoint.store import LATEST
+from runnerkit.checkpoint.store import LATEST, is_best
 from runnerkit.flow.report.record import RunRecord, read_run
 from runnerkit.flow.work_dir.made_here import config_of
 from runnerkit.flow.work_dir.take_over import STARTS
@@ -152,8 +152,8 @@ def _config(work_dir: Path, index: int) -> Path | None:
 
 def saved_in(folder: Path, others: Sequence[str] = ()) -> list[Saved]:
     """The checkpoints with a training state in ``folder``, and at the paths ``others``, newest first; some may be
-    damaged."""
-    names = [name for name in Store(folder).saved() if name.endswith('.pth') and name != LATEST]
+    damaged. Best ones are left out: they are saved in the middle of a point, before other hooks have been called."""
+    names = [name for name in Store(folder).saved() if name.endswith('.pth') and name != LATEST and not is_best(name)]
     paths = [*(folder / name for name in names if not name.startswith('.')), *map(Path, others)]
     return sorted(filter(None, map(_saved_at, {path.resolve() for path in paths if path.exists()})), reverse=True)
 
