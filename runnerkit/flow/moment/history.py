@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from runnerkit.checkpoint import Store, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
-from runnerkit.checkpoint.loader import load_small
-from runnerkit.checkpoint.store import LATEST
+from runnerkit.checkpoint.loader import load_small, load_tensors
+from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.store import LATEST, is_best
 from runnerkit.flow.report.record import RunRecord, read_run
 from runnerkit.flow.work_dir.made_here import config_of
 from runnerkit.flow.work_dir.take_over import STARTS
@@ -104,11 +105,12 @@ class History:
         return int((int(epoch) - 1) * length) + inside
 
     def checkpoints(self) -> Iterator[Saved]:
-        """The intact checkpoints of the iterations that count, newest first; and those that a start resumed from."""
+        """The intact checkpoints after iterations that count, newest first; and those that a start resumed from."""
         others = [start.entry['resumed_from'] for start in self.starts if start.entry.get('resumed_from')]
         for saved in saved_in(self.run.folder, others):
             began = self.start_of(saved.iterations - 1).entry.get('begin', 0.0)
-            if saved.written >= began or saved.iterations == self.start_of(saved.iterations).begin:
+            is_known = saved.written >= began or saved.iterations == self.start_of(saved.iterations).begin
+            if is_known and why_damaged(saved.path) is None:
                 yield saved
 
 
@@ -149,23 +151,21 @@ def _config(work_dir: Path, index: int) -> Path | None:
 
 
 def saved_in(folder: Path, others: Sequence[str] = ()) -> list[Saved]:
-    """The intact checkpoints in ``folder``, and at the paths ``others``, newest first."""
-    names = [name for name in Store(folder).saved() if name.endswith('.pth') and name != LATEST]
+    """The checkpoints with a training state in ``folder``, and at the paths ``others``, newest first; some may be
+    damaged. Best ones are left out: they are saved in the middle of a point, before other hooks have been called."""
+    names = [name for name in Store(folder).saved() if name.endswith('.pth') and name != LATEST and not is_best(name)]
     paths = [*(folder / name for name in names if not name.startswith('.')), *map(Path, others)]
-    found = {path.resolve(): _saved_at(path) for path in paths if path.exists()}
-    return sorted(filter(None, found.values()), reverse=True)
+    return sorted(filter(None, map(_saved_at, {path.resolve() for path in paths if path.exists()})), reverse=True)
 
 
 def _saved_at(path: Path) -> Saved | None:
-    if why_damaged(path) is not None:
-        return None
     try:
-        content = load_small(path)
-        if training_state_problem(content) is not None or 'runnerkit' not in content:
-            return None
-        return Saved(int(content['meta']['iter']), str(path), path.stat().st_mtime)
-    except (ValueError, OSError, KeyError, TypeError):
+        content = load_small(path) if is_checkpoint_folder(path) else load_tensors(path, 'meta')  # reads no tensor
+    except Exception:  # of a damaged file, whatever torch makes of it
         return None
+    if training_state_problem(content) is not None or 'runnerkit' not in content:
+        return None
+    return Saved(int(content['meta']['iter']), str(path), path.stat().st_mtime)
 
 
 def _count(value: Any) -> int | None:

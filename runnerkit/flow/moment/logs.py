@@ -50,9 +50,13 @@ def compare_logs(
         done: those that it has completed.
     """
     end = max((line['step'] for line in lines), default=0)
-    then = {(line['step'], line['mode']): line for line in lines if since < line['step'] <= done}
+    then = {(line['step'], line['mode']): line for line in lines if since <= line['step'] <= done}
     now = {(line['step'], line['mode']): line for folder in folders for line in read_log(folder).lines}
     now = {key: line for key, line in now.items() if key[0] <= end}
+    for key in [key for key in then if key[0] == since]:  # perhaps logged before the checkpoint, or in part
+        again = now.get(key, {})
+        then[key] = {name: value for name, value in then[key].items() if name in again}
+        now[key] = {name: value for name, value in again.items() if name in then[key]}
     return [each for key in sorted(then.keys() | now.keys()) for each in _between(key, then.get(key), now.get(key))]
 
 
@@ -62,11 +66,12 @@ def _between(
     if then is None or now is None:
         yield Difference(*key, '', then, now)
         return
-    for name in [name for name in dict.fromkeys([*then, *now]) if not _is_of_machine(name)]:
+    for name in [name for name in dict.fromkeys([*then, *now]) if not is_of_machine(name)]:
         one, other = then.get(name), now.get(name)
         if one != other and not (one != one and other != other):  # both NaN
             yield Difference(*key, name, one, other)
 
 
-def _is_of_machine(name: str) -> bool:
+def is_of_machine(name: str) -> bool:
+    """Whether the log value ``name`` is a time, or belongs to the machine."""
     return name in _OF_MACHINE or name.startswith(('time_max', 'data_time_max'))

@@ -77,7 +77,7 @@ class Passage:
         _, result, error = self._answers.get()
         if error is not None:
             raise error
-        return result  # type: ignore[no-any-return]
+        return result
 
     def leave(self) -> None:
         """End the run, which trains no further iteration and saves nothing. Without effect if it has ended."""

@@ -8,9 +8,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -35,8 +36,14 @@ from runnerkit.version import __version__
 _FLAGS = {'validate', 'deterministic', 'diff_seed', 'auto_scale_lr', 'overfit', 'load_from', 'gpu_id'}
 
 
-class Sample(NamedTuple):
-    """A sample of a batch: its index in the data set, and its name or file; the index as a text if it has none."""
+@dataclass(frozen=True)
+class Sample:
+    """A sample of a batch.
+
+    Attributes:
+        index: in the data set.
+        name: its name or file, if the data set has a list of these; else the index as a text.
+    """
 
     index: int
     name: str
@@ -106,6 +113,15 @@ class Moment:
         host are left out. Only on rank 0, which logs."""
         return compare_logs(self._history.run.lines, self._folders, self.since, self.iter)
 
+    @property
+    def folder(self) -> Path:
+        """The scratch folder that is the work dir of the replay."""
+        return self._folders[-1]
+
+    def call(self, task: Callable[[Any], Any]) -> Any:
+        """What ``task(runner)`` returns. It is called as a part of the run, with its settings and random states."""
+        return self._passage.call(task)
+
     def step(self) -> dict[str, Any]:
         """Train the iteration, with all its hooks; returns its outputs. The moment is then that before the next one.
 
@@ -123,7 +139,7 @@ class Moment:
         iteration."""
         folder, name = os.path.split(os.path.abspath(path))
         template = name.replace('{', '{{').replace('}', '}}')
-        return str(self._passage.call(lambda runner: runner.save(folder, template, create_symlink=False)))
+        return str(self.call(lambda runner: runner.save(folder, template, create_symlink=False)))
 
 
 @contextmanager
@@ -169,27 +185,29 @@ def replay(
 @contextmanager
 def travel(
     history: History,
-    number: int | None,
+    number: int,
     *,
     since: Saved | None = None,
+    is_end: bool = False,
     trust: bool = False,
     hooks: Sequence[Hook] = (),
     config: Any = None,
     device: str | None = None,
 ) -> Iterator[Moment]:
-    """`replay` of the run of ``history`` to the iteration ``number``; None: to its end.
+    """`replay` of the run of ``history`` to the iteration ``number``.
 
     Args:
         history: of the run.
         number: where to wait.
-        since: the checkpoint to begin with; by default the newest one that fits.
+        since: the checkpoint to begin with; by default the newest one that fits, or the beginning of the run.
+        is_end: whether to wait, or to end, right after the iteration before, with the start that has trained it.
         trust, hooks, config, device: as in `replay`.
     """
     check_ranks(history)
-    if since is None:
-        since = next((saved for saved in history.checkpoints() if number is None or saved.iterations <= number), None)
+    if since is None and not is_end:
+        since = next((saved for saved in history.checkpoints() if saved.iterations <= number), None)
     begin = since.iterations if since else 0
-    starts = starts_between(history, begin, number, since)
+    starts = starts_between(history, begin, number - 1 if is_end else number, since)
     for start in starts:
         check_trust(start, trust or config is not None)
     folders: list[Path] = []
@@ -210,10 +228,12 @@ def travel(
                 source = checkpoint_at(passage, folders[-1], int(start.end or 0))
                 passage.leave()
                 doubts += passage.told
+            elif not passage.is_waiting and passage.runner.completed_iters != number:
+                raise ValueError(f'the run ended after {passage.runner.completed_iters} iterations, before {number}')
         yield Moment(passage, history, folders, begin, doubts)
 
 
-def starts_between(history: History, begin: int, number: int | None, since: Saved | None) -> list[Start]:
+def starts_between(history: History, begin: int, number: int, since: Saved | None) -> list[Start]:
     """The starts that have trained the iterations from ``begin`` to the moment before ``number``.
 
     Raises:
@@ -232,7 +252,7 @@ def starts_between(history: History, begin: int, number: int | None, since: Save
             f'{first.entry.get("resumed_from")}, which is gone'
         )
     found = [start for start in history.starts if start.number >= first.number]
-    return [start for start in found if start is first or number is None or start.begin <= number]
+    return [start for start in found if start is first or start.begin <= number]
 
 
 def check_ranks(history: History) -> None:
@@ -358,7 +378,7 @@ def samples_of(runner: Any) -> list[Sample] | None:
 def scratch_folder() -> Iterator[Path]:
     """A new folder, the same one on all ranks, which is removed at the end."""
     rank = get_dist_info()[0]
-    folder = Path(broadcast_object(tempfile.mkdtemp(prefix='runnerkit-replay-') if rank == 0 else None))
+    folder = Path(str(broadcast_object(tempfile.mkdtemp(prefix='runnerkit-replay-') if rank == 0 else None)))
     try:
         yield folder
     finally:
