@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from runnerkit.cli.errors import UsageError, usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.runs import aligned, in_plain
+from runnerkit.cli.runs import in_plain
 from runnerkit.utils.exit_codes import DIFFERENT
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:
-    from runnerkit.flow.moment.diff import Diff
+    from runnerkit.flow.moment.diff import Diff, Row
 
 #: How many rows of a section are shown.
 _MOST = 12
@@ -28,6 +28,8 @@ def parser(prog: str = 'runnerkit diff') -> Parser:
     )
     for name in 'AB':
         parse.add_argument(name.lower(), metavar=name, help='a work dir or a checkpoint')
+    parse.add_argument('--exactly', action='store_true', help='replay both runs, and find what parted first')
+    parse.add_argument('--trust', action='store_true', help='with --exactly: run the code of work dirs made elsewhere')
     parse.add_argument('--json', action='store_true', help='print the comparison as JSON')
     return parse
 
@@ -40,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         found = diff(args.a, args.b)
+        if args.exactly:
+            from runnerkit.flow.moment.exactly import exactly
+
+            found = exactly(found, args.trust)
     except OSError as error:
         raise UsageError(str(error)) from error
     print_out(json.dumps(in_plain(as_plain(found))) if args.json else diff_text(found))
@@ -50,11 +56,18 @@ def diff_text(found: Diff) -> str:
     """A comparison for the terminal: the differences of each section, and the sentence."""
     from runnerkit.flow.moment.diff import SECTIONS
 
-    rows = []
+    parts = []
     for section in SECTIONS:
         own = [row for row in found.rows if row.section == section]
-        rows += [[section, row.name, row.a, row.b, row.note] for row in own[:_MOST]]
+        lines = [text for row in own[:_MOST] for text in _row_lines(row)]
         if len(own) > _MOST:
-            rows.append([section, f'… and {len(own) - _MOST} more', '', '', ''])
-    parts = [aligned(['', '', 'A', 'B', ''], rows)] if rows else []
+            lines.append(f'… and {len(own) - _MOST} more')
+        parts += ['\n'.join([section, *(f'  {line}' for line in lines)])] if lines else []
     return '\n\n'.join([*parts, *(['\n'.join(found.notes)] if found.notes else []), found.sentence])
+
+
+def _row_lines(row: Row) -> Iterator[str]:
+    yield f'{row.name}: {row.note}' if row.note else row.name
+    if row.a or row.b:
+        yield f'  A  {row.a}'
+        yield f'  B  {row.b}'

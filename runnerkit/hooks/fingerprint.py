@@ -40,7 +40,7 @@ def fingerprint(runner: RunnerView) -> dict[str, list[int | Tensor]]:
     """For each of `HASHES` the numbers whose sum over all ranks, modulo 2**64, is the hash; every rank calls it."""
     numbers: list[list[int | Tensor]] = [
         _sums_of(_weights(runner.model), runner.rank),
-        _sums_of(_states(runner.optimizer), runner.rank),
+        _sums_of(states_of(runner.optimizer), runner.rank),
         [_digest(rng_state(), runner.rank)],
     ]
     return dict(zip(HASHES, numbers, strict=True))
@@ -50,14 +50,16 @@ def _weights(model: Any) -> dict[str, Any]:
     return get_state_dict(model, keep_vars=True) if isinstance(model, nn.Module) else {}
 
 
-def _states(optimizer: Any) -> dict[str, Any]:
+def states_of(optimizer: Any) -> dict[str, Any]:
     """The states of all optimizers by name, number of the parameter and key, in an order that follows from these."""
     found: dict[str, Any] = {}
     for name, each in named_optimizers(optimizer).items():
         parameters = (parameter for group in each.param_groups for parameter in group['params'])
         for number, parameter in enumerate(parameters):
             state = each.state.get(parameter, {})
-            found.update({f'{name} {number} {key}': state[key] for key in sorted(state, key=str)})
+            found.update(
+                {f'{key} of parameter {number}{name and f" of {name}"}': state[key] for key in sorted(state, key=str)}
+            )
     return found
 
 

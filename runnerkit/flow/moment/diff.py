@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.config.origin import SourceLines
-from runnerkit.flow.moment.contents import unequal_contents
 from runnerkit.flow.moment.history import History, Saved, Start, history_of
 from runnerkit.flow.moment.logs import Difference, compare_logs
+from runnerkit.flow.moment.verify import MISSING, difference_of, state_of
 from runnerkit.flow.report.record import RunRecord, is_run
 from runnerkit.flow.report.settings import differing, settings_in
 from runnerkit.hooks.fingerprint import HASHES
@@ -40,6 +42,18 @@ _ENTRIES = {
     'environment': ('versions', 'threads', 'device', 'git'),
     'data': ('data', 'first_batch'),
     'seeds and ranks': ('seed', 'ranks'),
+}
+
+#: What is compared of two checkpoints; settings and versions are compared elsewhere.
+_KINDS = {
+    'weights': r'state_dict',
+    'optimizer options': r"optimizer.*\['param_groups'\]",
+    'optimizer state': r'optimizer',
+    'random states': r'rng',
+    'position in the data': r"progress|readers\[\d+\]\[\d+\]\['(batches|samples|epoch)'\]",
+    'last batch': r"readers\[\d+\]\[\d+\]\['checksums'\]",
+    'hooks': r"hooks\[\d+\]\['(?!\w*(Logger|Journal|History|Timer|Checkpoint|LossJump)\w*#)",
+    'other state': r'buffers|updates|parts|scores',
 }
 
 _LABELS = {
@@ -76,8 +90,10 @@ class Diff:
         a, b: their paths.
         rows: all differences in the order of `SECTIONS`; of the results only the first ones.
         equal_at: the completed iterations of compared log lines and checkpoints that are equal.
+        equal_states: those at which a whole state is equal: a checkpoint, or the fingerprints of a line.
         compared: how many log lines, fingerprints and checkpoints both have.
         notes: what else is worth knowing, such as resumes.
+        parting: where exactly they part; see `runnerkit.flow.moment.exactly.Parting`. None: not asked for.
         sentence: what it comes to.
     """
 
@@ -85,8 +101,10 @@ class Diff:
     b: str
     rows: list[Row] = field(default_factory=list)
     equal_at: list[int] = field(default_factory=list)
+    equal_states: list[int] = field(default_factory=list)
     compared: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    parting: dict[str, Any] | None = None
     sentence: str = ''
 
     @property
@@ -127,14 +145,15 @@ class Side:
         self.path = Path(path)
         if self.path.is_dir() and is_run(self.path):
             self.history = history_of(self.path)
-            self.saved = sorted(self.history.checkpoints())
+            self.saved, self.is_run, self.compared = sorted(self.history.checkpoints()), True, 'everything'
             return
         if not self.path.exists() or (self.path.is_dir() and not (self.path / '.metadata').exists()):
             raise FileNotFoundError(f'{path} is neither a work dir of a run nor a checkpoint')
         meta = self.content['meta']
         run = RunRecord(self.path.parent, meta=dict(meta))
         self.history = History(run, [Start(1, 0, None, _entry_of(self.content), None)])
-        self.saved = [Saved(int(meta.get('iter', 0)), str(self.path), 0.0)]
+        self.saved, self.is_run = [Saved(int(meta.get('iter', 0)), str(self.path), 0.0)], False
+        self.compared = 'everything' if 'runnerkit' in self.content else 'weights and optimizer'
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -273,6 +292,7 @@ def _log_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     found.compared = {'log lines': len(common), 'fingerprints': len(hashed)}
     steps = {each.step for each in unequal}
     found.equal_at += [step for step, _ in (hashed or common) if step < min(steps, default=math.inf)]
+    found.equal_states += [step for step, _ in hashed if step < min(steps, default=math.inf)]
     for section in ('log', 'fingerprints'):
         own = [each for each in unequal if (each.name in HASHES) == (section == 'fingerprints')]
         for each in [each for each in own if (each.step, each.mode) == (own[0].step, own[0].mode)]:
@@ -305,17 +325,25 @@ def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     pairs = [{each.iterations: each.path for each in side.saved} for side in (one, other)]
     common = sorted(pairs[0].keys() & pairs[1].keys())
     found.compared['checkpoints'] = len(common)
+    compared = max(one.compared, other.compared)  # what both have
     for iterations in common:
-        contents = [_load_checkpoint(each[iterations], 'cpu') for each in pairs]
-        unequal = unequal_contents(*contents)
-        for kind in dict.fromkeys(each.kind for each in unequal):
-            own = [each for each in unequal if each.kind == kind]
-            sizes = [each.size for each in own if each.size is not None]
-            note = f'at {iterations} iterations, {len(own)} differ' + (f' by at most {max(sizes):.3g}' if sizes else '')
-            yield Row('checkpoints', f'{kind}: {own[0].name}', own[0].one, own[0].other, iterations, note)
-        if unequal:
+        one_state, other_state = (state_of(each[iterations], compared) for each in pairs)
+        shown = set()
+        for place in dict.fromkeys([*one_state, *other_state]):
+            kind = next((kind for kind, pattern in _KINDS.items() if re.match(pattern, place)), None)
+            told = difference_of(place, one_state.get(place, MISSING), other_state.get(place, MISSING)) if kind else ''
+            if kind and told and kind not in shown:
+                shown.add(kind)
+                a, b = (_short(each.get(place)) for each in (one_state, other_state))
+                yield Row('checkpoints', kind, a, b, iterations, f'at {iterations} iterations, first {told}')
+        if shown:
             return
         found.equal_at.append(iterations)
+        found.equal_states.append(iterations)
+
+
+def _short(value: Any) -> str:
+    return '' if isinstance(value, Tensor) else printable(str(value), 60)
 
 
 def _notes(side: Side, name: str) -> Iterator[str]:
@@ -347,16 +375,20 @@ def conclusion(found: Diff) -> str:
 
 
 def _named(row: Row) -> str:
-    if row.section == 'checkpoints':
-        return row.name.partition(':')[0]
     size = row.note.rpartition(', ')[2]
     return f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)
 
 
-def _cause(found: Diff) -> str:
+def causes_of(found: Diff) -> str:
+    """What may have led to the first difference; empty if the records show nothing."""
     causes = found.causes
-    if causes:
-        return _reason(causes[0]) + (f' (and {len(causes) - 1} more)' if len(causes) > 1 else '')
+    more = f' (and {len(causes) - 1} more)' if len(causes) > 1 else ''
+    return _reason(causes[0]) + more if causes else ''
+
+
+def _cause(found: Diff) -> str:
+    if text := causes_of(found):
+        return text
     by_hash = [row.name for row in found.rows if row.section == 'fingerprints' and row.since == found.first]
     if by_hash == ['random_hash']:
         return 'only the random states differ there, so one run has drawn a random number that the other has not'
@@ -381,11 +413,3 @@ def as_plain(found: Diff) -> dict[str, Any]:
     """The comparison as plain values, for JSON."""
     about = {'equal': found.is_equal, 'first': found.first, 'equal_to': found.equal_to}
     return {**vars(found), **about, 'rows': [row._asdict() for row in found.rows]}
-
-
-def in_sections(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows of each section."""
-    found: dict[str, list[Row]] = {name: [] for name in SECTIONS}
-    for row in rows:
-        found[row.section].append(row)
-    return found

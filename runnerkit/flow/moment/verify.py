@@ -144,12 +144,13 @@ def first_difference(then: str, now: str, compared: str) -> str:
     for place in dict.fromkeys([*one, *other]):
         if place.startswith(('hooks[', "settings['hooks']")) and not (place in one and place in other):
             continue  # a hook that was left out, or that was given from Python
-        if text := difference_of(place, one.get(place, _MISSING), other.get(place, _MISSING)):
+        if text := difference_of(place, one.get(place, MISSING), other.get(place, MISSING)):
             return text
     return ''
 
 
-_MISSING = object()
+#: In place of a value that one side lacks.
+MISSING = object()
 
 
 def state_of(path: str, compared: str) -> dict[str, Any]:
@@ -195,8 +196,8 @@ def difference_of(place: str, then: Any, now: Any) -> str:
         differ = (then != now) & ~((then != then) & (now != now))
         largest = (then.double() - now.double()).abs().nan_to_num(0.0).max() if not then.is_complex() else 0
         return f'{place} differs in {int(differ.sum())} of {then.numel()} values, by up to {float(largest):.3g}'
-    if then is _MISSING or now is _MISSING:
-        return f'{place} is missing in the {"checkpoint" if then is _MISSING else "replay"}'
+    if then is MISSING or now is MISSING:
+        return f'{place} is missing in the {"checkpoint" if then is MISSING else "replay"}'
     is_same = type(then) is type(now) and (then == now or (then != then and now != now))
     return '' if is_same else f'{place} was {shortened([then])} and is {shortened([now])}'
 
