@@ -70,7 +70,7 @@ class Plant(Hook):
         flip(runner.model.body[0].weight.data)
 
     def buffer(self, runner):
-        flip(runner.model.body[1].running_mean)
+        runner.model.body[1].running_mean += 0.5
 
     def momentum(self, runner):
         flip(runner.optimizer.state[runner.model.head.bias]['momentum_buffer'])
@@ -100,7 +100,7 @@ class Plant(Hook):
         runner.model.scale = 1 + 1e-6
 
     def output(self, runner):
-        handle = runner.model.head.register_forward_hook(lambda module, args, out: (handle.remove(), out + 1e-6)[1])
+        runner.model.body[2] = nn.LeakyReLU(1e-4)
 
 
 def flip(tensor):

@@ -27,6 +27,9 @@ from runnerkit.flow.report.settings import differing, settings_in
 from runnerkit.hooks.fingerprint import HASHES
 from runnerkit.utils.logging import printable
 
+#: Up to how many units of the last place a difference is shown in these.
+MOST_ULPS = 10_000
+
 #: What came of a run.
 RESULTS = ('log', 'fingerprints', 'checkpoints')
 
@@ -124,6 +127,11 @@ class Diff:
         return max((each for each in self.equal_at if first is None or each < first), default=0)
 
     @property
+    def is_shorter(self) -> bool:
+        """Whether the only difference of the results is that one run goes further."""
+        return any(row.name == 'length' for row in self.rows)
+
+    @property
     def causes(self) -> list[Row]:
         """The differences that may have led to that of the results."""
         inputs = [row for row in self.rows if row.section not in RESULTS]
@@ -198,7 +206,8 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
         one, other = (side.history.start_of(iteration) for side in sides)
         for row in _inputs(sides, one, other, iteration):
             rows.setdefault(row[:4], row)
-    found.rows = [*rows.values(), *_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
+    found.rows += rows.values()
+    found.rows += [*_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
     found.rows.sort(key=lambda row: SECTIONS.index(row.section))
     found.notes = [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
     found.sentence = conclusion(found)
@@ -283,10 +292,12 @@ def _log_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     keys = [{(line['step'], line['mode']) for line in run.lines} for run in runs]
     common = keys[0] & keys[1]
     end = 1 + max((step for step, _ in common), default=0)
+    is_averaged = any(row.name.startswith('log_config.') and row.name.endswith('interval') for row in found.rows)
     unequal = [
         each
         for each in (compare_logs(runs[0].lines, [other.path], -1, end) if common else ())
         if each.name and not (each.name in HASHES and None in (each.then, each.now))
+        if not is_averaged or each.mode == 'val' or each.name in (*HASHES, 'lr')  # else over other iterations
     ]
     hashed = [key for line in runs[0].lines if HASHES[0] in line and (key := (line['step'], line['mode'])) in common]
     found.compared = {'log lines': len(common), 'fingerprints': len(hashed)}
@@ -308,7 +319,7 @@ def _log_row(section: str, each: Difference) -> Row:
     a, b = (printable(repr(value), 60) for value in (each.then, each.now))
     where = 'an evaluation' if each.mode == 'val' else 'the line'
     apart = ulps(each.then, each.now)
-    size = '' if apart is None else f', {apart:.3g} ulp'
+    size = '' if apart is None or apart > MOST_ULPS else f', {apart:.3g} ulp'
     return Row(section, each.name, a, b, each.step, f'{where} at {each.step} iterations{size}')
 
 
@@ -366,7 +377,7 @@ def conclusion(found: Diff) -> str:
     if found.first is None:
         return f'The results are equal ({compared}), but not what went into them: {cause}.'
     first = [row for row in found.rows if row.since == found.first and row.section in RESULTS]
-    if first[0].name == 'length':
+    if found.is_shorter:
         return f'Equal as far as both go, {found.first - 1} iterations: A has {first[0].a}, B {first[0].b}.'
     since = f'Equal up to iteration {found.equal_to}' if found.equal_to else 'Different from the first comparison on'
     names = list(dict.fromkeys(map(_named, first)))

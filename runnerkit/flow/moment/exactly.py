@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.distributed import all_gather_objects
 from runnerkit.flow.look.dry_run import leaves
-from runnerkit.flow.moment.diff import Diff, Side, causes_of
+from runnerkit.flow.moment.diff import MOST_ULPS, Diff, Side, causes_of
 from runnerkit.flow.moment.history import History
 from runnerkit.flow.moment.replay import travel
 from runnerkit.hooks.fingerprint import states_of
@@ -29,16 +29,16 @@ from runnerkit.utils.seed import rng_state
 
 #: What a difference of each kind means, where all kinds before it are equal. The order is that of an iteration.
 MEANINGS = {
-    'state': 'the update before is equal, but {name} differs at the beginning: a hook, or code outside of the step, has '
-    'changed it',
-    'drawn': 'the {name} differ at the beginning: one run has drawn or seeded random numbers that the other has not',
+    'state': 'the update before is equal, but {name} differs at the beginning: a hook, or code outside of the step, '
+    'has changed it',
+    'drawn': 'the random states of {name} differ at the beginning: a hook of one run has drawn or seeded numbers',
     'samples': 'the samples differ',
     'batch': 'the samples are equal, but their values differ, first {name}',
     'prepared': 'a hook has changed {name} before the step',
-    'drawn before the step': 'a hook has drawn or seeded random numbers before the step ({name})',
+    'drawn before the step': 'a hook has drawn or seeded numbers of {name} before the step',
     'output': 'the batches are equal; the values differ first in the output of {name}',
     'loss': 'the batches and the outputs of all modules are equal, but the loss differs',
-    'drawn in the step': 'the loss is equal, but the step has drawn other random numbers ({name})',
+    'drawn in the step': 'the loss is equal, but the step has drawn other random numbers of {name}',
     'gradient': 'the batches and the loss are equal; of the gradients, that of {name} differs first',
     'final gradient': 'the backward pass is equal, but the gradient of {name} differs before the update',
     'rate': 'the gradients are equal, but the learning rate differs',
@@ -101,7 +101,7 @@ class Recorder(Hook):
         self.marks, self.values, self._counts, self._is_open = {}, {}, Counter(), False
         self._states('state', runner)
         self._draws('drawn')
-        self._note('samples', '', samples and [sample.index for sample in samples])
+        self._note('samples', '', str([sample.index for sample in samples or ()]))
         self._note('batch', 'batch', runner.data_batch)
 
     def _before_train_iter(self, runner: Any) -> None:
@@ -137,7 +137,7 @@ class Recorder(Hook):
 
     def _draws(self, kind: str) -> None:
         for name, state in rng_state().items():
-            self._note(kind, f'random states of {name}', state)
+            self._note(kind, name, state)
 
     def _note(self, kind: str, name: str, value: Any) -> None:
         for place, leaf in leaves(value, name):
@@ -169,6 +169,8 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     shorter = min(history.length or 0 for history in histories)
     end = min(found.first or shorter, shorter)
     begin = max((each for each in found.equal_states if each < end), default=0)
+    if (found.first is None and end in found.equal_states) or found.is_shorter:
+        return found  # the records say it all
     unlike: list[str] = []
     former = [marks for marks, _ in traced(histories[0], begin, end, trust, unlike, 'A')]
     parting = Parting(None)
@@ -228,10 +230,11 @@ def conclusion(found: Diff, parting: Parting, begin: int, end: int, unlike: Sequ
             return f'The replays are equal in iterations {begin + 1} to {end}, as the records are{cause}.'
         told = f' ({unlike[0]})' if unlike else ''
         return (
-            f'The replays are equal up to iteration {end}, where the records differ{told}: no replay repeats the cause, '
-            'such as a fault of the machine, a file outside of the work dirs, or an edited record.'
+            f'The replays are equal up to iteration {end}, where the records differ{told}: no replay repeats the '
+            'cause, such as a fault of the machine, a file outside of the work dirs, or an edited record.'
         )
-    meaning = MEANINGS[parting.kind].format(name=parting.name)
+    name = parting.name.partition('[')[0] if 'drawn' in parting.kind else parting.name
+    meaning = MEANINGS[parting.kind].format(name=name)
     if parting.kind == 'state' and parting.iteration == 1:
         meaning = f'{parting.name} differs from the beginning on'
     apart = f', by {parting.apart}' if parting.apart and 'drawn' not in parting.kind else ''
@@ -254,5 +257,5 @@ def _shown(one: Any, other: Any) -> tuple[str, str, str]:
     if one.is_floating_point():
         with np.errstate(all='ignore'):
             steps = distance / np.spacing(np.maximum(np.abs(a), np.abs(b)).astype(np.float32))
-        size = f'{np.nanmax(steps):.3g} ulp' if np.isfinite(steps).any() else size
+        size = f'{np.nanmax(steps):.3g} ulp' if np.nanmax(steps) <= MOST_ULPS else size
     return repr(float(a[place])), repr(float(b[place])), size
