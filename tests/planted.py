@@ -116,7 +116,7 @@ optimizer = dict(type='SGD', lr=0.1, momentum=0.9)
 runner = dict(type='EpochBasedRunner', max_epochs=2)
 workflow = [('train', 1)]
 log_config = dict(interval=2, fingerprint=True, hooks=[dict(type='TextLoggerHook')])
-checkpoint_config = dict(interval=4, by_epoch=False)
+checkpoint_config = dict(interval=8, by_epoch=False)
 custom_hooks = [dict(type='{own}:Plant', what=None)]
 """
 

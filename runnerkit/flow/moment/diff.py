@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,6 +228,8 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
     for section, keys in _ENTRIES.items():
         for key in keys:
             values = [_flat(key, start.entry.get(key)) for start in (one, other)]
+            if key == 'first_batch' and one.begin != other.begin:
+                continue
             if all(values):  # an older version may not have recorded it
                 for name in differing(values):
                     a, b = (printable(str(each.get(name, 'none')), 60) for each in values)
@@ -247,19 +250,19 @@ def _code_rows(one: Path | None, other: Path | None, since: int) -> Iterator[Row
         for config in (one, other)
     ]
     for name in sorted({*texts[0], *texts[1]}):
-        lines = [_lines(each.get(name)) for each in texts]
-        if lines[0] != lines[1]:
-            pairs = zip(*(each + [''] * (max(map(len, lines)) - len(each)) for each in lines), strict=True)
-            number, pair = next((i, pair) for i, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-            a, b = (
-                f'{printable(text.strip(), 60)} ({each[name]}:{number})' if name in each else 'absent'
-                for text, each in zip(pair, texts, strict=True)
-            )
-            yield Row('code', name, a, b, since, f'first in line {number}')
-
-
-def _lines(path: Path | None) -> list[str]:
-    return [] if path is None else [*path.read_text(encoding='utf-8', errors='replace').split('\n'), '']
+        if not all(name in each for each in texts):
+            a, b = (str(each.get(name, 'absent')) for each in texts)
+            yield Row('code', name, a, b, since)
+            continue
+        pairs = zip_longest(*(each[name].read_text(errors='replace').split('\n') for each in texts), fillvalue='')
+        for number, pair in enumerate(pairs, 1):
+            if pair[0] != pair[1]:
+                a, b = (
+                    f'{printable(text.strip(), 60)} ({each[name]}:{number})'
+                    for text, each in zip(pair, texts, strict=True)
+                )
+                yield Row('code', name, a, b, since, f'first in line {number}')
+                break
 
 
 def _flat(key: str, value: Any) -> dict[str, Any]:
@@ -299,7 +302,9 @@ def _log_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
         if each.name and not (each.name in HASHES and None in (each.then, each.now))
         if not is_averaged or each.mode == 'val' or each.name in (*HASHES, 'lr')  # else over other iterations
     ]
-    hashed = [key for line in runs[0].lines if HASHES[0] in line and (key := (line['step'], line['mode'])) in common]
+    hashed = set(common).intersection(
+        *({(line['step'], line['mode']) for line in run.lines if HASHES[0] in line} for run in runs)
+    )
     found.compared = {'log lines': len(common), 'fingerprints': len(hashed)}
     steps = {each.step for each in unequal}
     found.equal_at += [step for step, _ in (hashed or common) if step < min(steps, default=math.inf)]
@@ -308,7 +313,7 @@ def _log_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
         own = [each for each in unequal if (each.name in HASHES) == (section == 'fingerprints')]
         for each in [each for each in own if (each.step, each.mode) == (own[0].step, own[0].mode)]:
             yield _log_row(section, each)
-    ends = [run.step for run in runs]
+    ends = [run.last_start.get('iterations_at_end') or run.step for run in runs]
     if ends[0] != ends[1] and all(ends) and not unequal:
         shorter = min(ends)
         a, b = (f'{end} iterations ({run.outcome})' for end, run in zip(ends, runs, strict=True))
@@ -369,10 +374,11 @@ def _notes(side: Side, name: str) -> Iterator[str]:
 
 def conclusion(found: Diff) -> str:
     """The one sentence, for a person to act on."""
-    said = [f'{count} {what}' for what, count in found.compared.items() if count and what != 'fingerprints']
+    counts = [(what, count) for what, count in found.compared.items() if count and what != 'fingerprints']
+    said = [f'{count} {what if count > 1 else what.removesuffix("s")}' for what, count in counts]
     compared = ' and '.join(said) or 'no log line and no checkpoint'
     if found.is_equal:
-        return f'A and B are equal: {compared} agree in every value.' if said else f'A and B have {compared} in common.'
+        return f'A and B are equal in every value of {compared}.' if said else f'A and B have {compared} in common.'
     cause = _cause(found)
     if found.first is None:
         return f'The results are equal ({compared}), but not what went into them: {cause}.'
@@ -410,7 +416,7 @@ def _cause(found: Diff) -> str:
 
 def _reason(row: Row) -> str:
     if row.section == 'code':
-        return f'the code in {row.name} differs, {row.note}: A has {row.a}, B {row.b}'
+        return f'the code in {row.name} differs{row.note and f", {row.note}"}: A has {row.a}, B {row.b}'
     if row.name == 'threads':
         a, b = (f'{count} thread{"s" * (count != "1")}' for count in (row.a, row.b))
         return f'A ran with {a}, B with {b}'

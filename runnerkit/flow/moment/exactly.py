@@ -31,11 +31,11 @@ from runnerkit.utils.seed import rng_state
 MEANINGS = {
     'state': 'the update before is equal, but {name} differs at the beginning: a hook, or code outside of the step, '
     'has changed it',
-    'drawn': 'the random states of {name} differ at the beginning: a hook of one run has drawn or seeded numbers',
+    'drawn': 'the random states of {name} differ at the beginning: a hook of one run has drawn or seeded random numbers',
     'samples': 'the samples differ',
     'batch': 'the samples are equal, but their values differ, first {name}',
     'prepared': 'a hook has changed {name} before the step',
-    'drawn before the step': 'a hook has drawn or seeded numbers of {name} before the step',
+    'drawn before the step': 'a hook has drawn or seeded random numbers of {name} before the step',
     'output': 'the batches are equal; the values differ first in the output of {name}',
     'loss': 'the batches and the outputs of all modules are equal, but the loss differs',
     'drawn in the step': 'the loss is equal, but the step has drawn other random numbers of {name}',
@@ -101,7 +101,7 @@ class Recorder(Hook):
         self.marks, self.values, self._counts, self._is_open = {}, {}, Counter(), False
         self._states('state', runner)
         self._draws('drawn')
-        self._note('samples', '', str([sample.index for sample in samples or ()]))
+        self._note('samples', 'samples', str([sample.index for sample in samples or ()]))
         self._note('batch', 'batch', runner.data_batch)
 
     def _before_train_iter(self, runner: Any) -> None:
@@ -125,7 +125,7 @@ class Recorder(Hook):
     def _after_backward(self, runner: Any) -> None:
         for name, each in unwrap(runner.model).named_parameters():
             self._note('final gradient', name, each.grad)
-        self._note('rate', '', learning_rates(runner.optimizer))
+        self._note('rate', 'learning rate', str(learning_rates(runner.optimizer)))
 
     def _after_step(self, runner: Any) -> None:
         self._is_open = False
@@ -145,7 +145,7 @@ class Recorder(Hook):
             number = self._counts[kind, place]
             key = (kind, place if number == 1 else f'{place} (call {number})')
             if not isinstance(leaf, Tensor) or is_lazy(leaf):
-                self.marks[key] = self.values[key] = repr(leaf)
+                self.marks[key] = self.values[key] = leaf if isinstance(leaf, str) else repr(leaf)
                 continue
             part = local_part(leaf)
             self.marks[key] = (str(part.dtype), tuple(part.shape), checksum(part) if has_bits(part) else None)
@@ -165,7 +165,11 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     Raises:
         FileNotFoundError, ValueError: a run cannot be replayed; see `runnerkit.replay`.
     """
-    histories = [Side(path).history for path in (found.a, found.b)]
+    sides = [Side(path) for path in (found.a, found.b)]
+    for side in sides:
+        if not side.is_run:
+            raise FileNotFoundError(f'--exactly replays runs, and {side.path.name} is a checkpoint: give its work dir')
+    histories = [side.history for side in sides]
     shorter = min(history.length or 0 for history in histories)
     end = min(found.first or shorter, shorter)
     begin = max((each for each in found.equal_states if each < end), default=0)
@@ -174,11 +178,10 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     unlike: list[str] = []
     former = [marks for marks, _ in traced(histories[0], begin, end, trust, unlike, 'A')]
     parting = Parting(None)
-    for number, (one, (other, _)) in enumerate(
-        zip(former, traced(histories[1], begin, end, trust, unlike, 'B'), strict=False), begin
-    ):
+    for (other, _), one in zip(traced(histories[1], begin, end, trust, unlike, 'B'), former, strict=False):
+        begin += 1
         if mark := next((mark for mark in {**one, **other} if one.get(mark) != other.get(mark)), None):
-            parting = Parting(number + 1, *mark)
+            parting = Parting(begin, *mark)
             break
     everywhere = [each for each in all_gather_objects(parting) if each.iteration is not None]
     parting = min(everywhere, key=lambda each: each.iteration or 0, default=parting)
@@ -192,7 +195,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
         ]
         parting = Parting(*parting[:3], *_shown(*pair))
     found.parting = parting._asdict()
-    found.sentence = conclusion(found, parting, begin, end, unlike)
+    found.sentence = conclusion(found, parting, end, unlike)
     return found
 
 
@@ -222,12 +225,12 @@ def traced(
                 unlike.append(f'the replay of {name} does not repeat its log: {lines[0]}')
 
 
-def conclusion(found: Diff, parting: Parting, begin: int, end: int, unlike: Sequence[str]) -> str:
+def conclusion(found: Diff, parting: Parting, end: int, unlike: Sequence[str]) -> str:
     """The one sentence."""
     cause = f': {text}' if (text := causes_of(found)) else ''
     if parting.iteration is None:
         if found.first is None:
-            return f'The replays are equal in iterations {begin + 1} to {end}, as the records are{cause}.'
+            return f'The replays are equal up to iteration {end}, as the records are{cause}.'
         told = f' ({unlike[0]})' if unlike else ''
         return (
             f'The replays are equal up to iteration {end}, where the records differ{told}: no replay repeats the '
