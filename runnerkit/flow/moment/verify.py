@@ -127,8 +127,8 @@ def stretches_of(history: History, all_of_them: bool) -> Iterator[tuple[Saved | 
 
 
 def saved_again(moment: Moment, stretch: Stretch) -> str:
-    """The checkpoint of the replay: of the same name, where it has saved one; else a new one, in whose place the run has
-    fetched one batch more, so that only weights and optimizer are compared."""
+    """The checkpoint of the replay: of the same name, where it has saved one. Else a new one: the run has then fetched
+    one batch more, so that only weights and optimizer are compared."""
     if not moment.has_ended:
         moment.call(lambda runner: runner.finish_saving())
     path = moment.folder / stretch.checkpoint
