@@ -179,7 +179,11 @@ def logged(state: Mapping[str, Any]) -> dict[str, Any]:
     """A saved log buffer by the names of its values, without times."""
     buffer = LogBuffer()
     buffer.load_state_dict(dict(state))
-    values = {'values': buffer.val_history, 'counts': buffer.n_history, 'output': buffer.output}
+    values: dict[str, Mapping[str, Any]] = {
+        'values': buffer.val_history,
+        'counts': buffer.n_history,
+        'output': buffer.output,
+    }
     return {
         what: {name: value for name, value in each.items() if not is_of_machine(name)} for what, each in values.items()
     }
