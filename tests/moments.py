@@ -85,7 +85,7 @@ BY_ITER = {
     'checkpoint_config': dict(interval=7, max_keep_ckpts=2),
 }
 
-#: What each kind of run changes.
+#: What each kind of run changes. The last two take two ranks.
 KINDS = {
     'epochs': {},
     'iterations': BY_ITER,
@@ -104,6 +104,7 @@ KINDS = {
         'workflow': [('train', 1), ('val', 1)],
     },
     'resumed': {'checkpoint_config': dict(interval=5, by_epoch=False, max_keep_ckpts=-1)},
+    'sharded': {'model_wrapper': dict(type='FSDP2'), 'checkpoint_config.interval': 2},
     'ranks': {},
 }
 
@@ -125,15 +126,20 @@ class Seen(Hook):
             runner.stop('enough')
 
 
+def own(tensor):
+    """A copy of the part of ``tensor`` that this rank has."""
+    return getattr(tensor, 'to_local', lambda: tensor)().detach().clone()
+
+
 def weights_of(model):
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+    return {name: own(value) for name, value in model.state_dict().items()}
 
 
 def after(runner):
     loss = runner.outputs['loss']
     losses = loss if isinstance(loss, dict) else {'': loss}
-    gradients = {name: p.grad.clone() for name, p in runner.model.named_parameters() if p.grad is not None}
-    return {'loss': {name: each.detach().clone() for name, each in losses.items()}, 'gradients': gradients}
+    gradients = {name: own(p.grad) for name, p in runner.model.named_parameters() if p.grad is not None}
+    return {'loss': {name: own(each) for name, each in losses.items()}, 'gradients': gradients}
 
 
 def same(one, other):

@@ -127,8 +127,8 @@ def stretches_of(history: History, all_of_them: bool) -> Iterator[tuple[Saved | 
 
 
 def saved_again(moment: Moment, stretch: Stretch) -> str:
-    """The checkpoint of the replay: of the same name, where it has saved one; else a new one, in whose place the run has
-    fetched one batch more, so that only weights and optimizer are compared."""
+    """The checkpoint of the replay: of the same name, where it has saved one. Else a new one: the run has then fetched
+    one batch more, so that only weights and optimizer are compared."""
     if not moment.has_ended:
         moment.call(lambda runner: runner.finish_saving())
     path = moment.folder / stretch.checkpoint
@@ -180,7 +180,11 @@ def logged(state: Mapping[str, Any]) -> dict[str, Any]:
     """A saved log buffer by the names of its values, without times."""
     buffer = LogBuffer()
     buffer.load_state_dict(dict(state))
-    values = {'values': buffer.val_history, 'counts': buffer.n_history, 'output': buffer.output}
+    values: dict[str, Mapping[str, Any]] = {
+        'values': buffer.val_history,
+        'counts': buffer.n_history,
+        'output': buffer.output,
+    }
     return {
         what: {name: value for name, value in each.items() if not is_of_machine(name)} for what, each in values.items()
     }

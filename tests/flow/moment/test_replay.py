@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from moments import KINDS, after, quietly, same, train_kind, weights_of
+from moments import KINDS, after, same, train_kind, weights_of
 
 from runnerkit import replay
 
@@ -40,15 +40,32 @@ def check_moment(work_dir, seen, number):
         assert moment.differences == []
 
 
-@pytest.mark.parametrize('kind', [kind for kind in KINDS if kind != 'ranks'])
+@pytest.mark.parametrize('kind', [*KINDS][:-2])
 def test_a_moment_is_what_a_hook_has_seen_of_it(trained, kind):
     work_dir, seen = trained(kind)
     check_moment(work_dir, seen, random.Random(kind).randrange(len(seen)))
 
 
 @pytest.mark.thorough  # test_a_moment_is_what_a_hook_has_seen_of_it: one moment of each kind
-@pytest.mark.parametrize('kind', [kind for kind in KINDS if kind != 'ranks'])
+@pytest.mark.parametrize('kind', [*KINDS][:-2])
 def test_every_moment_is_what_a_hook_has_seen_of_it(trained, kind):
     work_dir, seen = trained(kind)
     for number in seen:
         check_moment(work_dir, seen, number)
+
+
+def of_ranks(rank, folder, kind, numbers):
+    """Train on this rank with the others, and look at some moments again."""
+    work_dir, seen = train_kind(kind, folder)
+    for number in numbers:
+        check_moment(work_dir, seen, number)
+    return {number: seen[number]['batch']['i'].tolist() for number in numbers}
+
+
+@pytest.mark.parametrize('kind', [*KINDS][-2:])
+def test_two_ranks_are_where_each_of_them_was(on_ranks, tmp_path, kind):
+    first, second = on_ranks(__file__, 'of_ranks', tmp_path, kind, [4, 8])
+    assert all(not set(first[number]) & set(second[number]) for number in first)
+    with pytest.raises(ValueError, match='had 2 ranks.*torchrun --nproc-per-node 2'):
+        with replay(tmp_path / 'run', 4):
+            pass
