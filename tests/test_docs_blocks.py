@@ -225,6 +225,7 @@ WALKED = (
     'README.zh-CN.md',  # whose blocks are those of README.md
     'docs/class_imbalance.md',
     'docs/configs.md',
+    'docs/diff.md',
     'docs/first_steps.md',
     'docs/python.md',
     'docs/unequal_samples.md',

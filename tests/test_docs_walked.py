@@ -30,6 +30,7 @@ from runnerkit.data import DATASETS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.utils.exit_codes import DIFFERENT
 
 REGISTRIES = (DATASETS, HOOKS, LOSSES, METRICS, MODELS, OPTIMIZERS, OPTIMIZER_BUILDERS)
 FILE = re.compile(r'# (\w+\.(?:py|yaml))\n')
@@ -82,7 +83,7 @@ def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
             streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             done = subprocess.run(command, **streams, text=True, env=shell.environment)
             code, said = done.returncode, done.stdout
-        assert code in (0, None), f'{line}: {code}\n{said}'
+        assert code in (0, None) or (code == DIFFERENT and words[1] == 'diff'), f'{line}: {code}\n{said}'
         return said
 
     return run
@@ -152,6 +153,10 @@ def test_configs(walk, tmp_path):
     for name in ('digits.py', 'networks.py'):
         (tmp_path / name).write_text((MNIST / name).read_text())
     walk('docs/configs.md')
+
+
+def test_comparing_two_runs(walk):
+    walk('docs/diff.md')
 
 
 def test_first_steps(walk, tmp_path):

@@ -10,7 +10,6 @@ from typing import Any
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.log_files import replay_command
 from runnerkit.utils.losses import names_a_loss
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.numbers import check_whole_number
 
 #: A normal distribution has this many median deviations in a standard deviation.
@@ -20,7 +19,6 @@ _DEVIATION = 1.4826
 _FLOOR = 0.01
 
 
-@nameable
 @HOOKS.register_module()
 class LossJumpHook(Hook):
     """Logs a warning when a training loss jumps, with the iteration and the command that replays it.

@@ -31,7 +31,7 @@ from runnerkit.utils.seed import rng_state
 MEANINGS = {
     'state': 'the update before is equal, but {name} differs at the beginning: a hook, or code outside of the step, '
     'has changed it',
-    'drawn': 'the random states of {name} differ at the beginning: a hook of one run has drawn or seeded random numbers',
+    'drawn': 'the random states of {name} differ at the beginning: a hook of one run has drawn or seeded numbers',
     'samples': 'the samples differ',
     'batch': 'the samples are equal, but their values differ, first {name}',
     'prepared': 'a hook has changed {name} before the step',
@@ -195,7 +195,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
         ]
         parting = Parting(*parting[:3], *_shown(*pair))
     found.parting = parting._asdict()
-    found.sentence = conclusion(found, parting, end, unlike)
+    found.sentence = sentence_of(found, parting, end, unlike)
     return found
 
 
@@ -225,7 +225,7 @@ def traced(
                 unlike.append(f'the replay of {name} does not repeat its log: {lines[0]}')
 
 
-def conclusion(found: Diff, parting: Parting, end: int, unlike: Sequence[str]) -> str:
+def sentence_of(found: Diff, parting: Parting, end: int, unlike: Sequence[str]) -> str:
     """The one sentence."""
     cause = f': {text}' if (text := causes_of(found)) else ''
     if parting.iteration is None:
