@@ -33,7 +33,7 @@ def has_bits(tensor: Tensor) -> bool:
     return is_dense and not (plain.is_meta or plain.is_quantized) and plain.numel() > 0
 
 
-def words_of(tensor: Tensor) -> Tensor:
+def bit_words(tensor: Tensor) -> Tensor:
     """The bits of ``tensor`` as a vector of integers of at most 32 bits, on its device."""
     real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     return real.detach().resolve_neg().reshape(-1).contiguous().view(_WORDS[real.element_size()])
@@ -46,7 +46,7 @@ def bit_sums(parts: Iterable[tuple[int, Tensor]]) -> list[Tensor]:
     Any single flipped bit changes the sum. It adds up: the sums over the parts of a tensor make that of the tensor.
 
     Args:
-        parts: vectors of `words_of`, each with the place of its first word.
+        parts: vectors of `bit_words`, each with the place of its first word.
     """
     totals: dict[torch.device, Tensor] = {}
     for place, words in _joined(parts):
@@ -62,7 +62,7 @@ def bit_sums(parts: Iterable[tuple[int, Tensor]]) -> list[Tensor]:
 
 def checksum(tensor: Tensor) -> int:
     """`bit_sums` of one tensor; waits for its device."""
-    return int(bit_sums([(0, words_of(tensor))])[0])
+    return int(bit_sums([(0, bit_words(tensor))])[0])
 
 
 def placed_words(tensors: Iterable[Tensor], is_first: bool) -> Iterator[tuple[int, Tensor]]:
@@ -83,11 +83,11 @@ def placed_words(tensors: Iterable[Tensor], is_first: bool) -> Iterator[tuple[in
         if first is not None:
             part = local_part(tensor)
             if part.numel():
-                yield begin + first * tensor.numel() // tensor.shape[0] * per_number, words_of(part)
+                yield begin + first * tensor.numel() // tensor.shape[0] * per_number, bit_words(part)
         else:
             whole = tensor.full_tensor() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
             if is_first and has_bits(whole):
-                yield begin, words_of(whole)
+                yield begin, bit_words(whole)
         begin += tensor.numel() * per_number
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runnerkit.parallel import bits
-from runnerkit.parallel.bits import bit_sums, checksum, has_bits, placed_words, words_of
+from runnerkit.parallel.bits import bit_sums, checksum, has_bits, placed_words, bit_words
 
 VALUES = {
     torch.float32: [0.0, -0.0, 1.5, float('nan'), float('inf')],
@@ -68,4 +68,4 @@ def test_what_has_no_bits_to_read_is_known():
     assert not has_bits(torch.ones(0))
     assert not has_bits(torch.eye(2).to_sparse())
     assert not has_bits(torch.nn.LazyLinear(2).weight)
-    assert words_of(torch.ones(3, dtype=torch.float64)).shape == (6,)
+    assert bit_words(torch.ones(3, dtype=torch.float64)).shape == (6,)
