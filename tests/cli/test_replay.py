@@ -57,9 +57,8 @@ def test_a_hook_of_the_users_own(trained, tmp_path, capsys):
 
 
 def test_python_with_the_moment(trained, monkeypatch, capsys):
-    monkeypatch.setattr(
-        sys, 'stdin', io.StringIO('out = step()\nprint("loss", out["loss"].item(), run.iter, len(batch))\n')
-    )
+    typed = 'out = step()\nprint("loss", out["loss"].item(), run.iter, len(batch))\n'
+    monkeypatch.setattr(sys, 'stdin', io.StringIO(typed))
     work_dir, seen = trained
     assert main(['replay', str(work_dir), '--to', '4', '--shell']) == 0
     assert f'loss {seen[4]["loss"][""].item()} 5 3' in capsys.readouterr().out

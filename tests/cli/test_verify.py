@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from moments import train_kind
+from moments import train_kind, write_project
 
 from runnerkit.cli.main import main
 
@@ -47,3 +47,20 @@ def test_wrong_use(work_dir, tmp_path, capsys):
     assert '--trust' in capsys.readouterr().err
     assert main(['verify', str(run), '--trust']) == 0
     assert 'Perhaps not exact' in capsys.readouterr().out
+
+
+def train_and_verify(folder):
+    """On each of two ranks that torch's launcher has started; returns the exit code."""
+    config = write_project(folder)
+    words = ['train', str(config), '--work-dir', str(folder / 'run'), '--launcher', 'pytorch']
+    code = main(words) or main(['verify', str(folder / 'run'), '--launcher', 'pytorch', '--json'])
+    return code or main(['replay', str(folder / 'run'), '--to', '7', '--launcher', 'pytorch'])
+
+
+def test_as_many_ranks_as_the_run_had(launch, tmp_path, capfd):
+    launch(train_and_verify, tmp_path)
+    said = capfd.readouterr().out
+    assert said.count('"is_equal": true') == 2
+    assert said.count('All log lines on the way are equal.') == 1
+    assert main(['verify', str(tmp_path / 'run')]) == 1
+    assert 'had 2 ranks, and this is a replay on 1' in capfd.readouterr().err
