@@ -112,8 +112,8 @@ class Moment:
     @property
     def differences(self) -> list[Difference]:
         """The values that differ between the log lines of the run and those of the replay so far; times, memory and
-        host are left out. Only on rank 0, which logs."""
-        return compare_logs(self._history.run.lines, self._folders, self.since, self.iter)
+        host are left out. Empty on other ranks than the first, which logs."""
+        return [] if self.run.rank else compare_logs(self._history.run.lines, self._folders, self.since, self.iter)
 
     @property
     def folder(self) -> Path:
