@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_writable(f'--{flag}', getattr(args, flag))
     import torch
 
-    from runnerkit.distributed import get_dist_info
+    from runnerkit.distributed import from_first_rank, get_dist_info
     from runnerkit.flow.moment.measured import measured_step
     from runnerkit.flow.moment.replay import replay
     from runnerkit.hooks import HOOKS
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                     say(table(rows))
                 elif not moment.has_ended:
                     say(page(measured_step(moment)))
-                different = moment.differences
+                different = from_first_rank(lambda: moment.differences)
                 say(f'DIFFERENT: {different[0]}' if different else 'All log lines on the way are equal.')
     except FileNotFoundError as error:
         raise UsageError(str(error)) from error
