@@ -364,7 +364,7 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1250,
+    '': 1290,
     'checkpoint': 3500,
     'cli': 1640,
     'compat': 4230,
@@ -375,10 +375,10 @@ BUDGETS = {
     'flow': 8810,
     'flow/moment': 1300,
     'flow/report': 1300,
-    'hooks': 6770,
+    'hooks': 6780,
     'nn': 1260,
     'optim': 1640,
-    'parallel': 1470,
+    'parallel': 1550,
     'runner': 3450,
     'search': 4430,
     'utils': 2260,
