@@ -64,16 +64,16 @@ class Plant(Hook):
 
     def after_backward(self, runner):
         if runner.iter == self.at and self.what == 'gradient':
-            flip(runner.model.body[0].weight.grad)
+            flip(net(runner).body[0].weight.grad)
 
     def flip(self, runner):
-        flip(runner.model.body[0].weight.data)
+        flip(net(runner).body[0].weight.data)
 
     def buffer(self, runner):
-        runner.model.body[1].running_mean += 0.5
+        net(runner).body[1].running_mean += 0.5
 
     def momentum(self, runner):
-        flip(runner.optimizer.state[runner.model.head.bias]['momentum_buffer'])
+        flip(runner.optimizer.state[net(runner).head.bias]['momentum_buffer'])
 
     def rate(self, runner):
         runner.optimizer.param_groups[0]['lr'] *= 1.00001
@@ -97,10 +97,14 @@ class Plant(Hook):
         runner.data_batch['y'] = runner.data_batch['y'].flip(0)
 
     def scale(self, runner):
-        runner.model.scale = 1 + 1e-6
+        net(runner).scale = 1 + 1e-6
 
     def output(self, runner):
-        runner.model.body[2] = nn.LeakyReLU(1e-4)
+        net(runner).body[2] = nn.LeakyReLU(1e-4)
+
+
+def net(runner):
+    return getattr(runner.model, 'module', runner.model)
 
 
 def flip(tensor):

@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import UsageError, usage_checked
 from runnerkit.cli.parser import Parser
+from runnerkit.cli.replay import ranks
 from runnerkit.cli.runs import in_plain
 from runnerkit.utils.exit_codes import DIFFERENT
 from runnerkit.utils.logging import print_out
@@ -29,8 +31,8 @@ def parser(prog: str = 'runnerkit diff') -> Parser:
     for name in 'AB':
         parse.add_argument(name.lower(), metavar=name, help='a work dir or a checkpoint')
     parse.add_argument('--exactly', action='store_true', help='replay both runs, and find what parted first')
-    parse.add_argument('--trust', action='store_true', help='with --exactly: run the code of work dirs made elsewhere')
     parse.add_argument('--json', action='store_true', help='print the comparison as JSON')
+    add_shared(parse, '--trust', '--launcher', '--local-rank')
     return parse
 
 
@@ -38,17 +40,22 @@ def parser(prog: str = 'runnerkit diff') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the comparison; returns the exit code."""
     args = parser().parse_args(argv)
-    from runnerkit.flow.moment.diff import as_plain, diff  # imports torch
+    from runnerkit.distributed import get_dist_info  # imports torch
+    from runnerkit.flow.moment.diff import as_plain, diff
 
+    is_first = True
     try:
         found = diff(args.a, args.b)
         if args.exactly:
             from runnerkit.flow.moment.exactly import exactly
 
-            found = exactly(found, args.trust)
+            with ranks(args.launcher, args.a):
+                found = exactly(found, args.trust)
+                is_first = get_dist_info()[0] == 0
     except OSError as error:
         raise UsageError(str(error)) from error
-    print_out(json.dumps(in_plain(as_plain(found))) if args.json else diff_text(found))
+    if is_first:
+        print_out(json.dumps(in_plain(as_plain(found))) if args.json else diff_text(found))
     return 0 if found.is_equal else DIFFERENT
 
 

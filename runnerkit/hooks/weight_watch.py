@@ -11,7 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.bits import has_bits, bit_words
+from runnerkit.parallel.bits import bit_words, has_bits
 from runnerkit.parallel.dtensors import local_part
 
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.

@@ -6,6 +6,7 @@ import planted
 import pytest
 
 from runnerkit.cli.diff import main
+from runnerkit.cli.main import main as command
 from runnerkit.utils.exit_codes import DIFFERENT, USAGE
 
 
@@ -64,3 +65,20 @@ def test_wrong_usage_gives_2(run, tmp_path, capsys):
 def test_exactly_replays_both(run, other, capsys):
     assert main([str(run), str(other), '--exactly']) == DIFFERENT
     assert 'The replays are equal up to iteration 4' in capsys.readouterr().out
+
+
+def train_two_and_compare(folder):
+    """On each of two ranks that torch's launcher has started; returns the exit code."""
+    config = planted.project(folder)
+    shared = ['--launcher', 'pytorch']
+    for name, what in (('a', 'None'), ('b', 'flip')):
+        words = ['train', str(config), '--work-dir', str(folder / name), *shared]
+        command(words + ['--cfg-options', f'custom_hooks.0.what={what}', 'custom_hooks.0.at=3'])
+    return command(['diff', str(folder / 'a'), str(folder / 'b'), '--exactly', *shared]) - DIFFERENT
+
+
+@pytest.mark.thorough  # tests/cli/test_verify.py replays on two ranks, and the test above finds such differences
+def test_as_many_ranks_as_the_runs_had(launch, tmp_path, capfd):
+    launch(train_two_and_compare, tmp_path)
+    said = capfd.readouterr().out
+    assert said.count('Equal up to iteration 3; in iteration 4 a hook has changed body.0.weight before the step') == 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runnerkit.parallel import bits
-from runnerkit.parallel.bits import bit_sums, checksum, has_bits, placed_words, bit_words
+from runnerkit.parallel.bits import bit_sums, bit_words, checksum, has_bits, placed_words
 
 VALUES = {
     torch.float32: [0.0, -0.0, 1.5, float('nan'), float('inf')],
