@@ -16,6 +16,7 @@ from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_small, load_tensors
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.store import LATEST, is_best
+from runnerkit.fileio.paths import is_url
 from runnerkit.flow.report.record import RunRecord, read_run
 from runnerkit.flow.work_dir.made_here import config_of
 from runnerkit.flow.work_dir.take_over import STARTS
@@ -104,10 +105,18 @@ class History:
             raise ValueError(f'the log does not tell where epoch {epoch} began: give the number of iterations')
         return int((int(epoch) - 1) * length) + inside
 
+    @property
+    def folders(self) -> list[Path]:
+        """Where the run has saved, on disks: its work dir, and its folder in the ``out_dir`` of its checkpoints."""
+        folder, out_dir = self.run.folder, self.run.settings.get('checkpoint_config.out_dir')
+        has_other = isinstance(out_dir, str) and not is_url(out_dir)
+        return [folder, Path(str(out_dir), folder.absolute().name)] if has_other else [folder]
+
     def checkpoints(self) -> Iterator[Saved]:
         """The intact checkpoints after iterations that count, newest first; and those that a start resumed from."""
         others = [start.entry['resumed_from'] for start in self.starts if start.entry.get('resumed_from')]
-        for saved in saved_in(self.run.folder, others):
+        found = [saved for folder in self.folders for saved in (saved_in(folder, others) if folder.is_dir() else ())]
+        for saved in sorted(set(found), reverse=True):
             began = self.start_of(saved.iterations - 1).entry.get('begin', 0.0)
             is_known = saved.written >= began or saved.iterations == self.start_of(saved.iterations).begin
             if is_known and why_damaged(saved.path) is None:

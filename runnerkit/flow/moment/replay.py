@@ -262,7 +262,7 @@ def starts_between(history: History, begin: int, number: int, since: Saved | Non
 
 
 def check_ranks(history: History) -> None:
-    """Refuse another number of ranks: each rank has random states and samples of its own.
+    """Refuse another number of ranks: each rank has its own random states and samples.
 
     Raises:
         ValueError: the run had another one.
@@ -369,7 +369,7 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 
 
 def samples_of(runner: Any) -> list[Sample] | None:
-    """The samples of the batch that waits to be trained on; None if its loader has an order of its own."""
+    """The samples of the batch that waits to be trained on; None if its loader has its own order."""
     reader = runner.readers.find(runner.data_loader)
     order = None if reader is None else order_of(reader.dataloader)
     if order is None:

@@ -113,7 +113,8 @@ def stretches_of(history: History, all_of_them: bool) -> Iterator[tuple[Saved | 
         FileNotFoundError: there is nothing to compare with.
     """
     kept = {saved.iterations: saved for saved in reversed(list(history.checkpoints())) if saved.iterations > 0}
-    own = [saved for saved in kept.values() if Path(saved.path).parent == history.run.folder.resolve()]
+    folders = [folder.resolve() for folder in history.folders]
+    own = [saved for saved in kept.values() if Path(saved.path).parent in folders]
     first = history.starts[0]
     begins: list[Saved | None] = list(kept.values())
     if first.begin == 0 and not first.entry.get('resumed_from'):

@@ -133,7 +133,8 @@ def test_hooks_that_send_something_outside_are_left_out_and_change_no_log_line(t
     before, out = told.read_text(), contents(tmp_path / 'out')
     assert 'open sent' in before
     assert out
-    with replay(tmp_path / 'run', 13) as moment:
+    with replay(tmp_path / 'run', 19) as moment:
+        assert moment.since == 18  # the checkpoint in out_dir
         moment.step()
         assert moment.differences == []
     assert told.read_text() == before
