@@ -25,6 +25,9 @@ from runnerkit.utils.numbers import plain_number
 #: Names of what the timer logs.
 _TIMES = ('time', 'data_time')
 
+#: Bits of each of the three parts of a hash: their sums over ranks are exact, also as floats of 32 bits.
+_BITS = 22
+
 #: For each name: the sum of the values times their weights, and the sum of the weights.
 Sums = dict[str, tuple[float, float]]
 
@@ -46,6 +49,8 @@ class LogBuffer:
             serves all of them.
         window: how many of the latest values of each name are kept individually, at least.
         remarks: texts for the text log to write below its next line.
+        hashes: called for the averages of the logged iterations; returns hashes by name: integers, or 0-dimensional
+            int64 tensors, whose sum over all ranks is put into ``output``. None: there are none.
     """
 
     def __init__(self, window: int = 256) -> None:
@@ -57,6 +62,7 @@ class LogBuffer:
         self.averaged_at: tuple[Any, ...] | None = None
         self.window = window
         self.remarks: list[str] = []
+        self.hashes: Callable[[], dict[str, list[int | Tensor]]] | None = None
         self._lengths: dict[str, int] | None = None  # of the histories when the epoch's last iteration was over
         self._seen: dict[str, int] = {}  # how many of the kept values of each loss came before `mark_losses`
         self._were_finite: bool | Tensor = True  # the losses since then that are kept no longer
@@ -136,12 +142,23 @@ class LogBuffer:
                 f'n must be in [0, {self.window}], the number of values that the log buffer keeps one by one, but got '
                 f'{n}: set a larger window on it before the run'
             )
-        self._read(n)
+        hashes = {} if self.hashes is None else self.hashes()
+        parts = {
+            f'{name} {i}': [number >> _BITS * i & 2**_BITS - 1 for number in numbers]
+            for name, numbers in hashes.items()
+            for i in range(3)
+        }
+        self._read(n, parts.values())
         sums = {name: self._sum(name, n) for name in self.val_history}
+        sums |= {name: (float(sum(numbers)), 1.0) for name, numbers in parts.items()}
         if reduce is not None:
             sums = self._over_ranks(sums, reduce, tells)
+        totals = {name: int(sums.pop(name)[0]) for name in parts}
         averages = {name: total / weight for name, (total, weight) in sums.items() if weight}
         self.output.update(averages)
+        for name in hashes:
+            number = sum(totals[f'{name} {i}'] << _BITS * i for i in range(3))
+            self.output[name] = f'{number % 2**64:016x}'
         self.ready = True
         self.averaged = self.averaged or bool(averages)
 
@@ -197,11 +214,13 @@ class LogBuffer:
             self._were_finite = False
         self._seen[name] = max(n, self._seen.get(name, 0))
 
-    def _read(self, n: int = 0) -> None:
-        """Replace the tensors among the last ``n`` values of each name by numbers, with one read per device."""
+    def _read(self, n: int = 0, more: Iterable[list[Any]] = ()) -> None:
+        """Replace the tensors in ``more`` and among the last ``n`` values of each name by numbers, with one read per
+        device."""
         places: dict[torch.device, list[tuple[list[Any], int]]] = {}
-        for values in self.val_history.values():
-            for i in range(max(len(values) - n, 0) if n else 0, len(values)):
+        histories = [(values, max(len(values) - n, 0) if n else 0) for values in self.val_history.values()]
+        for values, first in histories + [(values, 0) for values in more]:
+            for i in range(first, len(values)):
                 if isinstance(value := values[i], Tensor):
                     places.setdefault(value.device, []).append((values, i))
         for found in places.values():

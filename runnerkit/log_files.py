@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.distributed import get_dist_info
 from runnerkit.utils.paths import scandir
 
 ENDING = '.superseded'
+
+#: The file with an entry for each start of a run; see `runnerkit.flow.work_dir.journal`.
+JOURNAL = 'run.json'
 
 #: The folder in a work dir that keeps the files of earlier runs.
 EARLIER = 'earlier'
@@ -22,6 +27,18 @@ def files_of_run(work_dir: str | os.PathLike[str], endings: str | tuple[str, ...
     """The files in ``work_dir`` and below with one of ``endings``, as relative paths, without those of earlier runs."""
     names = scandir(work_dir, endings, recursive=True)
     return sorted(name for name in names if not name.startswith(EARLIER + os.sep))
+
+
+def replay_command(work_dir: str | os.PathLike[str] | None, done: int) -> str:
+    """The command that trains the run in ``work_dir`` again up to the moment after ``done`` iterations; empty if only a
+    program in Python can do that."""
+    if work_dir is None or not (Path(work_dir) / JOURNAL).is_file():
+        return ''
+    ranks = get_dist_info()[1]
+    words = ['runnerkit', 'replay', os.fspath(work_dir), '--to', str(max(0, done))]
+    if ranks > 1:
+        words = ['torchrun', '--nproc_per_node', str(ranks), '-m', *words, '--launcher', 'pytorch']
+    return shlex.join(words)
 
 
 def logs_in(work_dir: str | os.PathLike[str]) -> list[Path]:

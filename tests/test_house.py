@@ -370,7 +370,7 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1250,
+    '': 1290,
     'checkpoint': 3500,
     'cli': 1610,
     'compat': 4220,

@@ -24,6 +24,8 @@ _ONLOOKERS = (
     'MemoryHook',
     'EmptyCacheHook',
     'StopAfterHook',
+    'FingerprintHook',
+    'LossJumpHook',
 )
 
 

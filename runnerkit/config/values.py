@@ -224,6 +224,7 @@ KINDS: dict[str, ValueKind] = {
     'evaluation.gpu_collect': BOOL,
     'profiler_config.json_trace_path': PATH,
     'log_config.hooks': HOOKS,
+    'log_config.fingerprint': BOOL,
     # Options of hooks that mean the same in each of ours. The hooks of others may mean something else by them.
     **_all(BOOL, 'by_epoch ignore_last reset_flag', 'log_config.hooks.*'),
     'log_config.hooks.*.log_dir': PATH,

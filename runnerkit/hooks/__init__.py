@@ -8,10 +8,12 @@ from runnerkit.hooks.control import ControlHook
 from runnerkit.hooks.early_stopping import EarlyStoppingHook
 from runnerkit.hooks.ema import EMAHook
 from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
+from runnerkit.hooks.fingerprint import FingerprintHook
 from runnerkit.hooks.freeze import FreezeHook
 from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.hooks.iter_timer import IterTimerHook
 from runnerkit.hooks.logger import *  # noqa: F403
+from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.lr_updater import *  # noqa: F403
 from runnerkit.hooks.memory import EmptyCacheHook
 from runnerkit.hooks.momentum_updater import *  # noqa: F403
@@ -43,12 +45,14 @@ __all__ = [
     'EarlyStoppingHook',
     'EmptyCacheHook',
     'EvalHook',
+    'FingerprintHook',
     'Fp16OptimizerHook',
     'FreezeHook',
     'GradientCumulativeFp16OptimizerHook',
     'GradientCumulativeOptimizerHook',
     'Hook',
     'IterTimerHook',
+    'LossJumpHook',
     'NestedRunHook',
     'NonFiniteError',
     'NonFiniteHook',

@@ -28,7 +28,8 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
 
 ``around_save`` spans the writing of each checkpoint; ``after_save`` is called when the file is written;
 ``after_roll_back`` is called after a return to an older checkpoint; ``after_resume`` when a resumed run is where it
-was, before its first iteration; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
+was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
+has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
 uint8 array ``[height, width, channels]``; ``while_waiting`` some times a second while the run waits for the data of a
 stream, and after each iteration of a run inside it. At every point, hooks with a lower priority number are called
 first, before and after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
@@ -230,6 +231,10 @@ class Hook:
     #: True for a hook that has no meaning without a training: it updates weights, changes rates, saves or logs the run.
     #: An evaluation without a training (``runnerkit test``, the stage `Infer`) leaves it out.
     needs_training = False
+
+    #: True for a hook that sends or keeps something outside of the work dir: it reports to a server, or writes a file
+    #: that its arguments name. A replay leaves it out.
+    sends_outside = False
 
     #: True for a hook that skips updates whose loss or gradients are not finite: such losses do not count then when a
     #: checkpoint is judged.

@@ -296,7 +296,7 @@ def priority_name(hook: Hook) -> str:
 
 
 #: Every method of a hook that a runner calls, including the optional points.
-CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'after_image', 'while_waiting')
+CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'after_log', 'after_image', 'while_waiting')
 
 
 @cache

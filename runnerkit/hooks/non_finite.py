@@ -18,6 +18,7 @@ from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
+from runnerkit.log_files import replay_command
 from runnerkit.optim.finite import StepGuard, first_bad, is_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
@@ -303,7 +304,9 @@ class NonFiniteHook(Hook):
             command += ['--split', 'val']
         if world_size > 1:
             command += ['--rank', str(ranks[0]), '--world-size', str(world_size)]
-        return f'{where}. To see that batch: {shlex.join(command)}.'
+        replay = replay_command(runner.work_dir, place.iteration - 1)
+        seen = f'{where}. To see that batch: {shlex.join(command)}.'
+        return f'{seen} To replay that iteration: {replay}.' if replay else seen
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many times the run has gone back, and the batches that were left out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runnerkit.hooks.fingerprint import FingerprintHook
 from runnerkit.hooks.hook import HOOKS, Hook
 from runnerkit.hooks.hook_table import HookTable
 from runnerkit.hooks.lr_updater import build_lr_hook
@@ -13,6 +14,8 @@ from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.suggest import did_you_mean
+
+_LOG_KEYS = ['interval', 'hooks', 'fingerprint']
 
 HookConfig = dict[str, Any] | Hook | None
 
@@ -85,14 +88,20 @@ class Registration:
         self._register('profiler', profiler_config, 'ProfilerHook')
 
     def register_logger_hooks(self, log_config: Mapping[str, Any] | None) -> None:
-        """Register every hook of ``dict(interval=…, hooks=[dict(type=…), …])``; ``interval`` is their default."""
+        """Register every hook of ``dict(interval=…, hooks=[dict(type=…), …])``; ``interval`` is their default.
+
+        With ``fingerprint=True``, their lines have hashes of the run's state (`FingerprintHook`).
+        """
         if log_config is None:
             return
         with placed_errors(log_config):
             for key in log_config:
-                if key not in ('interval', 'hooks'):
-                    hint = did_you_mean(key, ['interval', 'hooks'])
-                    raise ValueError(f"log_config takes 'interval' and 'hooks', but got {key!r}; {hint}".rstrip('; '))
+                if key not in _LOG_KEYS:
+                    hint = did_you_mean(key, _LOG_KEYS)
+                    taken = ', '.join(map(repr, _LOG_KEYS))
+                    raise ValueError(f'log_config takes {taken}, but got {key!r}; {hint}'.rstrip('; '))
+            if log_config.get('fingerprint'):
+                self.register_hook(FingerprintHook(), PRIORITIES['logger'])
             defaults = {'interval': log_config['interval']} if 'interval' in log_config else {}
             for config in log_config.get('hooks', ()):
                 hook = config if isinstance(config, Hook) else build_from_cfg(self._by_unit(config), HOOKS, defaults)

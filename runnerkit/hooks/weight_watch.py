@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.bits import view_bits
+from runnerkit.parallel.bits import bit_words, has_bits
 from runnerkit.parallel.dtensors import local_part
 
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.
@@ -113,17 +112,13 @@ class WeightWatch:
 def trainable(model: Any) -> list[nn.Parameter]:
     """The model's parameters that are trained and whose bits can be read here."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    return [each for each in parameters if each.requires_grad and not is_lazy(each) and _is_plain(local_part(each))]
+    return [each for each in parameters if each.requires_grad and not is_lazy(each) and has_bits(local_part(each))]
 
 
 def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
-    """For each tensor the sum of its bit patterns, as integers of the element size, on its device."""
-    every = (view_bits(local_part(weight)) for weight in weights)
-    return [bits.sum(dtype=bits.dtype) for bits in every]  # a sum in another type would be eighty times slower
-
-
-def _is_plain(weight: Tensor) -> bool:
-    return type(weight) is Tensor and weight.layout == torch.strided and not weight.is_meta and weight.numel() > 0
+    """For each tensor the sum of its words, as integers of their size, on its device."""
+    words = (bit_words(local_part(weight)) for weight in weights)
+    return [each.sum(dtype=each.dtype) for each in words]  # a sum in another type would be eighty times slower
 
 
 def iters_to_first_update(runner: Any) -> int:

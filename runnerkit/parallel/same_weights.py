@@ -8,21 +8,15 @@ from collections.abc import Iterator
 from logging import Logger
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.nn.parameter import is_lazy
 
 from runnerkit.distributed import all_gather_objects, broadcast_buffers, get_dist_info, reduce_extremes
-from runnerkit.parallel.bits import view_bits
-from runnerkit.parallel.dtensors import is_dtensor
+from runnerkit.parallel.bits import checksum, has_bits
 from runnerkit.parallel.wrappers import unwrap
 
 #: Where DistributedDataParallel reads the names of the parameters and buffers that it leaves alone.
 IGNORED_BY_DDP = '_ddp_params_and_buffers_to_ignore'
-
-#: So many numbers are summed up at once.
-_BLOCK = 2**20
 
 #: The models that were compared already: later, buffers may differ (batch norms without ``broadcast_buffers``).
 _compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -71,7 +65,7 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
         return
     _compared.add(inner)
     local = local_tensors(inner)
-    tensors = {name: each for name, each in _named(inner) if name not in local and _is_plain(each)}
+    tensors = {name: each for name, each in _named(inner) if name not in local and has_bits(each)}
     sums = {(name, tuple(each.shape), str(each.dtype)): checksum(each) for name, each in tensors.items()}
     lowest, highest = reduce_extremes(zlib.crc32(repr(sums).encode()))
     if lowest == highest:
@@ -103,23 +97,6 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
         )
 
 
-def checksum(tensor: Tensor) -> int:
-    """A sum of the bits of ``tensor`` in which each place has another weight."""
-    bits = view_bits(tensor).reshape(-1)
-    total = torch.zeros((), dtype=torch.int64, device=bits.device)
-    for number, block in enumerate(bits.split(_BLOCK)):
-        places = torch.arange(1, len(block) + 1, device=bits.device)
-        total += (block.long() * places).sum() * (2 * number + 1)
-    return int(total)
-
-
 def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether all of the bits of ``tensor`` are here, and can be read."""
-    if is_lazy(tensor) or is_dtensor(tensor) or tensor.layout != torch.strided:
-        return False
-    return not (tensor.is_meta or tensor.is_quantized) and tensor.numel() > 0

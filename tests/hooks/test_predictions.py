@@ -104,9 +104,13 @@ def test_what_a_data_set_raises_is_a_warning(tmp_path, monkeypatch):
 
 def test_trials_of_a_study_keep_none(tmp_path):
     context = Context(None, work_dir=tmp_path, val_loader=DataLoader(Noisy(6)))
-    assert [type(hook).__name__ for hook in recording_hooks(context)] == ['JournalHook', 'PredictionsHook']
+    assert [type(hook).__name__ for hook in recording_hooks(context)] == [
+        'JournalHook',
+        'LossJumpHook',
+        'PredictionsHook',
+    ]
     context.hooks.append((ReportHook(lambda step, scores: False, ('loss',)), 'NORMAL'))
-    assert [type(hook).__name__ for hook in recording_hooks(context)] == ['JournalHook']
+    assert [type(hook).__name__ for hook in recording_hooks(context)] == ['JournalHook', 'LossJumpHook']
 
 
 LOGITS = torch.tensor([[2.0, 0.0], [0.0, 1.0]])

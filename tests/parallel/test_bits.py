@@ -1,51 +1,71 @@
-"""The bits of a tensor."""
+"""Sums of the bits of tensors: every flipped bit counts, and parts add up."""
 
 import pytest
 import torch
 
-from runnerkit.parallel.bits import view_bits
+from runnerkit.parallel import bits
+from runnerkit.parallel.bits import bit_sums, bit_words, checksum, has_bits, placed_words
+
+VALUES = {
+    torch.float32: [0.0, -0.0, 1.5, float('nan'), float('inf')],
+    torch.bfloat16: [0.0, -0.0, 1.5, float('nan'), 3.0],
+    torch.float64: [0.0, -0.0, 1.5, float('nan'), 1e300],
+    torch.int64: [0, -1, 2**40, 7, -(2**63)],
+    torch.bool: [True, False, True, True, False],
+    torch.complex64: [1 + 2j, -0.0, 3j, 4.0, 0.0],
+}
 
 
-@pytest.mark.parametrize(
-    ('tensor', 'bits'),
-    [
-        (torch.tensor([0.0, -0.0]), [0, -(2**31)]),
-        (torch.tensor(1.5).bfloat16(), 0x3FC0),
-        (torch.tensor([True, False]), [1, 0]),
-        (torch.tensor([3, -1]), [3, -1]),
-        (torch.tensor([1.0], dtype=torch.float64), [0x3FF << 52]),
-        (torch.tensor(1.0).to(torch.float8_e4m3fn), 0x38),
-        (torch.tensor([2 + 0j]), [[0x40000000, 0]]),
-    ],
-    ids=str,
-)
-def test_bits_are_integers_of_the_same_size(tensor, bits):
-    found = view_bits(tensor)
-    assert found.tolist() == bits
-    assert not found.is_floating_point()
-    assert found.element_size() == (tensor.real if tensor.is_complex() else tensor).element_size()
+def flipped(tensor, byte, bit):
+    raw = tensor.clone().view(torch.uint8)
+    raw[byte] ^= 1 << bit
+    return raw.view(tensor.dtype)
 
 
-def test_each_nan_has_its_own_bits():
-    patterns = torch.tensor([0x7FC00000, 0x7FC00001], dtype=torch.int32)
-    numbers = patterns.view(torch.float)
-    assert numbers.isnan().all()
-    assert torch.equal(view_bits(numbers), patterns)
+@pytest.mark.parametrize('dtype', VALUES, ids=str)
+def test_each_flipped_bit_changes_the_sum(dtype):
+    tensor = torch.tensor(VALUES[dtype], dtype=dtype)
+    raw = tensor.view(torch.uint8)
+    places = [(i, bit) for i in range(len(raw)) for bit in range(1 if dtype is torch.bool else 8)]
+    sums = {checksum(flipped(tensor, *place)) for place in places}
+    assert len(sums) == len(places)
+    assert checksum(tensor) not in sums
 
 
-def test_bits_share_the_memory_whatever_the_strides():
-    tensor = torch.arange(6.0).reshape(2, 3)
-    bits = view_bits(tensor.t())
-    assert bits.shape == (3, 2)
-    tensor[0, 1] = -0.0
-    assert bits[1, 0] == -(2**31)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64, torch.bfloat16])
+def test_turned_signs_and_swapped_numbers_change_the_sum(dtype):
+    tensor = torch.arange(1, 9).to(dtype)
+    others = [-tensor, tensor.flip(0), torch.cat([-tensor[:2], tensor[2:]])]
+    others += [torch.cat([tensor[1:2], tensor[:1], tensor[2:]]), tensor + torch.tensor([1, -2, 1, 0, 0, 0, 0, 0])]
+    assert len({checksum(each) for each in [tensor, *others]}) == 6
 
 
-def test_the_values_of_a_lazy_conjugate_or_negation_are_seen():
-    tensor = torch.tensor([1 + 2j])
-    assert torch.equal(view_bits(tensor.conj()), view_bits(torch.tensor([1 - 2j])))
-    assert torch.equal(view_bits(tensor.conj().imag), view_bits(torch.tensor([-2.0])))
+def test_a_sum_follows_values_not_strides():
+    tensor = torch.arange(12.0).view(3, 4)
+    assert checksum(tensor.t().contiguous().t()) == checksum(tensor)
+    assert checksum(torch.stack([tensor, tensor], -1)[..., 0]) == checksum(tensor)
+    assert checksum(torch.complex(tensor, tensor).conj()) == checksum(torch.complex(tensor, -tensor))
 
 
-def test_a_parameter_needs_no_detach():
-    assert view_bits(torch.nn.Parameter(torch.zeros(2))).tolist() == [0, 0]
+@pytest.mark.parametrize('block', [7, 2**18])
+def test_parts_add_up_wherever_they_are_cut(monkeypatch, block):
+    monkeypatch.setattr(bits, '_BLOCK', block)
+    monkeypatch.setattr(bits, '_SMALL', 5)
+    bits._weights.cache_clear()
+    tensors = [torch.randn(5, 3), torch.arange(4), torch.randn(6, dtype=torch.float64), torch.ones(()).bool()]
+    placed = list(placed_words(tensors, is_first=True))
+    assert [place for place, _ in placed] == [0, 15, 23, 35]
+    assert list(placed_words(tensors, is_first=False)) == []
+    (whole,) = bit_sums(placed)
+    pieces = [(place + i, words[i : i + 4]) for place, words in placed for i in range(0, len(words), 4)]
+    assert sum(int(*bit_sums([piece])) for piece in pieces) % 2**64 == int(whole) % 2**64
+    bits._weights.cache_clear()
+
+
+def test_what_has_no_bits_to_read_is_known():
+    assert has_bits(torch.nn.Parameter(torch.ones(2)))
+    assert not has_bits(torch.ones(2, device='meta'))
+    assert not has_bits(torch.ones(0))
+    assert not has_bits(torch.eye(2).to_sparse())
+    assert not has_bits(torch.nn.LazyLinear(2).weight)
+    assert bit_words(torch.ones(3, dtype=torch.float64)).shape == (6,)

@@ -44,7 +44,7 @@ TABLE = {
         'StepMomentumUpdaterHook CosineAnnealingMomentumUpdaterHook LinearAnnealingMomentumUpdaterHook '
         'CyclicMomentumUpdaterHook OneCycleMomentumUpdaterHook NonFiniteHook OptimizerHook '
         'GradientCumulativeOptimizerHook Fp16OptimizerHook GradientCumulativeFp16OptimizerHook ProfilerHook '
-        'DistSamplerSeedHook StopAfterHook SyncBuffersHook VegaCallbacks',
+        'DistSamplerSeedHook StopAfterHook SyncBuffersHook LossJumpHook VegaCallbacks',
     ),
     'callback': ('', 'ModelStatistics'),
     'optimizer': ('', ''),

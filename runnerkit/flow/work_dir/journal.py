@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,14 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config.settings import settings_with_places
+from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
-from runnerkit.flow.context import Context
+from runnerkit.flow.context import Context, Options
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
 from runnerkit.hooks.report import ReportHook
+from runnerkit.log_files import JOURNAL
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
@@ -34,9 +38,6 @@ from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
 from runnerkit.utils.small_files import read_json
 from runnerkit.version import __version__
-
-#: The file with an entry for each start of a run.
-JOURNAL = 'run.json'
 
 #: The folder of the pictures that hooks and steps report.
 IMAGES = 'reported_images'
@@ -55,6 +56,8 @@ MOST_ROWS = 300
 def recording_hooks(context: Context) -> Iterator[Hook]:
     """The hooks that keep what a report shows. Trials of a study keep no predictions."""
     yield JournalHook(context)
+    if not any(isinstance(hook, LossJumpHook) for hook in getattr(context.runner, 'hooks', ())):
+        yield LossJumpHook()
     if context.val_loader is not None and not is_trial(context):
         yield PredictionsHook(context.work_dir)
 
@@ -85,6 +88,7 @@ class JournalHook(Hook):
             self._starts = [*starts_in(self._path), entry_of(self._context, runner)]
             self._write_starts()
             runner.logger.addHandler(self._inexact)
+            self._context.runner.hooks.listen('before_train_iter', self._note_batch)
 
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
@@ -96,6 +100,12 @@ class JournalHook(Hook):
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
             self._starts[-1]['exactness'] = self._inexact.said
             self._write_starts()
+
+    def _note_batch(self, runner: RunnerView) -> None:
+        """Add checksums of the first batch to the entry."""
+        self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
+        self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in batch_checksums(runner.data_batch).items()}
+        self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
@@ -158,6 +168,7 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'folder': os.getcwd(),
         'config_file': cfg.filename,
         'settings': settings_with_places(cfg)[:MOST_ROWS],
+        'options': {key: value for key, value in asdict(context.options).items() if value != getattr(Options(), key)},
         'resumed_from': context.resume_from,
         'seed': context.seed,
         'host': socket.gethostname(),

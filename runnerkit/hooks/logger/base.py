@@ -14,6 +14,7 @@ from torch import Tensor
 from runnerkit.data.kinds import length_of
 from runnerkit.distributed import reduce_and_find_slowest, reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.log_files import replay_command
 from runnerkit.optim.named import learning_rates, momenta, other_rates
 from runnerkit.utils.losses import names_a_loss
 
@@ -138,6 +139,8 @@ class LoggerHook(Hook):
         if self.reset_flag:
             if runner.rank == 0:
                 self._report_losses(runner)
+                if (dispatch := getattr(runner.hooks, 'dispatch', None)) is not None:  # MMCV's runner has none
+                    dispatch('after_log', runner)
             runner.log_buffer.clear_output()
 
     def _report_losses(self, runner: RunnerView) -> None:
@@ -149,7 +152,9 @@ class LoggerHook(Hook):
             subject = f'{self.get_mode(runner)} {name}'
             since = f'{subject} is not finite since iteration '
             if not math.isfinite(value) and not notices.get(subject, '').startswith(since):
-                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out(runner)}'
+                command = replay_command(runner.work_dir, runner.completed_iters - 1)
+                replay = f' To replay that iteration: {command}' if command else ''
+                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out(runner)}{replay}'
                 runner.logger.error('%s', notices[subject])
             elif math.isfinite(value) and notices.get(subject, '').startswith(since):
                 notices[subject] = notices[subject].replace(since, f'{subject} was not finite at iteration ')

@@ -1,0 +1,100 @@
+"""The hook that logs when a training loss jumps, and how to replay that moment."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from typing import Any
+
+from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.log_files import replay_command
+from runnerkit.utils.losses import names_a_loss
+from runnerkit.utils.numbers import check_whole_number
+
+#: A normal distribution has this many median deviations in a standard deviation.
+_DEVIATION = 1.4826
+
+#: Noise that is always allowed for, as a share of the loss with which the run began.
+_FLOOR = 0.01
+
+
+@HOOKS.register_module()
+class LossJumpHook(Hook):
+    """Logs a warning when a training loss jumps, with the iteration and the command that replays it.
+
+    A run by config has this hook. It looks at log lines alone: a loss has jumped if it exceeds the median of the last
+    ``window`` lines by more than ``factor`` times their spread. The spread is their median absolute deviation, scaled
+    to a standard deviation, and at least 1 % of the loss with which the run began. Nothing else happens. A jump is
+    logged once, until a line is below that limit again.
+
+    Args:
+        window: how many log lines to compare with, at least 5. The first so many lines are not judged.
+        factor: how many spreads above the median count as a jump.
+    """
+
+    needs_training = True
+
+    def __init__(self, window: int = 20, factor: float = 12.0) -> None:
+        check_whole_number('window', window, at_least=5)
+        if not 0 < factor < math.inf:
+            raise ValueError(f'factor must be a finite number above 0, but got {factor!r}')
+        self.window, self.factor = window, factor
+        self._lines: dict[str, deque[float]] = {}
+        self._begun: dict[str, float] = {}  # the median of the first lines
+        self._high: set[str] = set()
+        self._seen = 0
+
+    def before_run(self, runner: RunnerView) -> None:
+        self._seen = runner.completed_iters
+
+    def after_log(self, runner: RunnerView) -> None:
+        """Judge the losses of a line; called on rank 0."""
+        buffer, done, before = runner.log_buffer, runner.completed_iters, self._seen
+        if runner.mode == 'val' or not buffer.averaged:
+            return
+        self._seen = done
+        for name, value in buffer.output.items():
+            if names_a_loss(name) and isinstance(value, float) and math.isfinite(value):
+                limit, median = self._limit(name)
+                if value <= limit:
+                    self._high.discard(name)
+                elif name not in self._high:
+                    self._high.add(name)
+                    place = _highest(buffer.val_history.get(name, []), done, done - before)
+                    runner.logger.warning('%s', self._text(runner, name, place, value, median))
+                self._lines.setdefault(name, deque(maxlen=self.window)).append(value)
+
+    def _limit(self, name: str) -> tuple[float, float]:
+        """The largest value that is no jump, and the median of the last lines."""
+        lines = self._lines.get(name, ())
+        if len(lines) < self.window:
+            return math.inf, math.nan
+        median = statistics.median(lines)
+        self._begun.setdefault(name, abs(median))
+        spread = _DEVIATION * statistics.median(abs(value - median) for value in lines)
+        return median + self.factor * max(spread, _FLOOR * self._begun[name]), median
+
+    def _text(self, runner: RunnerView, name: str, place: int, value: float, median: float) -> str:
+        command = replay_command(runner.work_dir, place - 1)
+        return (
+            f'{name} has jumped to {value:.4g}, most of it at iteration {place}: the median of the {self.window} log '
+            f'lines before is {median:.4g}.' + (f' To replay that iteration: {command}' if command else '')
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the last lines."""
+        lines = {name: list(values) for name, values in self._lines.items()}
+        return {'lines': lines, 'begun': dict(self._begun), 'high': sorted(self._high)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._lines = {name: deque(values, maxlen=self.window) for name, values in state['lines'].items()}
+        self._begun, self._high = dict(state['begun']), set(state['high'])
+
+
+def _highest(values: list[Any], done: int, count: int) -> int:
+    """The number, from 1, of the iteration with the highest of the last ``count`` values; ``done`` if unknown."""
+    last = values[-count:] if 0 < count <= len(values) else []
+    if not last or not all(isinstance(value, float) for value in last):
+        return done
+    return done - len(last) + 1 + max(range(len(last)), key=last.__getitem__)

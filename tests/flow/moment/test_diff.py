@@ -1,0 +1,332 @@
+"""Two runs compared by their records: each planted difference is found and named."""
+
+import json
+import math
+import re
+
+import planted
+import pytest
+import torch
+
+from runnerkit.flow.moment.diff import as_plain, diff, ulps
+from runnerkit.hooks.fingerprint import HASHES
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    return planted.project(tmp_path_factory.mktemp('project'))
+
+
+@pytest.fixture(scope='module')
+def run(config):
+    return planted.train(config, config.parent / 'run')
+
+
+# --- records in which one thing is changed by hand -------------------------------------------------------------------
+
+
+def at(step, **values):
+    """Changes a line of the log."""
+    return lambda line: {**line, **values} if line['step'] == step else line
+
+
+def entry(**values):
+    """Changes the entry of the start."""
+    return lambda start: start.update(values)
+
+
+def saved(name, change):
+    """Changes a checkpoint."""
+
+    def do(folder):
+        content = torch.load(folder / name, weights_only=True)
+        change(content)
+        torch.save(content, folder / name)
+
+    return do
+
+
+def edited(pattern, old, new):
+    """Changes a text file."""
+
+    def do(folder):
+        (path,) = folder.glob(pattern)
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return do
+
+
+def flip(content):
+    planted_bits = content['state_dict']['head.weight'].view(-1)[:1].view(torch.int32)
+    planted_bits[0] ^= 1
+
+
+def draw(content):
+    content['runnerkit']['ranks'][0]['rng']['torch'][100] += 1
+
+
+# Sentence, section and name of the first row; the change of log, entry or files.
+CASES = {
+    'another thread count': (
+        'The results are equal .*: A ran with 1 thread, B with 2',
+        'environment',
+        'threads',
+        dict(journal=entry(threads=2)),
+    ),
+    'another torch': (
+        'versions.torch is .* in A and 1.0 in B',
+        'environment',
+        'versions.torch',
+        dict(journal=lambda start: start['versions'].update(torch='1.0')),
+    ),
+    'another device': (
+        'device is cpu in A and cuda',
+        'environment',
+        'device',
+        dict(journal=entry(device='cuda (H100)')),
+    ),
+    'another number of ranks': ('ranks is 1 in A and 2 in B', 'seeds and ranks', 'ranks', dict(journal=entry(ranks=2))),
+    'another seed': ('seed is 0 in A and 1 in B', 'seeds and ranks', 'seed', dict(journal=entry(seed=1))),
+    'a sample less': (
+        'data.train.samples is 24 in A and 23 in B',
+        'data',
+        'data.train.samples',
+        dict(journal=entry(data={'train': {'samples': 23, 'batches': 6}})),
+    ),
+    'another first batch': (
+        'the first batches differ',
+        'data',
+        "first_batch.batch['x']",
+        dict(journal=entry(first_batch={"batch['x']": 1})),
+    ),
+    'a flag': (
+        '--overfit is absent in A and 4 in B',
+        'config',
+        '--overfit',
+        dict(journal=entry(options={'overfit': 4})),
+    ),
+    'a learning rate in its fifth digit': (
+        r'optimizer.lr is 0.1 \(.*cfg.py:\d+\) in A and 0.10001 \(.*cfg.py:\d+\) in B',
+        'config',
+        'optimizer.lr',
+        dict(files=edited('cfg.py', 'lr=0.1', 'lr=0.10001')),
+    ),
+    'a key more': (
+        'optimizer.nesterov is absent in A and True',
+        'config',
+        'optimizer.nesterov',
+        dict(files=edited('cfg.py', 'momentum=0.9', 'momentum=0.9, nesterov=True')),
+    ),
+    'another version of the code': (
+        r'the code in code/own.py differs, first in line \d+: A has .*\* self.scale',
+        'code',
+        'code/own.py',
+        dict(files=edited('code/own.py', '* self.scale', '* self.scale * 2')),
+    ),
+    'a file of code less': (
+        'the code in code/own.py differs: A has .*own.py, B absent',
+        'code',
+        'code/own.py',
+        dict(files=lambda folder: (folder / 'code/own.py').unlink()),
+    ),
+    'a loss': (
+        r'Equal up to iteration 4; iteration 6 differs in loss \([\d.]+ ulp\): the records show no cause; .* --exactly',
+        'log',
+        'loss',
+        dict(
+            log=lambda line: (
+                {**line, 'loss': float(torch.nextafter(torch.tensor(line['loss']), torch.tensor(9.0)))}
+                if line['step'] == 6
+                else line
+            )
+        ),
+    ),
+    'a NaN': ('iteration 6 differs in loss: ', 'log', 'loss', dict(log=at(6, loss=math.nan))),
+    'a rate of the log': ('iteration 8 differs in lr', 'log', 'lr', dict(log=at(8, lr=0.1001))),
+    'a value more': ('iteration 8 differs in accuracy: ', 'log', 'accuracy', dict(log=at(8, accuracy=1.0))),
+    'weights by their hash': (
+        'Equal up to iteration 6; iteration 8 differs in weights: ',
+        'fingerprints',
+        'weights_hash',
+        dict(log=at(8, weights_hash='0' * 16)),
+    ),
+    'optimizer states by their hash': (
+        'iteration 8 differs in optimizer state: ',
+        'fingerprints',
+        'optimizer_hash',
+        dict(log=at(8, optimizer_hash='0' * 16)),
+    ),
+    'a hook that draws a number': (
+        'iteration 8 differs in random states: only the random states differ there, so one run has drawn',
+        'fingerprints',
+        'random_hash',
+        dict(log=at(8, random_hash='0' * 16)),
+    ),
+    'a bit of a weight': (
+        'Equal up to iteration 4; iteration 8 differs in weights: ',
+        'checkpoints',
+        'weights',
+        dict(log=lambda line: drop_hashes(line) if line['step'] > 4 else line, files=saved('iter_8.pth', flip)),
+    ),
+    'random states of a checkpoint': (
+        'iteration 8 differs in random states',
+        'checkpoints',
+        'random states',
+        dict(files=saved('iter_8.pth', draw)),
+    ),
+    'a momentum of a checkpoint': (
+        'iteration 8 differs in optimizer state',
+        'checkpoints',
+        'optimizer state',
+        dict(files=saved('iter_8.pth', lambda content: content['optimizer']['state'][0]['momentum_buffer'].add_(1))),
+    ),
+    'a rate of a checkpoint': (
+        'iteration 8 differs in optimizer options',
+        'checkpoints',
+        'optimizer options',
+        dict(files=saved('iter_8.pth', lambda content: content['optimizer']['param_groups'][0].update(lr=0.2))),
+    ),
+    'a lost batch': (
+        'iteration 8 differs in position in the data',
+        'checkpoints',
+        'position in the data',
+        dict(files=saved('iter_8.pth', lambda content: content['runnerkit']['progress'].update(samples=12))),
+    ),
+    'a tensor less': (
+        'iteration 8 differs in weights',
+        'checkpoints',
+        'weights',
+        dict(files=saved('iter_8.pth', lambda content: content['state_dict'].pop('head.bias'))),
+    ),
+    'a shorter run': (
+        r'Equal as far as both go, 8 iterations: A has 12 iterations \(completed\), B 8',
+        'log',
+        'length',
+        dict(log=lambda line: line if line['step'] <= 8 else None, journal=entry(iterations_at_end=8)),
+    ),
+}
+
+
+def drop_hashes(line):
+    return {name: value for name, value in line.items() if name not in HASHES}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_what_is_changed_in_the_records_is_named(run, tmp_path, case):
+    sentence, section, name, changes = CASES[case]
+    do = changes.pop('files', None)
+    other = planted.copied(run, tmp_path / 'other', **changes)
+    if do is not None:
+        changes['files'] = do
+        do(other)
+    found = diff(run, other)
+    assert re.search(sentence, found.sentence), found.sentence
+    assert (found.rows[0].section, found.rows[0].name) == (section, name)
+    assert not found.is_equal
+    assert found.sentence.count('\n') == 0
+
+
+def test_of_several_causes_the_outermost_is_named_and_those_too_late_are_not(run, tmp_path):
+    other = planted.copied(run, tmp_path / 'other', log=at(6, loss=1.0), journal=entry(threads=2, seed=3))
+    found = diff(run, other)
+    assert found.sentence.endswith('A ran with 1 thread, B with 2 threads (and 1 more).')
+    found.rows = [row._replace(since=8) if row.name in ('threads', 'seed') else row for row in found.rows]
+    assert found.causes == []
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_runs_are_equal_wherever_they_are(config, run, tmp_path):
+    again = planted.train(config, tmp_path / 'again')
+    for other in (again, run, planted.copied(run, tmp_path / 'moved')):
+        found = diff(run, other)
+        assert found.is_equal
+        assert found.sentence == 'A and B are equal in every value of 6 log lines and 2 checkpoints.'
+        assert found.compared == {'log lines': 6, 'fingerprints': 6, 'checkpoints': 2}
+
+
+def test_a_resumed_run_is_equal_to_an_undisturbed_one(config, run, tmp_path):
+    planted.train(config, tmp_path / 'run', stop_after=1)
+    found = diff(run, planted.train(config, tmp_path / 'run', resume=True))
+    assert found.is_equal, found.sentence
+    assert 'B was started again after 6 iterations' in found.notes
+
+
+def test_a_setting_that_a_resume_has_changed_counts_from_there_on(config, run, tmp_path):
+    planted.train(config, tmp_path / 'run', stop_after=1)
+    found = diff(run, planted.train(config, tmp_path / 'run', {'optimizer.lr': 0.2}, resume=True))
+    (row,) = [row for row in found.rows if row.section == 'config']
+    assert (row.name, row.since) == ('optimizer.lr', 6)
+    assert row.b == '0.2 (--cfg-options)'
+    assert found.sentence.startswith('Equal up to iteration 6; iteration 8 differs in lr')
+
+
+def test_a_change_that_changes_no_result_is_told_as_that(config, run, tmp_path):
+    found = diff(run, planted.train(config, tmp_path / 'run', {'log_config.interval': 4}))
+    assert [row.name for row in found.rows] == ['log_config.interval']
+    assert found.sentence.startswith(
+        'The results are equal (2 log lines and 2 checkpoints), but not what went into them'
+    )
+
+
+def test_dropout_that_is_seeded_anew_at_a_resume(config, run, tmp_path):
+    planted.train(config, tmp_path / 'run', stop_after=1)
+    options = {'custom_hooks.0.what': 'reseed', 'custom_hooks.0.at': 6}
+    found = diff(run, planted.train(config, tmp_path / 'run', options, resume=True))
+    assert found.sentence.startswith('Equal up to iteration 6; iteration 8 differs in loss')
+    assert [row.since for row in found.causes] == [6, 6]
+    assert 'random_hash' in [row.name for row in found.rows]
+
+
+def test_checkpoints_can_be_compared_alone(run, tmp_path):
+    assert diff(run / 'iter_8.pth', run / 'iter_8.pth').sentence == 'A and B are equal in every value of 1 checkpoint.'
+    other = planted.copied(run, tmp_path / 'other')
+    saved('iter_8.pth', flip)(other)
+    found = diff(run / 'iter_8.pth', other / 'iter_8.pth')
+    assert [row.section for row in found.rows] == ['checkpoints']
+    assert 'differs in 1 of 8 values' in found.rows[0].note
+    assert diff(run, other / 'iter_8.pth').first == 8
+    weights = {'state_dict': torch.load(run / 'iter_8.pth')['state_dict'], 'meta': {'iter': 8}}
+    torch.save(weights, tmp_path / 'weights.pth')  # as MMCV writes it
+    assert [
+        row.section for row in diff(run / 'iter_8.pth', tmp_path / 'weights.pth').rows if row.section == 'log'
+    ] == []
+
+
+def test_nothing_in_common_is_no_equality(run):
+    found = diff(run / 'iter_12.pth', run / 'iter_8.pth')
+    assert found.sentence == 'A and B have no log line and no checkpoint in common.'
+
+
+def test_what_is_neither_run_nor_checkpoint_is_refused(run, tmp_path):
+    with pytest.raises(FileNotFoundError, match='neither a work dir of a run nor a checkpoint'):
+        diff(run, tmp_path)
+    with pytest.raises(FileNotFoundError, match='neither'):
+        diff(tmp_path / 'none', run)
+    torch.save({'weight': torch.ones(1)}, tmp_path / 'other.pth')
+    with pytest.raises(ValueError, match='not a checkpoint of a run'):
+        diff(run, tmp_path / 'other.pth')
+
+
+def test_no_code_of_the_runs_is_executed(run, tmp_path):
+    other = planted.copied(run, tmp_path / 'other')
+    for path in (other / 'cfg.py', other / 'code/own.py'):
+        path.write_text('raise SystemExit("executed")\n' + path.read_text())
+    assert {row.section for row in diff(run, other).rows} == {'code'}
+
+
+def test_ulps_are_those_of_32_bits():
+    one = torch.tensor(0.3)
+    assert ulps(one.item(), torch.nextafter(one, torch.tensor(1.0)).item()) == 1
+    assert ulps(1.0, 1.0) == 0
+    assert ulps(1.0, math.nan) is None
+    assert ulps('a', 1.0) is None
+
+
+def test_it_is_plain(run):
+    plain = as_plain(diff(run, run))
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain['equal'] is True
