@@ -35,7 +35,7 @@ def test_each_entry_is_a_section_whose_messages_lead_there():
 def test_the_messages_are_those_of_the_code(heading):
     code = re.sub(r"""['"]\s*\n\s*f?['"]""", '', PACKAGE)  # texts over several lines in one piece
     for message, source in messages(heading):
-        for part in filter(None, map(str.strip, message.split('…'))):
+        for part in filter(None, (part.strip(' :') for part in message.split('…'))):
             assert source or part in code, part
 
 
