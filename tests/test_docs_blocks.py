@@ -308,7 +308,6 @@ def test_every_block_is_run_or_cannot_be(page):
 COMPARED = {
     'docs/concepts/exact_resume.md': {'was'},
     'docs/growing.md': {'112 samples'},
-    'docs/online.md': {'curl'},  # prints nothing here: commands for another program, with a token
     'docs/preflight.md': {'error:'},
     'docs/profiling.md': {'50 iterations'},
     'docs/resuming.md': {'Changed since'},
