@@ -205,7 +205,7 @@ def masked(line):
     return line
 
 
-TIME = re.compile('time|memory|eta|^at$')
+TIME = re.compile('time|memory|eta')
 MASKS = (
     (re.compile(r'(time|memory): [\d.]+(?: \(max [\d.]+, rank \d+\))?'), r'\1: …'),
     (re.compile(r'\d{8}_\d{6}'), 'DATE'),

@@ -183,7 +183,7 @@ def tiny_runner(kind='epoch', model=None, work_dir=None, seed=0, optimizer=None,
     np.random.seed(seed)
     model = Tiny() if model is None else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9) if optimizer is None else optimizer(model)
-    runner_type = {'epoch': EpochBasedRunner, 'iter': IterBasedRunner}[kind]
+    runner_type = {'epoch': EpochBasedRunner, 'iter': IterBasedRunner}.get(kind, kind)
     return runner_type(model, optimizer=optimizer, work_dir=None if work_dir is None else str(work_dir), **limits)
 
 

@@ -89,7 +89,7 @@ def test_the_expert_writes_the_lines_and_checkpoints_of_runnerkit(train, tmp_pat
     for mine, other in zip(ours.values, theirs.values, strict=True):
         assert mine.keys() == other.keys()
         assert mine.pop('loss') == pytest.approx(other.pop('loss'), rel=1e-12)
-        for time in ('time', 'data_time'):
+        for time in ('time', 'data_time', 'timestamp'):
             assert mine.pop(time) > 0 < other.pop(time)
         assert mine == other
     for mine, other in zip(ours.checkpoints, theirs.checkpoints, strict=True):
@@ -183,6 +183,7 @@ def test_a_process_waits_for_its_turns_and_ends_with_its_result(tmp_path):
             process.read()
 
 
+@pytest.mark.thorough  # the other tests of this file
 def test_what_engines_print_goes_nowhere_near_the_result():
     prints = 'import os; from speed.worker import own_output; output = own_output()\n'
     prints += "print('noise', flush=True); os.system('echo more noise'); print('{}', file=output)"
@@ -296,6 +297,7 @@ def test_a_report_of_nothing_yet_says_so():
     assert '- plain loop, epoch, minimal, digits job: not measured yet' in text
 
 
+@pytest.mark.thorough  # test_calls_of_python_functions_are_counted_without_the_clocks_own
 def test_calls_can_be_counted_without_measuring_time(train, monkeypatch, capsys):
     bench = script('bench')
     monkeypatch.setattr(

@@ -317,14 +317,14 @@ COMPARED = {
 }
 
 
-#: Pages whose text blocks are drawings, or are written by `make docs` (tests/tools/test_reference.py).
-NOT_PRINTED = ('docs/dev/engine.md', 'docs/reference/commands.md')
+#: Pages whose text blocks are drawings, or compared in tools/test_reference.py.
+OTHER_TEXTS = ('docs/dev/engine.md', 'docs/reference/commands.md')
 
 
 def test_every_text_block_is_compared_with_what_is_printed():
     for page in PAGES:
         texts = [dedent(code) for _, language, code in BLOCK.findall(read(page)) if language == 'text']
-        if texts and page not in WALKED and page not in NOT_PRINTED:
+        if texts and page not in {*WALKED, *OTHER_TEXTS}:
             starts = COMPARED.get(page, set())
             assert len(texts) == len(starts), f'{page}: which test compares its text blocks?'
             assert all(any(text.strip().startswith(start) for start in starts) for text in texts), page
@@ -806,6 +806,7 @@ def test_the_entry_point_of_the_page_about_growing(tmp_path, monkeypatch):
     assert runner.hooks[0].seconds == 3600
 
 
+@pytest.mark.thorough  # tests/hooks/test_hook_table.py saves and resumes a part
 def test_the_part_of_the_page_about_growing_keeps_its_count(shell, tmp_path):
     page = 'docs/growing.md'
     (tmp_path / 'my_samples.py').write_text(text_of(page, '# my_samples.py'))
@@ -952,6 +953,7 @@ def test_the_commands_for_scripts_of_mmcv_run(shell, tmp_path):
     assert 'let in by 1.4.0' in shell(text_of('docs/mmcv.md', 'python -m runnerkit.compat --as-mmcv'))
 
 
+@pytest.mark.thorough  # tests/compat/test_main.py
 def test_installing_the_old_names_in_python():
     code = text_of('docs/mmcv.md', 'import runnerkit.compat') + '\nimport mmcv.runner\nprint(mmcv.runner.__name__)'
     done = subprocess.run(
@@ -997,6 +999,7 @@ def test_the_module_in_lightning(wines, tmp_path):
     assert list(tmp_path.rglob('*.ckpt'))
 
 
+@pytest.mark.thorough  # tests/tools/test_plain_train.py
 def test_the_steps_from_plain_pytorch(wines, tmp_path, capsys):
     page = 'docs/from_pytorch.md'
     exec(text_of(page, 'import torch', 'torch.save'), {})

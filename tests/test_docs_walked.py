@@ -201,6 +201,7 @@ def test_class_imbalance(walk):
     assert max(accuracy[1:]) < accuracy[0]
 
 
+@pytest.mark.thorough  # tests/flow/test_from_python.py
 def test_the_python_api(walk):
     names = walk('docs/python.md')
     assert min(names['errors'], key=names['errors'].get) == 0.1

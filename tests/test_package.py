@@ -128,6 +128,7 @@ def test_a_source_archive_has_what_its_wheel_is_built_from(tmp_path):
     assert {'setup.py', 'README.md', 'runnerkit/py.typed', 'runnerkit/flow/report/page.js', *read} <= names
 
 
+@pytest.mark.thorough  # test_a_source_archive_has_what_its_wheel_is_built_from; `make dist` runs this one
 def test_a_wheel_has_everything_and_trains_far_from_the_checkout(tmp_path):
     source, site, project = (tmp_path / name for name in ('source', 'site', 'project'))
     own = [path.relative_to(ROOT) for path in tracked_files()]

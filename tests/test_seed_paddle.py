@@ -322,6 +322,7 @@ def trained(tester, passes, by_batches=False):
     return times, runner.model.losses
 
 
+@pytest.mark.thorough  # test_the_test_onion_runs_inside_the_training_onion_every_200_batches
 def test_another_tester_changes_nothing_but_the_tests():
     """Every pass, every ten, every hundred."""
     every, losses = trained(EvalHook(loader(4)), 100)

@@ -56,6 +56,7 @@ def site(tmp_path_factory):
     return folder / 'site'
 
 
+@pytest.mark.thorough  # the other tests of this file; test_docs.py follows the links
 def test_the_site_has_every_page_and_a_search(site):
     for page in pages_in(SETTINGS['nav']):
         name = 'index.html' if page == 'README.md' else page.replace('.md', '.html')
@@ -63,12 +64,14 @@ def test_the_site_has_every_page_and_a_search(site):
     assert 'build_dataloader' in (site / 'search.json').read_text(encoding='utf-8')
 
 
+@pytest.mark.thorough
 def test_the_reference_shows_signatures_and_arguments(site):
     text = (site / 'reference' / 'api.html').read_text(encoding='utf-8')
     assert 'id="runnerkit.train"' in text
     assert 'what to do if an earlier run has used the work dir' in text
 
 
+@pytest.mark.thorough
 def test_pages_load_nothing_from_other_hosts(site):
     loads = re.compile(r'<(?:script|img|link)[^>]+(?:src|href)="(?:https?:)?//[^"]+"')
     for page in site.rglob('*.html'):

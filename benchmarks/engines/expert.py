@@ -89,7 +89,8 @@ class Log:
             '%s\tlr: %.3e, eta: %s, time: %.3f, data_time: %.3f, loss: %.4f', place, lr, left, took, wait, loss
         )
         line = {'mode': 'train', 'epoch': epoch, 'iter': inner if self.by_epoch else done, 'step': done, 'lr': lr}
-        self.file.write(json.dumps({**line, 'loss': loss, 'data_time': wait, 'time': took}) + '\n')
+        times = {'data_time': wait, 'time': took, 'timestamp': round(time.time(), 3)}
+        self.file.write(json.dumps({**line, 'loss': loss, **times}) + '\n')
         self.file.flush()
         self.clear()
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from runnerkit.distributed.slowest import NAMES
-
 
 class Attempt:
     """A training run as a process: ``job(work_dir)``. Its return value is written to a file when it is complete."""
@@ -105,5 +103,4 @@ def digest(value):
 def log_of(work_dir):
     """The log's lines about moments of the run, in order, without times."""
     lines = [json.loads(text) for path in sorted(Path(work_dir).glob('*.log.json')) for text in path.open()]
-    clock = NAMES
-    return [{key: line[key] for key in line if key not in clock} for line in lines if 'mode' in line]
+    return [{key: line[key] for key in line if 'time' not in key} for line in lines if 'mode' in line]

@@ -71,15 +71,16 @@ class DiskFile:
 
 
 def write_atomically(
-    path: str | os.PathLike[str], write: Callable[[Any], Any], make_way: Callable[[], Any] = lambda: None
+    path: str | os.PathLike[str], content: bytes | Callable[[Any], Any], make_way: Callable[[], Any] = lambda: None
 ) -> None:
-    """Let ``write`` fill a temporary file next to ``path``, sync it to the disk, then rename it.
+    """Write a temporary file next to ``path``, sync it to the disk, then rename it.
 
     Whatever happens, ``path`` is either the old file or the complete new one.
 
     Args:
         path: the file; its folder is created if needed.
-        write: called with the temporary file, a `DiskFile`, e.g. ``lambda file: torch.save(checkpoint, file)``.
+        content: of the file; or a function that writes it, called with the temporary file, a `DiskFile`, e.g.
+            ``lambda file: torch.save(checkpoint, file)``.
         make_way: called when that file is on the disk, to remove what no file can replace (a folder).
 
     Raises:
@@ -90,7 +91,7 @@ def write_atomically(
     file = None
     try:
         with _replacing(path) as temporary, DiskFile(temporary) as file:
-            write(file)
+            file.write(content) if isinstance(content, bytes) else content(file)
             file.sync()
             make_way()
     except BaseException as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def convert_checkpoint(
     is_folder = not is_url(path) and is_checkpoint_folder(local_path(path))
     if target.suffix == WEIGHTS:
         weights = _weights(_load_checkpoint(path, 'cpu'), path)
-        write_atomically(target, methodcaller('write', _as_safetensors(weights)))
+        write_atomically(target, _as_safetensors(weights))
         return target, 'weights'
     if is_folder:
         content = load_folder(Path(local_path(path)), path)
@@ -79,8 +78,9 @@ def check_converted_path(target: Path) -> None:
     """
     if target.suffix not in (*WHOLE, WEIGHTS):
         raise WrongValue(
-            f'a checkpoint is converted to name.pth (with all that resuming needs) or to name{WEIGHTS} (the weights '
-            f'alone), but got {str(target)!r}'
+            f'{target}: a checkpoint is converted to name.pth (all that resuming needs: a file of a folder, and a '
+            f'folder of a file) or to name{WEIGHTS} (the weights alone); other formats: runnerkit export … --out '
+            f'{target.name}'
         )
     if os.path.lexists(target):
         raise FileExistsError(f'{target} exists: delete it, or give another name')

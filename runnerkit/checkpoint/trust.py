@@ -20,13 +20,16 @@ _trusted: ContextVar[bool] = ContextVar('trusted_pickles', default=False)
 
 
 @contextmanager
-def trusted_pickles() -> Iterator[None]:
+def trusted_pickles(trust: bool = True) -> Iterator[None]:
     """Inside this context, in this thread, checkpoints are loaded even if that runs code inside them.
 
     It applies to loading, resuming, pretrained weights and all URL schemes. Use it for single files of known origin,
     and save what you need from them in a new file.
+
+    Args:
+        trust: if False, the context changes nothing.
     """
-    token = _trusted.set(True)
+    token = _trusted.set(trust or _trusted.get())
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.runs import aligned, in_plain
 from runnerkit.utils.logging import print_out
@@ -30,10 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     from runnerkit.flow.report.comparison import compare  # imports torch
 
-    try:
+    with wrong_usage(OSError):
         found = compare(args.work_dirs)
-    except OSError as error:
-        raise UsageError(str(error)) from error
     print_out(json.dumps(in_plain(asdict(found))) if args.json else comparison_text(found))
     return 0
 

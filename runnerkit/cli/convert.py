@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from pathlib import Path
 
 from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
+from runnerkit.cli.errors import check_one_process, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.logging import print_out
-
-#: Those of `runnerkit.checkpoint.convert`, which needs torch.
-EXTENSIONS = ('.pth', '.pt', '.safetensors')
 
 _TOLD = {
     'file': 'one file, with all that resuming needs',
@@ -44,21 +40,13 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit convert') -> 
     """Convert; returns the exit code."""
     args = parser(prog).parse_args(argv)
     check_one_process(prog)
-    folder = os.path.dirname(args.out) or '.'
-    if os.path.splitext(args.out)[1] not in EXTENSIONS:
-        raise UsageError(
-            f'OUT {args.out}: a checkpoint is converted to name.pth (all that resuming needs: a file of a folder, and '
-            'a folder of a file) or name.safetensors (the weights alone); other formats: runnerkit export … --out '
-            f'{os.path.basename(args.out)}'
-        )
-    if not os.path.isdir(folder):
-        raise UsageError(f'OUT {args.out}: no such folder: {folder}')
-    if os.path.lexists(args.out):
-        raise UsageError(f'OUT {args.out} exists: delete it, or give another name')
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.checkpoint.convert import convert_checkpoint
+    from runnerkit.checkpoint.convert import check_converted_path, convert_checkpoint
 
-    with trusted_pickles() if args.trust_pickles else nullcontext():
+    with wrong_usage(ValueError, FileExistsError, of='OUT '):
+        check_converted_path(Path(args.out))
+    check_writable('OUT', args.out)
+    with trusted_pickles(args.trust_pickles):
         path, kind = convert_checkpoint(args.source, args.out, best=args.which == 'best')
     print_out(f'{path}: {_TOLD[kind]}')
     return 0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from runnerkit.cli.arguments import positive_number
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.logging import print_out
@@ -34,10 +34,8 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Give the command; returns the exit code: 1 if no run answers or the command failed."""
     args = parser().parse_args(argv)
-    try:
+    with wrong_usage(ValueError):
         check_command(args.command, args.value)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
     from runnerkit.utils.control import ask
 
     print_out(json.dumps(ask(args.work_dir, args.command, args.value, args.timeout), indent=1))

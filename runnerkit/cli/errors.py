@@ -21,6 +21,7 @@ from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
 from runnerkit.utils.exit_codes import DIVERGED, FAILURE, INTERRUPTED, USAGE
+from runnerkit.utils.suggest import suggestion
 
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
@@ -37,6 +38,18 @@ class UsageError(Exception):
     """The command line is wrong."""
 
 
+def check_extension(flag: str, path: str, extensions: Sequence[str], what: str) -> None:
+    """Check the extension of a file to write, before torch is imported.
+
+    Raises:
+        UsageError: it is not one of ``extensions``.
+    """
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in extensions:
+        hint = suggestion(extension, extensions)
+        raise UsageError(f'{flag} {path}: {what} as {", ".join(extensions)}{hint}')
+
+
 def check_writable(flag: str, path: str) -> None:
     """Check that a file can be written to ``path``, before the work that leads to it.
 
@@ -51,6 +64,25 @@ def check_writable(flag: str, path: str) -> None:
     place = path if os.path.exists(path) else folder
     if not os.access(place, os.W_OK):
         raise UsageError(f'{flag} {path}: {place} is not writable: give another path')
+
+
+@contextmanager
+def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
+    """Turn errors of these kinds into a `UsageError` with the same message.
+
+    Args:
+        kinds: the classes.
+        of: what the message is about; it begins with it.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(f'{of}{text_of(error)}') from error
+
+
+def text_of(error: Exception) -> str:
+    """What the commands print of an error: one line, but for those with a list."""
+    return str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
 
 
 def check_one_process(prog: str) -> None:
@@ -93,8 +125,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_self_explanatory(error):
                 show_traceback(error)
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            text = str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
-            print_error(text)
+            print_error(text_of(error))
             leave_for_torchrun(error)
             return DIVERGED if isinstance(error, NonFiniteError) else FAILURE
         finally:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 from runnerkit.cli.arguments import add_shared, number
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import UsageError, check_extension, check_writable, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
-from runnerkit.utils.suggest import suggestion
 
 #: `runnerkit.flow.use.export_formats.FORMATS`, which needs torch.
 FORMATS = ('.safetensors', '.pt2', '.onnx')
@@ -87,27 +84,28 @@ def parser(prog: str = 'runnerkit export') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> int:
     """Export; returns the exit code."""
     args = parser(prog).parse_args(argv)
-    extension = os.path.splitext(args.out)[1].lower()
-    if extension not in FORMATS:
-        raise UsageError(
-            f'--out {args.out}: a model is exported as {", ".join(FORMATS)}{suggestion(extension, FORMATS)}'
-        )
     if args.inputs and args.shape:
         raise UsageError('--inputs and --shape both set the example input: give one of them')
+    check_extension('--out', args.out, FORMATS, 'a model is exported')
     check_writable('--out', args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.use.export import export_found, find_to_export
-    from runnerkit.flow.use.export_formats import check_export_format
+    from runnerkit.flow.use.export import export
 
-    check_export_format(args.out)
-    example = args.inputs, args.shape
-    with trusted_pickles() if args.trust_pickles else nullcontext():
-        source = named if cfg is None else cfg
-        trained = find_to_export(source, args.checkpoint, None, args.which, args.trust, *example)
-        if cfg is None and args.cfg_options:
-            trained.cfg.merge_from_dict(args.cfg_options)
-        dynamic = dict(args.dynamic or ())
-        print_out(str(export_found(trained, args.out, args.method, *example, args.tolerance, dynamic)))
+    with trusted_pickles(args.trust_pickles):
+        exported = export(
+            named if cfg is None else cfg,
+            args.out,
+            checkpoint=args.checkpoint,
+            which=args.which,
+            method=args.method,
+            inputs=args.inputs,
+            shape=args.shape,
+            dynamic=dict(args.dynamic or ()),
+            tolerance=args.tolerance,
+            trust=args.trust,
+            cfg_options=args.cfg_options if cfg is None else None,
+        )
+    print_out(str(exported))
     return 0

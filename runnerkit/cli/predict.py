@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import check_extension, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
-from runnerkit.utils.suggest import suggestion
 
-#: `runnerkit.flow.use.predict.APPLY` and `runnerkit.flow.use.prediction_files.FORMATS`, which need torch.
-APPLY, FORMATS = ('argmax', 'softmax', 'sigmoid'), ('.json', '.csv', '.npy')
+#: `runnerkit.flow.use.prediction_files.FORMATS`, which needs torch.
+FORMATS = ('.json', '.csv', '.npy')
 
 
 def parser(prog: str = 'runnerkit predict') -> Parser:
@@ -29,7 +27,7 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
     parse.add_argument(
         '--apply',
         metavar='FUNCTION',
-        help=f'apply {", ".join(APPLY)} or your function, my_file.py:function, to the output of the model',
+        help='apply argmax, softmax, sigmoid or your function, my_file.py:function, to the output of the model',
     )
     parse.add_argument(
         '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
@@ -42,21 +40,20 @@ def parser(prog: str = 'runnerkit predict') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> int:
     """Predict; returns the exit code."""
     args = parser(prog).parse_args(argv)
-    if args.apply and args.apply not in APPLY and not set('.:') & set(args.apply):
-        hint = suggestion(args.apply, APPLY)
-        raise UsageError(f'--apply {args.apply}{hint}: give {", ".join(APPLY)}, or a function, my_file.py:function')
-    if args.out and not args.out.lower().endswith(FORMATS):
-        raise UsageError(f'--out {args.out}: predictions are written as {", ".join(FORMATS)}')
     if args.out:
+        check_extension('--out', args.out, FORMATS, 'predictions are written')
         check_writable('--out', args.out)
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.data.classes import as_class_names
-    from runnerkit.flow.use.predict import find_to_predict, predictions, split_meant
+    from runnerkit.flow.use.predict import find_to_predict, function_to_apply, predictions, split_meant
     from runnerkit.flow.use.prediction_files import as_json, write_predictions
 
-    with trusted_pickles() if args.trust_pickles else nullcontext():
+    if args.apply and not set('.:') & set(args.apply):  # else it names code, whose errors are its own
+        with wrong_usage(ValueError):
+            function_to_apply(args.apply)
+    with trusted_pickles(args.trust_pickles):
         trained = find_to_predict(
             named if cfg is None else cfg, args.checkpoint, None, args.which, args.trust, args.inputs
         )

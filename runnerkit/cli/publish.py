@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.logging import print_out
-
-#: `runnerkit.flow.use.publish.EXTENSIONS`, which needs torch.
-EXTENSIONS = ('.pth', '.pt')
 
 
 def parser(prog: str = 'runnerkit publish') -> Parser:
@@ -33,16 +29,13 @@ def parser(prog: str = 'runnerkit publish') -> Parser:
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit publish') -> int:
     """Publish; returns the exit code."""
     args = parser(prog).parse_args(argv)
-    if os.path.splitext(args.out)[1] not in ('', *EXTENSIONS):
-        raise UsageError(
-            f'OUT {args.out}: a checkpoint is published as {" or ".join(EXTENSIONS)}; other formats: '
-            f'runnerkit export … --out {os.path.basename(args.out)}'
-        )
-    check_writable('OUT', args.out)
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow.use.publish import publish
+    from runnerkit.flow.use.publish import check_published_path, publish
 
-    with trusted_pickles() if args.trust_pickles else nullcontext():
+    check_writable('OUT', args.out)
+    with wrong_usage(ValueError):
+        check_published_path(args.out)
+    with trusted_pickles(args.trust_pickles):
         path = publish(args.source, args.out, args.which)
     print_out(f'{path} ({os.path.getsize(path):,} bytes)')
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.logging import print_out
 
@@ -29,8 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     from runnerkit.flow.report.page import write_report  # imports torch
 
-    try:
+    with wrong_usage(OSError):
         print_out(f'Report {write_report(args.work_dirs, args.out)}')
-    except OSError as error:
-        raise UsageError(str(error)) from error
     return 0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.logging import print_out, printable
 from runnerkit.utils.suggest import suggestion
@@ -30,10 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     from runnerkit.flow.report.comparison import runs  # imports torch
 
-    try:
+    with wrong_usage(OSError):
         found = runs(args.folder, earlier=args.earlier)
-    except OSError as error:
-        raise UsageError(str(error)) from error
     found = [each for each in found if args.outcome in (None, each['outcome'])]
     if args.sort and found:
         keys = list(dict.fromkeys(key for each in found for key in each))

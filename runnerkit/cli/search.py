@@ -11,11 +11,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
+from runnerkit.cli.errors import UsageError, check_one_process, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
-from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
 from runnerkit.utils.logging import print_out
 
@@ -61,10 +60,8 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     from runnerkit.search.study_step import failures
     from runnerkit.search.view import View
 
-    try:
+    with wrong_usage(KeyError, TypeError, ValueError, FileNotFoundError, of=f'{args.config}: '):
         pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers, trust=args.trust)
-    except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-        raise UsageError(f'{args.config}: {one_line(error)}') from error
     view = View(pipeline)
     with stopping(pipeline), view:
         pipeline.run()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
@@ -62,7 +61,10 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     config, place = args.config, args.checkpoint
     if not config.endswith(EXTENSIONS):
-        config, place = find_kept_config(config, args.trust), place or config
+        from runnerkit.flow.use.testing import kept_config
+
+        with wrong_usage(FileNotFoundError, ValueError):
+            config, place = str(kept_config(config, args.trust)), place or config
     cfg = load_config(config, args.cfg_options, sections=SECTIONS)
     from runnerkit.checkpoint import find_checkpoint, trusted_pickles
     from runnerkit.flow import Options
@@ -70,7 +72,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
     from runnerkit.flow.use.testing import evaluated
 
     options = Options(launcher=args.launcher, gpu_id=args.gpu_id, device=args.device)
-    with trusted_pickles() if args.trust_pickles else nullcontext():
+    with trusted_pickles(args.trust_pickles):
         checkpoint = find_checkpoint(os.fspath(configured_work_dir(cfg)) if place is None else place, best=True)
         scores = evaluated(cfg, options, checkpoint, args.split, args.allow_partial, args.work_dir)
     if scores:
@@ -79,24 +81,3 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
         if args.out:
             Path(args.out).write_text(json.dumps(scores, indent=2) + '\n', encoding='utf-8')
     return 0
-
-
-def find_kept_config(work_dir: str, trust: bool) -> str:
-    """The config file that a run has kept in ``work_dir``.
-
-    Args:
-        work_dir: the folder.
-        trust: execute it even if it was not made on this machine.
-
-    Raises:
-        UsageError: there is none, or it was not made here.
-    """
-    from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
-
-    found = config_of(work_dir)
-    if found is None:
-        kind = 'a work dir without its config' if os.path.isdir(work_dir) else 'neither a config nor a work dir'
-        raise UsageError(f'{work_dir} is {kind}: give the config first, runnerkit test CONFIG {work_dir}')
-    if not (trust or is_made_here(found)):
-        raise UsageError(f'{work_dir}: {NOT_MADE_HERE}')
-    return os.fspath(found)

@@ -6,19 +6,18 @@ import argparse
 import os
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
+from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.config import Config, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.config.readers import Run, read_runs
-from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
 from runnerkit.utils.suggest import suggestion
 
@@ -104,7 +103,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
         options.device = options.device or run.device
         flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))
     for flow in flows:
-        with trusted_pickles() if args.trust_pickles else nullcontext():
+        with trusted_pickles(args.trust_pickles):
             context = flow.run()
         number = stopped_by(context.runner)
         if number is not None:
@@ -153,15 +152,11 @@ def load_runs(
         UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     cfg = read_config_with_options(filename, overrides)
-    try:
+    with wrong_usage(KeyError, TypeError, ValueError, of=f'{filename}: '):
         runs = read_runs(cfg)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f'{filename}: {one_line(error)}') from error
     for run in runs:
-        try:
+        with wrong_usage(PreflightError):
             refuse_unread_keys(run.cfg, sections)
-        except PreflightError as error:
-            raise UsageError(str(error)) from error
     import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return runs
 
@@ -176,15 +171,10 @@ def read_config_with_options(filename: str, overrides: dict[str, Any] | None = N
         folder = os.path.dirname(filename) or '.'
         files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
         raise UsageError(f'no such config file: {filename}{suggestion(os.path.basename(filename), files)}')
-    try:
+    with wrong_usage(IsADirectoryError):
         cfg = Config.fromfile(filename, import_custom_modules=False)
-    except IsADirectoryError as error:
-        raise UsageError(str(error)) from None
-    if overrides:
-        try:
-            cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, overrides))
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise UsageError(f'--cfg-options does not fit {filename}: {one_line(error)}') from error
+    with wrong_usage(KeyError, TypeError, IndexError, ValueError, of=f'--cfg-options does not fit {filename}: '):
+        cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, overrides or {}))
     return cfg
 
 

@@ -27,6 +27,7 @@ MOVED: dict[str, str] = {
     'config.paddlerec': 'compat.paddlerec.config',
     'config.vega': 'compat.vega.config',
     'fileio.clusters': 'compat.mmcv.clusters',
+    'flow.experiment_main': 'flow.experiment.main',
     'hooks.vega_callbacks': 'compat.vega.callbacks',
     'search.class_factory': 'compat.vega.class_factory',
     'search.datasets': 'compat.vega.datasets',

@@ -13,7 +13,7 @@ from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
 from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, nested_options
-from runnerkit.config.origin import place_of
+from runnerkit.config.origin import at
 from runnerkit.config.parse import EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
 from runnerkit.config.relative_files import resolve_relative_files
@@ -260,10 +260,10 @@ def _config_of(values: ConfigDict, text: str, filename: str | None = None) -> Co
 def _refuse_reserved(values: Mapping[Any, Any]) -> None:
     for key in values:
         if key in RESERVED_KEYS:
-            raise KeyError(f'{key} is reserved for config file{_at(values, key)}; choose another name')
+            raise KeyError(f'{key} is reserved for config file{at(values, key)}; choose another name')
         if isinstance(key, str) and key.startswith('__'):
             raise KeyError(
-                f'{key}{_at(values, key)} begins with two underscores, which makes it private to a Python '
+                f'{key}{at(values, key)} begins with two underscores, which makes it private to a Python '
                 f'config; choose another name'
             )
 
@@ -279,14 +279,9 @@ def import_modules_of(values: Mapping[str, Any]) -> None:
     if not wanted:
         return
     if not isinstance(wanted, dict) or set(wanted) - {'imports', 'allow_failed_imports'}:
-        where = _at(values, 'custom_imports')
+        where = at(values, 'custom_imports')
         raise TypeError(
             f"custom_imports{where} must be dict(imports=['a.module'], allow_failed_imports=False), but is {wanted!r}"
         )
     with placed_errors(values, 'custom_imports'):
         import_modules_from_strings(**wanted)
-
-
-def _at(values: Mapping[Any, Any], key: Any) -> str:
-    place = place_of(values, key)
-    return f' ({place})' if place else ''

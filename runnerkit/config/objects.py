@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from runnerkit.config.origin import dotted
 from runnerkit.config.pretty import OBJECT, has_text
 from runnerkit.utils.logging import shortened
+from runnerkit.utils.nested import values_in
 
 #: What to do about a mark in a config that has been read.
 WAY_OUT = (
@@ -20,7 +21,7 @@ WAY_OUT = (
 
 def objects_in(value: Any, *path: Any) -> Iterator[str]:
     """The dotted keys, below ``path``, of the objects in ``value`` for which there is no text."""
-    yield from (dotted(where) for where, leaf in _leaves(value, path) if not has_text(leaf))
+    yield from (dotted(where) for where, leaf in values_in(value, path) if not has_text(leaf))
 
 
 def refuse_marks(value: Any, *path: Any) -> None:
@@ -33,7 +34,7 @@ def refuse_marks(value: Any, *path: Any) -> None:
     Raises:
         ValueError: some are missing; the error names their keys.
     """
-    lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in _leaves(value, path) if is_mark(leaf)]
+    lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in values_in(value, path) if is_mark(leaf)]
     if lost:
         raise ValueError(
             'the run that wrote this config was given Python objects, which a written config cannot hold: '
@@ -59,14 +60,3 @@ def why_nameless(value: Any) -> tuple[str, str] | None:
             "Write it with def at the top level of a file, and give its name, 'my_file.py:function'.",
         )
     return None
-
-
-def _leaves(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, (*path, key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _leaves(item, (*path, index))
-    else:
-        yield path, value

@@ -212,6 +212,12 @@ def written_at(config: Any, path: Iterable[Any]) -> str:
     return found
 
 
+def at(config: Any, *path: Any) -> str:
+    """`written_at` as messages have it: `` (file:line)``, or empty."""
+    place = written_at(config, path)
+    return f' ({place})' if place else ''
+
+
 def dotted(path: Iterable[Any]) -> str:
     """Keys and indices as one text: ``custom_hooks[0].interval``."""
     return ''.join(f'[{step}]' if isinstance(step, int) else f'.{step}' for step in path).removeprefix('.')

@@ -34,7 +34,7 @@ class IterLoader(Reader):
             batches = self.batches(self.epoch)
         if not self.given:
             self._may_differ = may_have_unequal_lengths(self._dataloader)
-            if not self._left_out:
+            if not self.left_out:
                 self._first = self.states_of_order()
         # The usual case saves a call in each iteration.
         batch = self._next_of(batches) if self._may_differ else next(batches, _END)
@@ -64,7 +64,7 @@ class IterLoader(Reader):
     @property
     def position(self) -> int:
         """How many batches of the running pass were given out."""
-        return self._left_out + self.given
+        return self.left_out + self.given
 
     def start(self) -> None:
         """Begin the first pass now, or enter the one that was open: what that draws from random generators comes

@@ -59,6 +59,14 @@ def order_of(loader: Any) -> Order | None:
     )
 
 
+def is_in_order(loader: Any) -> bool:
+    """Whether ``loader`` is torch's own, without shuffling: its order follows from nothing else."""
+    if not can_skip_indices(loader) or type(loader.sampler) is not SequentialSampler:
+        return False
+    batching = loader.batch_sampler
+    return batching is None or (type(batching) is BatchSampler and batching.sampler is loader.sampler)
+
+
 def epoch_sampler_of(loader: Any) -> EpochSampler | None:
     """The `EpochSampler` of which a loader makes its batches, in whatever way; None if there is none."""
     samplers = (getattr(loader, 'sampler', None), getattr(getattr(loader, 'batch_sampler', None), 'sampler', None))

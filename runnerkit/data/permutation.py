@@ -11,12 +11,15 @@ meant to look random, not to keep secrets.
 from __future__ import annotations
 
 from math import isqrt
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from runnerkit.data.seeding import mix_seed
 from runnerkit.utils.numbers import check_whole_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: How many numbers are computed at once: with more, the parts of the computation leave the processor's cache.
 BLOCK = 4096
@@ -24,8 +27,8 @@ BLOCK = 4096
 _ROUNDS = 10
 _HALF = np.uint64(32)
 
-Indices = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+Indices: TypeAlias = 'NDArray[np.int64]'
+Words: TypeAlias = 'NDArray[np.uint64]'
 
 
 class Permutation:

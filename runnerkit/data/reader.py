@@ -23,6 +23,7 @@ from runnerkit.data.kinds import (
     fetches_again,
     has_state,
     in_workers,
+    is_in_order,
     is_reread_by_itself,
     is_seeded_map,
     is_unbounded,
@@ -65,7 +66,7 @@ class Reader:
         self._pending: ReaderState | None = None  # the state of an open pass that is not entered yet
         self.epoch = 0  # the running pass
         self.given = 0  # batches given out since the open pass was entered, where the reader counts them
-        self._left_out = 0  # batches before that
+        self.left_out = 0  # batches of the open pass before the place where it was entered
         self._from = 0  # the sample of the order with which the open pass was entered
         self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
@@ -84,11 +85,6 @@ class Reader:
     def is_open(self) -> bool:
         """Whether a pass has begun and is not over."""
         return self._iterator is not None
-
-    @property
-    def left_out(self) -> int:
-        """How many batches of the open pass lie before the place where it was entered."""
-        return self._left_out
 
     @property
     def is_to_enter(self) -> bool:
@@ -135,7 +131,7 @@ class Reader:
     def close(self) -> None:
         """The pass is over."""
         self._iterator, self._began, self._first, self._pending = None, None, None, None
-        self._from, self.given, self._left_out, self.trained, self._checksums = 0, 0, 0, 0, {}
+        self._from, self.given, self.left_out, self.trained, self._checksums = 0, 0, 0, 0, {}
 
     def prime(self) -> None:
         """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
@@ -171,7 +167,8 @@ class Reader:
         loader = self._dataloader
         order = order_of(loader)
         draws_no_seed = isinstance(loader, SeededLoader) or not getattr(loader, 'num_workers', 0)
-        if order is not None and type(order.sampler) is EpochSampler and draws_no_seed:  # a subclass may have a state
+        is_known = order is not None and type(order.sampler) is EpochSampler  # a subclass may have a state
+        if draws_no_seed and (is_known or is_in_order(loader)):
             return None
         live = workers_live(loader)
         return {'rng': rng_state(), 'held': self._state.states(), 'workers_live': live}
@@ -203,7 +200,7 @@ class Reader:
             about=loader_facts(self._dataloader),
             epoch=self.epoch,
             begun=self.is_open,
-            batches=batches + self._left_out,
+            batches=batches + self.left_out,
             samples=self.samples(batches) if self.is_open else 0,
             last=self.samples(batches - 1) if self.is_open and batches > 0 else None,
             began=self._began,
@@ -305,7 +302,7 @@ class Reader:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
         loader, batches = self._dataloader, state.batches
         self._pending, self.epoch, self._began, self._first = None, state.epoch, state.began, state.first
-        self._left_out = batches
+        self.left_out = batches
         order = order_of(loader)
         if self._began is not None:
             self._go_back(self._began)

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 
 from runnerkit.fileio.paths import PathOrUrl, fsspec_module, join
-from runnerkit.utils.paths import mkdir_or_exist
 
 Suffix = str | tuple[str, ...] | None
 
@@ -18,7 +17,7 @@ Suffix = str | tuple[str, ...] | None
 class BaseStorageBackend(ABC):
     """Reads files of a storage.
 
-    Backends that can do more have further methods, with the names that `HardDiskBackend` uses.
+    Backends that can do more have further methods, with the names that `FsspecBackend` uses.
     """
 
     _allow_symlink = False
@@ -71,75 +70,11 @@ class ListingBackend(BaseStorageBackend):
         recursive: bool = False,
     ) -> Iterator[str]:
         """The contents of a folder, as paths relative to it. Arguments as in `FileClient.list_dir_or_file`."""
-        return listing(self._entries_in(dir_path), list_dir, list_file, suffix, recursive)
+        return _listing(self._entries_in(dir_path), list_dir, list_file, suffix, recursive)
 
     @abstractmethod
     def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
-        """A function that returns the entries of a folder below ``dir_path``; see `listing`."""
-
-
-class HardDiskBackend(ListingBackend):
-    """Files on the disk. Hidden files are not listed."""
-
-    _allow_symlink = True
-
-    def get(self, filepath: PathOrUrl) -> bytes:
-        """The bytes of a file."""
-        with open(filepath, 'rb') as file:
-            return file.read()
-
-    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
-        """The text of a file, with all line ends as ``\\n``."""
-        with open(filepath, encoding=encoding) as file:
-            return file.read()
-
-    def put(self, obj: bytes, filepath: PathOrUrl) -> None:
-        """Write bytes; the folder is created if needed."""
-        mkdir_or_exist(os.path.dirname(filepath))
-        with open(filepath, 'wb') as file:
-            file.write(obj)
-
-    def put_text(self, obj: str, filepath: PathOrUrl, encoding: str = 'utf-8') -> None:
-        """Write text; the folder is created if needed."""
-        mkdir_or_exist(os.path.dirname(filepath))
-        with open(filepath, 'w', encoding=encoding) as file:
-            file.write(obj)
-
-    def remove(self, filepath: PathOrUrl) -> None:
-        """Delete a file."""
-        os.remove(filepath)
-
-    def move(self, filepath: PathOrUrl, target: PathOrUrl) -> None:
-        """Move a file within a file system; the target's folder is created if needed."""
-        mkdir_or_exist(os.path.dirname(target))
-        os.rename(filepath, target)
-
-    def exists(self, filepath: PathOrUrl) -> bool:
-        """Whether a file or folder exists."""
-        return os.path.exists(filepath)
-
-    def isdir(self, filepath: PathOrUrl) -> bool:
-        """Whether it is a folder."""
-        return os.path.isdir(filepath)
-
-    def isfile(self, filepath: PathOrUrl) -> bool:
-        """Whether it is a file."""
-        return os.path.isfile(filepath)
-
-    def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
-        """Join parts of a path."""
-        return os.path.join(filepath, *filepaths)
-
-    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[PathOrUrl]:
-        """A context manager for the path itself."""
-        return nullcontext(filepath)
-
-    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
-        def entries(inside: str) -> list[tuple[str, bool]]:
-            found = sorted(os.scandir(os.path.join(dir_path, inside)), key=lambda entry: entry.name)
-            return [(each.name, each.is_dir()) for each in found if each.is_dir() or not each.name.startswith('.')]
-
-        return entries
+        """A function that returns the entries of a folder below ``dir_path``; see `_listing`."""
 
 
 class HTTPBackend(RemoteBackend):
@@ -251,6 +186,36 @@ class FsspecBackend(RemoteBackend, ListingBackend):
         return getattr(filesystem, method)(path)
 
 
+class HardDiskBackend(FsspecBackend):
+    """Files on the disk. Hidden files are not listed."""
+
+    _allow_symlink = True
+
+    def __init__(self) -> None:
+        """Nothing: the disk has no options, and fsspec is imported when a file is read or written."""
+
+    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
+        """The text of a file, with all line ends as ``\\n``."""
+        with open(filepath, encoding=encoding) as file:
+            return file.read()
+
+    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[PathOrUrl]:  # type: ignore[override]
+        """A context manager for the path itself."""
+        return nullcontext(filepath)
+
+    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
+        def entries(inside: str) -> list[tuple[str, bool]]:
+            found = sorted(os.scandir(os.path.join(dir_path, inside)), key=lambda entry: entry.name)
+            return [(each.name, each.is_dir()) for each in found if each.is_dir() or not each.name.startswith('.')]
+
+        return entries
+
+    def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalFileSystem(), os.path.abspath(filepath)
+
+
 def _renames(filesystem: Any) -> bool:
     """Whether the file system can rename files; elsewhere fsspec copies and deletes."""
     return type(filesystem).mv is not fsspec_module().AbstractFileSystem.mv
@@ -276,7 +241,7 @@ def local_copy(content: bytes | memoryview) -> Iterator[str]:
         yield path
 
 
-def listing(
+def _listing(
     entries: Callable[[str], Iterable[tuple[str, bool]]],
     list_dir: bool,
     list_file: bool,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
@@ -16,6 +15,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.readers import hint_for_name
 from runnerkit.flow.work_dir.previous_runs import jobs
 from runnerkit.hooks.hook import Hook, Outcome
+from runnerkit.utils.env import get_time_str
 from runnerkit.utils.suggest import suggestion
 
 
@@ -79,7 +79,7 @@ class Context:
     cfg: Any
     options: Options = field(default_factory=Options)
     jobs: dict[str, bool] = field(default_factory=jobs)
-    timestamp: str = field(default_factory=lambda: time.strftime('%Y%m%d_%H%M%S'))
+    timestamp: str = field(default_factory=get_time_str)
     rank: int = 0
     world_size: int = 1
     seed: int = 0

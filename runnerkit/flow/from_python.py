@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,7 +142,7 @@ def train(
         verbose=verbose,
     )
     history = HistoryHook()
-    with trusted_pickles() if trust_pickles else nullcontext():
+    with trusted_pickles(trust_pickles):
         context = Flow(cfg, options, hooks=[*((hook, 'NORMAL') for hook in hooks), (history, 'LOWEST')]).run()
     runner = context.runner
     outcome = runner.outcome

@@ -21,21 +21,25 @@ from runnerkit.parallel.dtensors import is_sharded
 class Finiteness:
     """Checks for NaN and infinite values when a checkpoint is saved and when a run ends, never in between.
 
+    Args:
+        runner: the run's runner.
+
     Attributes:
         exempt: the names of buffers and frozen parameters, such as masks, that were not finite when first seen: when
             the run began, or at the first checkpoint after a module created them.
         last: on rank 0, the newest finite checkpoint that is written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
         self.exempt: set[str] = set()
         self.last: str | None = None
         self._seen: set[str] = set()
 
-    def begin(self, runner: Any) -> None:
+    def begin(self) -> None:
         """Note tensors that are not finite on purpose, unless the resumed run noted them; all ranks call it."""
-        self._note(_weights(runner))
-        if is_sharded(runner.model):
+        self._note(_weights(self._runner))
+        if is_sharded(self._runner.model):
             self.exempt.update(*all_gather_objects(sorted(self.exempt)))
 
     def _note(self, weights: Mapping[str, Tensor]) -> None:
@@ -53,13 +57,16 @@ class Finiteness:
         """``checkpoint`` is written, and its values are finite."""
         self.last = checkpoint
 
-    def look(self, runner: Any, alone: bool = False) -> dict[str, str]:
-        """Descriptions of what is not finite under ``'weights'``, ``'optimizer'`` and ``'loss'``; empty if nothing.
+    def look(self, alone: bool = False) -> dict[str, str]:
+        """Look for NaN and infinite values in weights, optimizer states and the training losses since the last
+        checkpoint. Losses do not count if a loss scaler or a hook skips updates with bad gradients.
 
-        Losses are those since the last checkpoint; they do not count if a loss scaler or a hook skips updates with bad
-        gradients. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
+        Waits for the device. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
+
+        Returns:
+            Descriptions by kind (``weights``, ``optimizer``, ``loss``); empty if everything is finite.
         """
-        weights = _weights(runner)
+        runner, weights = self._runner, _weights(self._runner)
         self._note(weights)
         states = dict(_states(runner, weights))
         checked = {('weights', name): each for name, each in weights.items() if name not in self.exempt}
@@ -81,15 +88,14 @@ class Finiteness:
         """Entries of a checkpoint's meta: what `look` found, and what was not finite at the start."""
         return {NON_FINITE: dict(found), **({AT_START: sorted(self.exempt)} if self.exempt else {})}
 
-    @staticmethod
-    def advice(runner: Any, found: Mapping[str, str]) -> str:
+    def advice(self, found: Mapping[str, str]) -> str:
         """The notice at the end of a run whose weights are not finite."""
-        last = runner.finiteness.last
+        last = self.last
         if last is None:
             remedy = 'There is no finite checkpoint: start over with a smaller learning rate'
         else:
             remedy = f'Continue from the newest finite checkpoint, {last}, with a smaller learning rate: '
-            remedy += _command(runner, last)
+            remedy += _command(self._runner, last)
         return (
             f'THE RUN HAS DIVERGED: NaN or infinite values in {found["weights"]}. Checkpoints with such values are '
             f'never the best one and replace no finite one. {remedy} (or clip gradients, '

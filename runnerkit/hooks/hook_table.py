@@ -34,7 +34,8 @@ class HookTable(list[Hook]):
         last: calls by point, after all hooks: parts that decide whether the run continues.
         calls_parts: False if a subclass's ``call_hook`` is wrapped in the calls of the parts.
         point: the point that a subclass's ``call_hook`` is calling.
-        entered: the hooks whose ``before_run`` was called in this run; None before `enter`.
+        entered: the hooks whose ``before_run`` was called in this run; None before `enter` and after `leave`.
+        replace: makes the calls of a point; see `replacing_calls`.
     """
 
     def __init__(self, hooks: Iterable[Hook] = (), runner: Any = None) -> None:
@@ -45,18 +46,14 @@ class HookTable(list[Hook]):
         self.calls_parts = True
         self.entered: list[Hook] | None = None
         self.point: str | None = None
+        self.replace: Replace | None = None
         self.calls, self.around = _Calls(self), _Around(self)
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
         """A table of other hooks, with the same parts."""
-        table = HookTable(hooks, self.runner)
-        table.first, table.last, table.calls_parts = self.first, self.last, self.calls_parts
-        table.entered, table.point, table.calls.replace = self.entered, self.point, self.calls.replace
+        table = HookTable(hooks)
+        vars(table).update({**vars(self), 'calls': table.calls, 'around': table.around})
         return table
-
-    def begin_run(self) -> None:
-        """A run begins: no hook has entered it."""
-        self.entered = None
 
     def forget_calls(self) -> None:
         """Compile the calls again at their next use."""
@@ -129,7 +126,7 @@ class HookTable(list[Hook]):
         Raises:
             Exception: the first failure; all are logged.
         """
-        entered = {id(hook) for hook in self.entered or ()}
+        entered, self.entered = {id(hook) for hook in self.entered or ()}, None
         hooks = [hook.after_run for hook in self.dispatch_order() if id(hook) in entered]
         first, last = self._parts('after_run')
         call_each([*first, *hooks, *last], runner)
@@ -142,12 +139,12 @@ class HookTable(list[Hook]):
     def replacing_calls(self, replace: Replace) -> Iterator[None]:
         """Within it, the calls of a point are those that ``replace`` makes of its name and its (hook, method) pairs;
         for profilers, which cost nothing when unused."""
-        former, self.calls.replace = self.calls.replace, replace
+        former, self.replace = self.replace, replace
         self.forget_calls()
         try:
             yield
         finally:
-            self.calls.replace = former
+            self.replace = former
             self.forget_calls()
 
     def info(self, validates: bool = True) -> str:
@@ -174,7 +171,6 @@ class HookTable(list[Hook]):
 class _Calls(dict[str, tuple[Call, ...]]):
     def __init__(self, hooks: HookTable) -> None:
         self._hooks = hooks
-        self.replace: Replace | None = None
 
     def __missing__(self, point: str) -> tuple[Call, ...]:
         hooks = self._hooks
@@ -185,8 +181,8 @@ class _Calls(dict[str, tuple[Call, ...]]):
         methods: Iterable[Call] = [method for _, method in called]
         if point == 'before_run':
             methods = [hooks.enter]
-        elif self.replace is not None:
-            methods = self.replace(point, called)
+        elif hooks.replace is not None:
+            methods = hooks.replace(point, called)
         first, last = hooks._parts(point)
         calls = self[point] = (*first, *methods, *last)
         return calls

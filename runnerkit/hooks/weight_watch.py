@@ -11,6 +11,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel.bits import view_bits
 from runnerkit.parallel.dtensors import local_part
 
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.
@@ -20,8 +21,6 @@ _POINTS = ('before_train_epoch', 'after_train_iter')
 
 #: How many updates a dynamic loss scale may skip until it is small enough.
 _SKIPPED_FP16 = 24
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightWatch:
@@ -117,15 +116,10 @@ def trainable(model: Any) -> list[nn.Parameter]:
     return [each for each in parameters if each.requires_grad and not is_lazy(each) and _is_plain(local_part(each))]
 
 
-@torch.no_grad()
 def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
     """For each tensor the sum of its bit patterns, as integers of the element size, on its device."""
-    sums = []
-    for weight in map(local_part, weights):
-        real = torch.view_as_real(weight) if weight.is_complex() else weight
-        integer = _INTEGERS[real.element_size()]
-        sums.append(real.view(integer).sum(dtype=integer))  # a sum in another type would be eighty times slower
-    return sums
+    every = (view_bits(local_part(weight)) for weight in weights)
+    return [bits.sum(dtype=bits.dtype) for bits in every]  # a sum in another type would be eighty times slower
 
 
 def _is_plain(weight: Tensor) -> bool:

@@ -14,13 +14,12 @@ from torch import distributed as dist
 from torch.nn.parameter import is_lazy
 
 from runnerkit.distributed import all_gather_objects, broadcast_buffers, get_dist_info, reduce_extremes
+from runnerkit.parallel.bits import view_bits
 from runnerkit.parallel.dtensors import is_dtensor
 from runnerkit.parallel.wrappers import unwrap
 
 #: Where DistributedDataParallel reads the names of the parameters and buffers that it leaves alone.
 IGNORED_BY_DDP = '_ddp_params_and_buffers_to_ignore'
-
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 #: So many numbers are summed up at once.
 _BLOCK = 2**20
@@ -104,11 +103,9 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
         )
 
 
-@torch.no_grad()
 def checksum(tensor: Tensor) -> int:
     """A sum of the bits of ``tensor`` in which each place has another weight."""
-    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    bits = real.detach().reshape(-1).view(_INTEGERS[real.element_size()])
+    bits = view_bits(tensor).reshape(-1)
     total = torch.zeros((), dtype=torch.int64, device=bits.device)
     for number, block in enumerate(bits.split(_BLOCK)):
         places = torch.arange(1, len(block) + 1, device=bits.device)

@@ -39,6 +39,7 @@ from runnerkit.runner.lifecycle import Lifecycle
 from runnerkit.runner.plan import Plan
 from runnerkit.runner.progress import Progress
 from runnerkit.runner.readers import Readers
+from runnerkit.runner.saver import Saver
 from runnerkit.runner.snapshots import Snapshots
 from runnerkit.runner.stop import Stop
 from runnerkit.runner.updater import Updater, update
@@ -50,23 +51,6 @@ from runnerkit.utils.paths import mkdir_or_exist
 P = ParamSpec('P')
 R = TypeVar('R')
 
-#: The attributes that are parts of the engine.
-PARTS: dict[str, type] = {
-    'hooks': HookTable,
-    'progress': Progress,
-    'plan': Plan,
-    'stopping': Stop,
-    'nest': Nest,
-    'changes': Changes,
-    'updater': Updater,
-    'evaluator': Evaluator,
-    'readers': Readers,
-    'snapshots': Snapshots,
-    'lifecycle': Lifecycle,
-    'weight_watch': WeightWatch,
-    'finiteness': Finiteness,
-}
-
 
 def _of(path: str, doc: str) -> Any:
     """A read-only property without a Python call: hooks read these several times in each iteration."""
@@ -75,10 +59,11 @@ def _of(path: str, doc: str) -> Any:
 
 def handed_on(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
     """A method of the runner that calls one of a part, with its signature and docstring."""
+    part_of = attrgetter(part)
 
     @wraps(method)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(getattr(self, part), *args, **kwargs)
+        return method(part_of(self), *args, **kwargs)
 
     return call
 
@@ -134,6 +119,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     #: Checks that the model has a step; subclasses that get their model later check when they run.
     _check_step = staticmethod(check_step)
     _readers_type: type[Readers] = Readers
+    #: The class of a reader of a workflow entry.
+    _reader_type: type[Reader] = Reader
 
     def __init__(
         self,
@@ -174,7 +161,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self._make_parts(max_epochs, max_iters)
 
     def _make_parts(self, max_epochs: int | None, max_iters: int | None) -> None:
-        """The parts of the engine, in the order in which they are called at a point."""
+        """The parts of the engine, in the order in which they are called at a point. All attributes set here are."""
+        others = set(vars(self))
         self.hooks = hooks = HookTable(runner=self)
         hooks.calls_parts = not hasattr(type(self).call_hook, '_has_parts')
         self.progress = Progress(self.by_epoch)
@@ -188,7 +176,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.snapshots = Snapshots(self)
         self.lifecycle = Lifecycle(self)
         self.weight_watch = WeightWatch()
-        self.finiteness = Finiteness()
+        self.finiteness = Finiteness(self)
+        self._parts = {name: type(part) for name, part in vars(self).items() if name not in others}
         for part in (self.progress, self.readers, self.lifecycle, self.changes):
             hooks.add_part(part)
         hooks.listen('before_run', self.updater.before_run)
@@ -270,7 +259,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         Raises:
             WrongType: a subclass, or an assignment, has replaced one.
         """
-        for name, part in PARTS.items():
+        for name, part in self._parts.items():
             if not isinstance(getattr(self, name), part) or hasattr(type(self), name):
                 raise WrongType(
                     f'{type(self).__name__}.{name} is a part of the engine, but is {getattr(self, name)!r}: give your '
@@ -279,7 +268,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     def open_readers(self, data_loaders: list[Any]) -> None:
         """Make a reader for each workflow entry."""
-        self.readers.open(data_loaders, Reader)
+        self.readers.open(data_loaders, self._reader_type)
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Pass one batch to the model and store what it returns as ``outputs``. Subclasses may override it."""
@@ -426,6 +415,9 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     save = handed_on('snapshots', Snapshots.save)
     resume = handed_on('snapshots', Snapshots.resume)
     roll_back = handed_on('snapshots', Snapshots.roll_back)
+    finish_saving = handed_on('snapshots.saver', Saver.finish)
+    last_checkpoint = handed_on('snapshots.saver', Saver.last)
+    non_finite = handed_on('finiteness', Finiteness.look)
     restore_hooks = handed_on('snapshots', Snapshots.restore_hooks)
     nested = handed_on('nest', Nest.nested)
     stop = handed_on('stopping', Stop.stop)
@@ -440,30 +432,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     ) -> Any:
         """Load only a checkpoint's weights; see `runnerkit.checkpoint.load_checkpoint`."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys=revise_keys)
-
-    def non_finite(self, alone: bool = False) -> dict[str, str]:
-        """Look for NaN and infinite values in weights, optimizer states and the training losses since the last
-        checkpoint.
-
-        Waits for the device. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
-
-        Returns:
-            Descriptions by kind (``weights``, ``optimizer``, ``loss``); empty if everything is finite.
-        """
-        return self.finiteness.look(self, alone)
-
-    def finish_saving(self) -> None:
-        """Wait for a checkpoint that is being written in the background.
-
-        Raises:
-            Exception: it could not be written, and its ``on_error`` does not handle that.
-        """
-        self.snapshots.saver.finish()
-
-    def last_checkpoint(self) -> str | None:
-        """The newest intact checkpoint of this run or of the run that it resumes; None without one. Every rank calls
-        it; it waits for a checkpoint that is being written."""
-        return self.snapshots.saver.last()
 
 
 def _with_parts(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseRunner, str], None]:

@@ -89,7 +89,7 @@ class Changes:
             **general_conditions(),
             **({'seed': runner.meta['seed']} if 'seed' in runner.meta else {}),
             'length': runner.plan.length,
-            'runner': runner.plan.kind,
+            'runner': 'by epoch' if runner.by_epoch else 'by iteration',
             'workflow': [list(entry) for entry in runner.plan.workflow],
             'world size': runner.world_size,
             'optimizer': optimizer_kinds(runner.optimizer),
@@ -108,12 +108,9 @@ class Changes:
             'lr_scaled_for': runner.lr_scaled_for and runner.lr_scaled_for[0],
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing of this rank's."""
-        return {}
-
-    def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Log a table of everything that has changed since the checkpoint was saved."""
+    def tell_changes(self, own: Mapping[str, Any]) -> None:
+        """Log a table of everything that has changed since the checkpoint was saved, with the state ``own`` of this
+        rank."""
         from runnerkit.checkpoint.config_changes import config_changes  # only resumed runs need it
 
         runner, resumed = self._runner, self._runner.snapshots.resumed

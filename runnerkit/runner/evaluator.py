@@ -113,7 +113,7 @@ class Evaluator:
             if keeps:
                 self._training_rng = None
                 before.restore()
-            elif not self._has_told_moves and runner.stopping.is_running and before.have_moved():
+            elif not self._has_told_moves and runner.stopping.signals is not None and before.have_moved():
                 self._has_told_moves = True
                 runner.logger.info(
                     'The evaluation has drawn random numbers that the training would have drawn, as in MMCV: without '
@@ -206,11 +206,7 @@ class Evaluator:
     def entered(self) -> Iterator[None]:
         """The span of evaluations without a run: the hooks' ``around_run`` rings, ``before_run`` and ``after_run``."""
         runner = self._runner
-        entered: list[Hook] = []
-        with runner.hooks.around['around_run'], _leaving(entered, runner):
-            for hook in [*runner.hooks]:
-                entered.append(hook)
-                hook.before_run(runner)
+        with runner.hooks.around['around_run'], self._visited_by([*runner.hooks]):
             runner.hooks.forget_calls()  # one may have chosen in before_run which points it serves
             yield
 

@@ -28,6 +28,8 @@ class IterBasedRunner(BaseRunner):
 
     by_epoch = False
 
+    _reader_type = IterLoader
+
     def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached; over streams, it may be None.
 
@@ -62,10 +64,6 @@ class IterBasedRunner(BaseRunner):
             yield plan
             if self.stopping.reason is None:
                 self.call_hook('after_epoch')
-
-    def open_readers(self, data_loaders: list[Any]) -> None:
-        """Have a reader for each workflow entry."""
-        self.readers.open(data_loaders, IterLoader)
 
     def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""

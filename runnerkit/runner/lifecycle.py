@@ -89,7 +89,6 @@ class Lifecycle:
         """Enter and leave the run: rings, ``before_run``, and always ``after_run`` with the outcome set."""
         runner = self._runner
         self.own_loop = runner.outputs_of = None
-        runner.hooks.begin_run()
         runner.notices.clear()
         runner.progress.begin_run()
         runner.plan.begin(workflow)
@@ -128,7 +127,6 @@ class Lifecycle:
                         stream.close()
                 runner.snapshots.forget()
                 was_cut = runner.stopping.ends_for_outer
-                runner.stopping.note_signal(signals.received)
         if runner.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
         if was_cut:
@@ -142,10 +140,10 @@ class Lifecycle:
     def _outcome(self) -> Outcome:
         """The outcome of a run without an error; all ranks call it and get the same result."""
         runner, reason = self._runner, self._runner.stopping.reason
-        found = runner.finiteness.look(runner) if runner.plan.trains else {}
+        found = runner.finiteness.look() if runner.plan.trains else {}
         if 'weights' in found:
             runner.last_checkpoint()  # waits for a background save
-            runner.notices['finite'] = runner.finiteness.advice(runner, found)
+            runner.notices['finite'] = runner.finiteness.advice(found)
             return Outcome('diverged', reason)
         return Outcome('completed' if reason is None else 'stopped', reason)
 
@@ -197,7 +195,7 @@ class Lifecycle:
         if is_own_run:
             readers.start()
         runner.weight_watch.begin(runner)
-        runner.finiteness.begin(runner)
+        runner.finiteness.begin()
         runner.nest.resume_inner()
 
     def _tell_begin(self) -> None:

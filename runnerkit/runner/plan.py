@@ -81,7 +81,7 @@ class Plan:
         """A run of ``workflow`` begins; a changed workflow begins with its first entry."""
         former, self.workflow = self.workflow, [(mode, n) for mode, n in workflow]
         if former and self.workflow != former:
-            self._runner.progress.begin_workflow()
+            self._runner.progress.begin_unit(0, 0)
 
     @property
     def is_done(self) -> bool:
@@ -113,11 +113,6 @@ class Plan:
         if self.by_iters:
             return f'{self.max_iters} iterations'
         return 'as much as the stream has' if self.max_epochs is None else f'{self.max_epochs} epochs'
-
-    @property
-    def kind(self) -> str:
-        """The run's unit in words."""
-        return 'by epoch' if self._runner.by_epoch else 'by iteration'
 
     def follow(self, loader: Any) -> None:
         """Recompute ``max_iters`` for the training ``loader``. Earlier epochs may have had other lengths, with another
@@ -162,8 +157,10 @@ class Plan:
                 if stop.reason is not None:
                     return
             yield entry, units[entry]
-            # A training iteration ends with a boundary.
+            # A training iteration ends with a boundary. Several ranks count boundaries alike; one rank alone also
+            # obeys a signal that has come since, on leaving the rings of the iteration.
             has_passed = training[entry] and not runner.by_epoch and not runner.has_own_train
+            has_passed = has_passed and not (stop.signals and runner.world_size == 1 and stop.signals.pending)
             if progress.running is None:  # the loop left the unit
                 began, has_passed = None, False
             elif progress.unit != progress.running + 1 and (stop.reason is None or not progress.epoch_is_open):

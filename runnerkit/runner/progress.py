@@ -111,10 +111,6 @@ class Progress:
         self.iter, self.iter_is_done = self.iters, False
         self.next_epoch()
 
-    def begin_workflow(self) -> None:
-        """Go to the workflow's first entry."""
-        self.entry = self.unit = 0
-
     def begin_unit(self, entry: int, unit: int) -> None:
         """A unit of a workflow entry begins."""
         self.entry, self.unit, self.running = entry, unit, unit
@@ -151,7 +147,6 @@ class Progress:
             'iters': self.iters,
             'epoch_is_open': self.epoch_is_open,
             'batches': self.batches,
-            'samples': self.samples,
             'entry': self.entry,
             'units': self.unit,
         }

@@ -272,15 +272,15 @@ class Readers:
         if self._counts_otherwise():
             progress.close_epoch()
         if snapshots.condition('workflow') != [list(entry) for entry in plan.workflow]:
-            progress.begin_workflow()
+            progress.begin_unit(0, 0)
         for reader, state in self.saved_in(own):
             self._load(reader, state)
         self._is_inside = progress.epoch_is_open
 
     def _counts_otherwise(self) -> bool:
         """Whether the resumed run counted by epochs and this one by iterations, or vice versa."""
-        kind = self._runner.plan.kind
-        return bool(self._runner.snapshots.condition('runner', kind) != kind)
+        was = self._runner.snapshots.condition('runner')
+        return was is not None and (was == 'by epoch') != self._runner.by_epoch
 
     def _load(self, reader: Reader, state: ReaderState) -> None:
         """Let ``reader`` enter at the position ``state``; a pass that cannot be entered starts over."""

@@ -91,7 +91,7 @@ class Saver:
             on_error(error)
 
         # On every rank, so that all of them have the result.
-        found = runner.finiteness.look(runner)
+        found = runner.finiteness.look()
         if found and only_finite:
             failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
             return None
@@ -249,7 +249,7 @@ class Saver:
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
-        found = request.found if request else runner.finiteness.look(runner, alone=True)
+        found = request.found if request else runner.finiteness.look(alone=True)
         if request is None:
             self._warn(store.path(name), found)
         latest = self._moves_latest(create_symlink, found)
@@ -308,10 +308,10 @@ class Saver:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for a background save and report its end.
+        """Wait for a checkpoint that is being written in the background, and report its end.
 
         Raises:
-            Exception: it failed, and its ``on_error`` does not handle that.
+            Exception: it could not be written, and its ``on_error`` does not handle that.
         """
         if self.in_flight is None or self._writer is None:
             return
@@ -341,7 +341,8 @@ class Saver:
                 dist.destroy_process_group(group)
 
     def last(self) -> str | None:
-        """See `BaseRunner.last_checkpoint`."""
+        """The newest intact checkpoint of this run or of the run that it resumes; None without one. Every rank calls
+        it; it waits for a checkpoint that is being written."""
         if is_sharded(self._runner.model):
             self.finish()
         else:

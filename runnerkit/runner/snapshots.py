@@ -62,7 +62,6 @@ class Snapshots:
             HookStates(runner),
             Buffers(runner),
             runner.updater,
-            runner.changes,
             runner.readers,
             runner.evaluator.readers,
         ]
@@ -321,6 +320,7 @@ class Snapshots:
         runner.scores.clear()
         runner.scores.update({name: Score(*score) for name, score in scores.items()})
         own = self.own
+        runner.changes.tell_changes(own)
         for part in self.parts:
             part.load_state_dict(own)
         saved, now = own.get('parts', {}).keys(), {each.name for each in self.parts if isinstance(each, _Added)}

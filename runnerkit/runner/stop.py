@@ -23,6 +23,7 @@ class Stop:
         reason: why the run was asked to end, or None.
         signal: the signal that asked the last run to stop, even if it came too late to change the outcome.
         outcome: how the last run ended; None before that.
+        signals: the signals and requests of the running run; None outside a run.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -30,7 +31,7 @@ class Stop:
         self.reason: str | None = None
         self.signal: signal.Signals | None = None
         self.outcome: Outcome | None = None
-        self._signals: StopSignals | None = None
+        self.signals: StopSignals | None = None
         self._waits = 0  # how often the run has waited for a stream
         self._begun_at = 0  # the iteration with which the run began
 
@@ -40,22 +41,17 @@ class Stop:
         In a distributed run any rank may call it, and all ranks stop after the same iteration: the running one if all
         of them call it there, else the next one that all of them can agree on.
         """
-        if self._signals is None or self._runner.world_size == 1:
+        if self.signals is None or self._runner.world_size == 1:
             self.reason = reason
         else:
-            self._signals.request(reason)
+            self.signals.request(reason)
         if self._runner.nest.inner is not None:
             self._runner.nest.inner.stop(OUTER + reason)
 
     @property
-    def is_running(self) -> bool:
-        """Whether a run has begun and not ended."""
-        return self._signals is not None
-
-    @property
     def is_ending(self) -> bool:
         """Whether the run ends at the next boundary, because of a call or a signal."""
-        return self.reason is not None or (self._signals is not None and self._signals.pending)
+        return self.reason is not None or (self.signals is not None and self.signals.pending)
 
     @property
     def ends_for_outer(self) -> bool:
@@ -73,7 +69,7 @@ class Stop:
         """
         runner = self._runner
         is_long = runner.evaluator.scores is not None or runner.snapshots.is_saving
-        if self._signals is None or self.outcome is not None or is_long:
+        if self.signals is None or self.outcome is not None or is_long:
             return None
         inner = runner.nest.inner
         inside = None if inner is None else inner.heartbeat
@@ -91,24 +87,21 @@ class Stop:
         # Only a nested run needs the first one.
         calls = [self.boundary] if runner.parent is None else [self.let_outer_wait, self.boundary]
         with StopSignals(runner.rank, runner.world_size) as signals:
-            self._signals = signals
+            self.signals = signals
             for call in calls:
                 runner.hooks.listen('after_train_iter', call, is_last=True)
             try:
                 yield signals
             finally:
+                self.signal = self.signal or signals.received  # one that arrived while the run ended
                 for call in calls:
                     runner.hooks.unlisten('after_train_iter', call)
 
     def end(self, outcome: Outcome) -> None:
         """The run has ended."""
-        signals, self._signals, self.outcome = self._signals, None, outcome
+        signals, self.signals, self.outcome = self.signals, None, outcome
         if signals is not None:
             signals.leave(has_failed=outcome.error is not None)
-
-    def note_signal(self, received: signal.Signals | None) -> None:
-        """Remember a signal that arrived while the run ended."""
-        self.signal = self.signal or received
 
     def end_with(self, inner: Stop) -> None:
         """End at the next boundary because a nested run was stopped, which all ranks ended together."""
@@ -122,7 +115,7 @@ class Stop:
     def boundary(self, runner: Any = None) -> None:
         """The end of a training iteration or unit: the run ends here if a signal or any rank requested it. Ranks that
         run the same workflow count the same boundaries."""
-        signals = self._signals
+        signals = self.signals
         if signals is None:
             return
         signals.boundaries += 1

@@ -83,14 +83,7 @@ class BenchmarkPipeStep(PipeStep):
         for record in made:
             if record.number in models:
                 record.status, record.end = COMPLETED, time.time()
-                missing = [name for name in record.objectives if name not in record.performance]
-                if record.values is None:
-                    record.status = FAILED
-                    record.message = (
-                        f'nothing gave the objective {", ".join(missing)}; there are {", ".join(record.performance)}'
-                        if missing
-                        else f'a score is no finite number: {record.performance}'
-                    )
+                record.check_scores()
             self.pipeline.changed()
         if not any(record.status == COMPLETED for record in made):
             raise NothingUsable(f'{self.name}: none of {len(made)} models could be measured. {made[0].message}')
@@ -125,18 +118,12 @@ class BenchmarkPipeStep(PipeStep):
 
     def _record(self, number: int, source: Record) -> Record:
         given = self.get('objectives')
+        kept = ('hps', 'desc', 'seed', 'threads', 'work_dir', 'weights_file', 'moment', 'iter')
         return Record(
+            **{name: getattr(source, name) for name in kept},
             step=self.name,
             number=number,
-            hps=dict(source.hps),
-            desc=source.desc,
             objectives=dict(source.objectives) if given is None else checked_objectives(given),
-            seed=source.seed,
-            threads=source.threads,
-            work_dir=source.work_dir,
-            weights_file=source.weights_file,
-            moment=source.moment,
-            iter=source.iter,
             source=source.uid,
             start=time.time(),
         )
@@ -152,25 +139,17 @@ class BenchmarkPipeStep(PipeStep):
         if not (self.pipeline.trust or is_made_here(path)):
             raise ValueError(f'{record.work_dir}: {NOT_MADE_HERE}')
         cfg = Config.fromfile(path)
-        if self.get('split') not in cfg.data:
-            raise WrongKey(
-                f'the config has no data.{self.get("split")}{suggestion(self.get("split"), list(cfg.data))} ({path})'
-            )
-        device = self.pipeline.device
-        record.performance.update(
-            test(path, self.get('split'), checkpoint=os.fspath(record.weights_file), device=device)
-        )
+        device, split = self.pipeline.device, self.get('split')
+        if split not in cfg.data:
+            raise WrongKey(f'the config has no data.{split}{suggestion(split, list(cfg.data))} ({path})')
+        record.performance.update(test(path, split, checkpoint=os.fspath(record.weights_file), device=device))
         with preserved_rng():
             record.performance.update(self.pipeline.in_its_units(counted(cfg)))
-            model = load_model(record.weights_file, path, device=device or best_device())
+            device = device or ('cuda' if torch.cuda.is_available() else 'cpu')
+            model = load_model(record.weights_file, path, device=device)
             size = (self.get('latency') or {}).get('batch_size', LATENCY['batch_size'])
-            batch = first_batch(cfg, self.get('split'), size, next(model.parameters()).device)
+            batch = first_batch(cfg, split, size, next(model.parameters()).device)
         return model, batch
-
-
-def best_device() -> str:
-    """A GPU if there is one."""
-    return 'cuda' if torch.cuda.is_available() else 'cpu'
 
 
 def latencies(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.config.action import parse_value
+from runnerkit.config.config_dict import walk
 from runnerkit.search.blame import blame_of
 from runnerkit.utils.exceptions import WrongValue
 
@@ -271,14 +272,4 @@ def same(one: Any, other: Any) -> bool:
 
 def overrides_of(hps: Mapping[str, Any], desc: Mapping[str, Any] | None, network: str = 'model') -> dict[str, Any]:
     """The changes of a config that a proposal means: its values, and its network under the dotted key ``network``."""
-    return dict(hps) if desc is None else {**flattened(network, desc), **hps}
-
-
-def flattened(key: str, value: Any) -> dict[str, Any]:
-    """Nested dicts as values by dotted key."""
-    if not isinstance(value, Mapping):
-        return {key: value}
-    found: dict[str, Any] = {}
-    for name, each in value.items():
-        found |= flattened(f'{key}.{name}', each)
-    return found
+    return dict(hps) if desc is None else {**dict(walk({network: desc})), **hps}

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +89,9 @@ class Pipeline:
         self.device, self.workers = device, workers
         self.names = names_of_steps(self.cfg)
         self._readers = [_READERS.load(name)(self.cfg, self.names) for name in _READERS.names()]
-        theirs = [each.work_dir for each in self._readers if each.work_dir]
-        own = work_dir or self.cfg.get('work_dir')
-        self.work_dir = local_folder(own or (theirs[0] if theirs else default_work_dir(self.cfg)))
+        default = os.path.join('work_dirs', Path(self.cfg.filename).stem if self.cfg.filename else 'search')
+        theirs = next((each.work_dir for each in self._readers if each.work_dir), default)
+        self.work_dir = local_folder(work_dir or self.cfg.get('work_dir') or theirs)
         self.on_change = on_change or (lambda pipeline: None)
         self.logger = get_logger('runnerkit')
         self.report = Report()
@@ -191,15 +190,18 @@ class Pipeline:
         if not path.exists():
             return False
         way_out = 'put back a copy of it, or remove it: the step is done again, without its trials that have ended'
-        before, records = parse_json_file(path, _mark_and_records, way_out)
+        before, records = parse_json_file(
+            path, lambda state: (state['mark'], [Record.from_dict(each) for each in state['records']]), way_out
+        )
         if before != mark:
             self.logger.info('Step %s is done again: it, or a step before it, has changed in the config', step.name)
             return False
         if isinstance(step, StudyStep):
             settle_paths(records, step.work_dir, step.name, step.config_file, step.overrides)
-        for record in records:
-            if not isinstance(step, StudyStep):
+        else:
+            for record in records:
                 self._settle(record)
+        for record in records:
             self.report.update(record)
         return True
 
@@ -209,29 +211,15 @@ class Pipeline:
         found = source and source.weights_file  # settled before, below an `out_dir` as well
         if source and found and os.path.basename(found) == os.path.basename(record.weights_file or ''):
             record.work_dir, record.weights_file = source.work_dir, found
-        elif not is_below(record, self.work_dir):
+            return
+        is_inside = Path(os.path.realpath(record.work_dir)).is_relative_to(os.path.realpath(self.work_dir))
+        if not is_inside or not lies_in(record.weights_file or '', record.work_dir):
             record.weights_file = None
 
     def _keep(self, step: PipeStep, mark: str) -> None:
         records = [record.as_dict() for record in self.report.of(step.name)]
         text = json.dumps({'mark': mark, 'records': records}, indent=2)
-        write_atomically(step.work_dir / STATE, methodcaller('write', text.encode()))
-
-
-def is_below(record: Record, folder: Path) -> bool:
-    """Whether the weights of ``record`` lie in its work dir, and that in ``folder``."""
-    inside = Path(os.path.realpath(record.work_dir)).is_relative_to(os.path.realpath(folder))
-    return inside and lies_in(record.weights_file or '', record.work_dir)
-
-
-def _mark_and_records(state: Any) -> tuple[str, list[Record]]:
-    """What `STATE` holds."""
-    return state['mark'], [Record.from_dict(content) for content in state['records']]
-
-
-def default_work_dir(cfg: Config) -> str:
-    """``work_dirs/<config>``."""
-    return os.path.join('work_dirs', Path(cfg.filename).stem if cfg.filename else 'search')
+        write_atomically(step.work_dir / STATE, text.encode())
 
 
 def names_of_steps(cfg: Config) -> list[str]:

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,6 +113,21 @@ class Record:
         signs = (1.0 if rule == 'max' else -1.0 for rule in self.objectives.values())
         return [sign * value for sign, value in zip(signs, values, strict=True)]
 
+    def check_scores(self) -> list[str]:
+        """Let a completed trial without a finite score for each objective count as failed.
+
+        Returns:
+            The objectives of which it has no score.
+        """
+        if self.status != COMPLETED or self.values is not None:
+            return []
+        missing = [name for name in self.objectives if name not in self.performance]
+        self.status, self.message = FAILED, f'a score is no finite number: {self.performance}'
+        if missing:
+            given = ', '.join(self.performance) or 'none'
+            self.message = f'the run gave no score {", ".join(missing)}; it gave {given}'
+        return missing
+
     def as_dict(self) -> dict[str, Any]:
         """All attributes, and the runtime."""
         return {**vars(self), 'runtime': self.runtime}
@@ -142,7 +156,7 @@ class Record:
         """Write it to `RECORD` in ``folder``, whole or not at all."""
         os.makedirs(folder, exist_ok=True)
         text = json.dumps(self.as_dict(), indent=2)
-        write_atomically(Path(folder) / RECORD, methodcaller('write', text.encode()))
+        write_atomically(Path(folder) / RECORD, text.encode())
 
 
 def records_in(folder: str | os.PathLike[str]) -> list[Record]:

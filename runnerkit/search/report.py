@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
-from operator import methodcaller
 from pathlib import Path
 
 from runnerkit.checkpoint.atomic import write_atomically
@@ -92,8 +91,8 @@ class Report:
         place = Path(folder)
         # A record a line: indented JSON takes fifteen times as long, and is written again and again.
         text = '[\n' + ',\n'.join(json.dumps(record.as_dict()) for record in self.of(step)) + '\n]\n'
-        write_atomically(place / REPORTS, methodcaller('write', text.encode()))
-        write_atomically(place / TABLE, methodcaller('write', self.table(step).encode()))
+        write_atomically(place / REPORTS, text.encode())
+        write_atomically(place / TABLE, self.table(step).encode())
 
     def keep(self, folder: str | os.PathLike[str], step: str | None = None) -> None:
         """Do as `save`, unless more than a twentieth of the time would go into it: for calls after each change."""

@@ -57,7 +57,7 @@ class Forbidden(Exception):
 
     def __init__(self, values: Mapping[str, Any], combination: Mapping[str, Any]) -> None:
         self.values, self.combination = dict(values), dict(combination)
-        super().__init__(f'the space forbids {_written(combination)}')
+        super().__init__(f'the space forbids {" with ".join(f"{key}={each!r}" for key, each in combination.items())}')
 
 
 class NothingAllowed(ValueError):
@@ -94,9 +94,8 @@ class Space:
         for condition in self.conditions:
             self._conditions[condition.child].append(condition)
         if self.forbidden:
-            suggest = RandomSuggest(random.Random(0))
             try:
-                draw_allowed(self, suggest)
+                draw_allowed(self, RandomSuggest(random.Random(0)))
             except NothingAllowed:
                 raise NothingAllowed(
                     f'the space forbids everything: none of {ATTEMPTS:,} configurations drawn at random is allowed. '
@@ -151,9 +150,11 @@ class Space:
         """
         values: dict[str, Any] = {}
         for key in self._order:
-            if self._exists(key, values):
+            if all(each.is_met(values, self.parameters[each.parent]) for each in self._conditions[key]):
                 values[key] = self.parameters[key].draw(key, suggest)
-        self._refuse_forbidden(values)
+        for combination in self.forbidden:
+            if all(key in values and self.parameters[key].same(values[key], each) for key, each in combination.items()):
+                raise Forbidden(values, combination)
         return {key: values[key] for key in self.parameters if key in values}
 
     def grid(self, points: int | None = None) -> Iterator[dict[str, Any]]:
@@ -180,20 +181,6 @@ class Space:
         for key in self.parameters:
             with placed_errors(self._given, key):
                 check_path(key, getattr(cfg, '_cfg_dict', cfg))
-
-    def _exists(self, key: str, values: Mapping[str, Any]) -> bool:
-        return all(each.is_met(values, self.parameters[each.parent]) for each in self._conditions[key])
-
-    def _forbidden_in(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        for combination in self.forbidden:
-            if all(key in values and self.parameters[key].same(values[key], each) for key, each in combination.items()):
-                return combination
-        return None
-
-    def _refuse_forbidden(self, values: Mapping[str, Any]) -> None:
-        combination = self._forbidden_in(values)
-        if combination is not None:
-            raise Forbidden(values, combination)
 
     def _condition(self, given: Any) -> Condition:
         with placed_errors(given):
@@ -317,10 +304,6 @@ def _listed(name: str, given: Any) -> Iterable[Any]:
     if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
         raise TypeError(f'{name} must be a list of dicts, but got {given!r}')
     return given
-
-
-def _written(values: Mapping[str, Any]) -> str:
-    return ' with '.join(f'{key}={value!r}' for key, value in values.items())
 
 
 def check_path(key: str, root: Any) -> None:

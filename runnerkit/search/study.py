@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.fileio.paths import join, lies_in, local_path, shown
+from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
 from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
@@ -35,6 +34,7 @@ from runnerkit.search.sections import (
     made_algorithm,
 )
 from runnerkit.search.space import Space, as_space
+from runnerkit.utils.env import get_time_str
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -48,7 +48,6 @@ TRIALS = 'trials'
 STUDY = 'study.json'
 
 _REHEARSAL = 'rehearsal'  # the work dir, in a trial's folder, of a run that shows whether the config can begin
-_ALIKE = 3  # trials that must fail with one error, before any other has ended, for the search to end
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
 
@@ -125,7 +124,6 @@ class Study:
         self.stop_signal: int | None = None
         self._is_stopping = False
         self._why_not_on: str | None = None  # what ends the study, if the machine or all trials are to blame
-        self._early: list[str] = []  # the errors of trials that have failed before their first iteration
         self._held: list[tuple[Record, Result]] = []  # failures before a first iteration, until the rehearsal has ended
         self._is_rehearsed = False
         self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
@@ -136,8 +134,8 @@ class Study:
         Raises:
             BlockingIOError: another process works in the work dir.
             ValueError: the work dir lacks the records of some trials, or one is damaged.
-            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the first trials
-                fail with one error. Trials that the machine has refused are repeated when the study resumes.
+            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the config fails
+                without the trials' values, too. Trials that have failed so are repeated when the study resumes.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
@@ -236,7 +234,7 @@ class Study:
             asked=self._told,
         )
         record.command = self._command(record)
-        record.save(self.folder(number))
+        record.save(folder_of(self.work_dir, number))
         return record
 
     def _start(self, record: Record, again: bool = False) -> None:
@@ -268,47 +266,23 @@ class Study:
         record.performance = {**(known if record.status == COMPLETED else record.performance), **result.scores}
         record.epoch, record.weights_file = result.step or record.epoch, result.weights_file
         record.moment, record.iter = result.moment, result.iter
-        missing: list[str] = []
-        if record.status == COMPLETED and record.values is None:
-            missing = [name for name in self.objectives if name not in record.performance]
-            record.status = FAILED
-            record.message = (
-                f'the run gave no score {", ".join(missing)}; it gave {", ".join(record.performance) or "none"}'
-                if missing
-                else f'a score is no finite number: {record.performance}'
-            )
+        missing = record.check_scores()
         record.told = self._told
         self._told += 1
         record.command = self._command(record)
-        record.save(self.folder(record.number))
+        record.save(folder_of(self.work_dir, record.number))
         self.algorithm.update(record)
         self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
         self._tell_change()
         if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
             raise WrongKey(no_score(missing, list(record.performance)))  # nor will another trial give it
-        if record.status == FAILED and not result.has_begun:
-            self._early.append(record.message.replace(record.work_dir, ''))
-        self._end_if_alike()
-
-    def _end_if_alike(self) -> None:
-        """End the study if all trials so far have failed with one error before they began, whatever was drawn."""
-        ended = [each for each in self.report.of(self.name) if each.has_ended]
-        if not _ALIKE <= len(ended) == len(self._early) or len(set(self._early)) > 1:
-            return
-        drawn = [{'network': each.desc, **each.hps} if each.desc else each.hps for each in ended]
-        if all(len({repr(each.get(key)) for each in drawn}) > 1 for key in drawn[0]):
-            self._why_not_on = (
-                f'{self.name}: all of the first {len(ended)} trials have failed with the same error before their first '
-                f'iteration, whatever their values: {ended[0].message}. Mend it and remove '
-                f'{shown(self.work_dir)}; or run the same command again to continue with other values'
-            )
 
     def _is_tried_again(self, record: Record, result: Result) -> bool:
         """Whether the failure of a run is not its trial's: it is repeated, at once or when the study resumes."""
         record.message = result.message
         if result.blame == MEMORY and not record.repeated:
             record.repeated, record.performance = True, dict(self._known[record.number])
-            record.save(self.folder(record.number))
+            record.save(folder_of(self.work_dir, record.number))
             self.logger.warning(
                 'Trial %d: %s. The memory may have been short for other reasons: it is tried once more',
                 record.number,
@@ -340,7 +314,7 @@ class Study:
             # It saves nothing, and must not claim a folder below an `out_dir`.
             overrides = {**self.overrides, **dict.fromkeys(places_of(self.config, self.overrides))}
             job = replace(self._job(record), overrides=overrides, parent=None, rehearsal=True)
-            job = replace(job, work_dir=str(self.folder(record.number) / _REHEARSAL))
+            job = replace(job, work_dir=str(folder_of(self.work_dir, record.number) / _REHEARSAL))
             self.executor.start(job, lambda step, scores: False)
         self._held.append((record, result))
         return True
@@ -349,7 +323,7 @@ class Study:
         """End the study if the config has failed as the first trial has; else the failures are the trials' own."""
         self._is_rehearsed, held, self._held = True, self._held, []
         first, failure = held[0]
-        folder = str(self.folder(first.number) / _REHEARSAL)
+        folder = str(folder_of(self.work_dir, first.number) / _REHEARSAL)
         rmtree(folder, ignore_errors=True)
         if result.status == 'stopped':  # with the study: the trials are repeated when it resumes
             return
@@ -376,7 +350,7 @@ class Study:
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
             names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
-            to = free_name(self.work_dir, time.strftime('%Y%m%d_%H%M%S'), names)
+            to = free_name(self.work_dir, get_time_str(), names)
             folder = move_aside(self.work_dir, names, to)
             self.logger.info(
                 '%s starts over, since %s has changed; former trials: %s',
@@ -385,7 +359,7 @@ class Study:
                 folder,
             )
         if changed or not path.exists():
-            write_atomically(path, methodcaller('write', json.dumps(now, indent=2).encode()))
+            write_atomically(path, json.dumps(now, indent=2).encode())
 
     def _identity(self) -> dict[str, Any]:
         """What is searched; with another value, former trials would be of no use."""
@@ -404,10 +378,6 @@ class Study:
         }
 
     # --- the parts ---------------------------------------------------------------------------------------------------
-
-    def folder(self, number: int) -> Path:
-        """The folder of a trial."""
-        return folder_of(self.work_dir, number)
 
     def _job(self, record: Record, again: bool = False) -> Job:
         return Job(

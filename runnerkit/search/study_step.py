@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import methodcaller
 from typing import Any
 
 import torch
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config, refuse_unread_keys
+from runnerkit.config.config_dict import walk
 from runnerkit.config.findings import PreflightError
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
@@ -19,7 +19,7 @@ from runnerkit.hooks import HOOKS, TensorboardLoggerHook
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.search.algorithm import Proposal, plain
 from runnerkit.search.executors import EXECUTORS, Executor
-from runnerkit.search.job import as_option, flattened
+from runnerkit.search.job import as_option
 from runnerkit.search.pipe_step import NothingUsable, PipeStep
 from runnerkit.search.record import FAILED, PRUNED, Record
 from runnerkit.search.sections import as_type
@@ -69,7 +69,7 @@ class StudyStep(PipeStep):
             text = Config(given).pretty_text.encode()
             # Running trials read it: write it only if it differs, in one piece.
             if not written.exists() or written.read_bytes() != text:
-                write_atomically(written, methodcaller('write', text))
+                write_atomically(written, text)
             return str(written)
         if given is None:
             raise WrongKey(f"{self.name} needs the key 'config'")
@@ -102,10 +102,7 @@ class StudyStep(PipeStep):
         given = self.get('overrides')
         if not isinstance(given, Mapping):
             raise WrongType(f"overrides must be a dict such as {{'runner.max_epochs': 2}}, but got {given!r}")
-        found: dict[str, Any] = {}
-        for key, value in given.items():
-            found |= flattened(str(key), value)
-        return found
+        return dict(walk(dict(given)))
 
     def check(self) -> None:
         """Also refuse values of a wrong type, and those that no command line can repeat."""

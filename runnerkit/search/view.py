@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.fileio.paths import shown
+from runnerkit.flow.report.words import in_seconds
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record
 from runnerkit.search.study import format_value, told
 from runnerkit.utils.logging import console, is_terminal, printable
@@ -88,7 +89,7 @@ class View:
             parts.append(f'{running} running')
         left = remaining(ended, step.total, step.slots)
         if left is not None:
-            parts.append(f'about {duration(left)} left')
+            parts.append(f'about {in_seconds(left)} left')
         return ', '.join(parts)
 
     def summary(self) -> list[str]:
@@ -135,10 +136,3 @@ def remaining(ended: list[Record], total: int | None, slots: int) -> float | Non
     if total is None or not ended or len(ended) >= total:
         return None
     return sum(record.runtime for record in ended) / len(ended) * (total - len(ended)) / slots
-
-
-def duration(seconds: float) -> str:
-    """A time in one unit: ``40 s``, ``3 min``, ``2.5 h``."""
-    if seconds < 100:
-        return f'{seconds:.0f} s'
-    return f'{seconds / 60:.0f} min' if seconds < 6000 else f'{seconds / 3600:.1f} h'

@@ -58,16 +58,15 @@ _ROWS = {
 _LIBRARIES = {module.partition('.')[0] for module in _ROWS}
 
 #: A path, a URL, a host, a file in the current folder, or the dotted name of something that could be imported.
-_PLACE = re.compile(r'[/\\:\0$]|^\s*[~%]|\.\d*[^\W\d]|^\.+$|^\d+(\.\d+){3}$|^localhost$|^-$')
+_PLACE = r'[/\\:\0$]|^\s*[~%]|\.\d*[^\W\d]|^\.+$|^\d+(\.\d+){3}$|^localhost$|^-$'
 #: Words in the names of arguments that say where something is, or what to download.
-_PLACES = re.compile(
+_PLACES = (
     r'(?:^|_)((data|image|img|ann|work|out|in|log|save|base|cache|meta|file)?(path|file|dir|folder|root)s?|'
     r'(path|file|folder|dir|host)names?|(ur[li]|host|server|endpoint|bucket|socket|proxy|checkpoint|ckpt)s?|'
-    r'address(es)?|dest|dst|destination|cache|storage|database|db|log|save|weights)(?:_|$)',
-    re.IGNORECASE,
+    r'address(es)?|dest|dst|destination|cache|storage|database|db|log|save|weights)(?:_|$)'
 )
-_DOWNLOADS = re.compile(r'(?:^|_)download(?:_|$)', re.IGNORECASE)
-_DEVICE = re.compile(r'(cpu|cuda|xpu|mps|meta|npu|mlu)(:\d+)?')
+_DOWNLOADS = r'(?:^|_)download(?:_|$)'
+_DEVICE = r'(cpu|cuda|xpu|mps|meta|npu|mlu)(:\d+)?'
 
 
 def nameable(made: _Made) -> _Made:
@@ -112,9 +111,9 @@ def names_place(key: Any, value: Any) -> bool:
         key: the name of the argument; of a key in a dict, None.
         value: neither a list nor a dict.
     """
-    if isinstance(value, bytes) or (value and _DOWNLOADS.search(str(key))):
+    if isinstance(value, bytes) or (value and re.search(_DOWNLOADS, str(key), re.IGNORECASE)):
         return True
-    if not isinstance(value, str) or _DEVICE.fullmatch(value):
+    if not isinstance(value, str) or re.fullmatch(_DEVICE, value):
         return False
     is_file = os.path.lexists(value) and not os.path.isdir(value)
-    return bool(value and (_PLACES.search(str(key)) or _PLACE.search(value) or is_file))
+    return bool(value and (re.search(_PLACES, str(key), re.IGNORECASE) or re.search(_PLACE, value) or is_file))

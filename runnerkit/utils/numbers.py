@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.nested import values_in
 
 
 def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool = False, hint: str = '') -> None:
@@ -34,17 +35,14 @@ def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool =
     raise (WrongValue if is_integer else WrongType)(message)
 
 
-def non_finite_numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], float]]:
+def non_finite_numbers(value: Any) -> Iterator[tuple[tuple[Any, ...], float]]:
     """The NaN and infinite numbers in nested dicts, lists and tuples, each with its keys and indices.
 
     Arrays and tensors are not looked into.
     """
-    if isinstance(value, Real) and not isinstance(value, int):
-        if not math.isfinite(value):
-            yield path, float(value)
-    elif isinstance(value, (Mapping, list, tuple)):
-        for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from non_finite_numbers(each, (*path, key))
+    for where, number in values_in(value):
+        if isinstance(number, Real) and not isinstance(number, int) and not math.isfinite(number):
+            yield where, float(number)
 
 
 def check_finite(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 #: A picture ``[height, width, channels]`` with 1 (grey), 3 (RGB) or 4 (RGBA) channels.
-Pixels = NDArray[np.uint8]
+Pixels: TypeAlias = 'NDArray[np.uint8]'
 
 _ALLOWED = (
     'a picture is an array [height, width], [height, width, 3] or [height, width, 4], a torch tensor [height, width] '

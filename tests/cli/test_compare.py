@@ -2,7 +2,7 @@
 
 import json
 
-import work_dirs as made
+import written_runs as made
 
 from runnerkit.cli.main import main
 

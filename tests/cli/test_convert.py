@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import runnerkit
-from runnerkit.checkpoint import convert
-from runnerkit.cli.convert import EXTENSIONS, main
+from runnerkit.cli.convert import main
 from runnerkit.cli.predict import main as predict
 from runnerkit.cli.test import main as evaluate
 
@@ -45,10 +44,6 @@ def test_every_tool_takes_a_folder(project, train, capsys):
             assert command[0]([*command[1:], '--out', str(out)]) == 0
             answers.append(json.loads(out.read_text()))
     assert answers[:3] == answers[3:]
-
-
-def test_the_extensions_are_those_that_are_written():
-    assert EXTENSIONS == (*convert.WHOLE, convert.WEIGHTS)
 
 
 def test_wrong_usage(tmp_path, capsys, monkeypatch):

@@ -139,7 +139,7 @@ def test_wrong_usage(trained, said):
     for words, number, text in (
         ([run, 'tset'], 1, "did you mean 'test'?"),
         ([run.with_name('rnu'), 'test'], 1, "did you mean 'run'?"),
-        ([run, 'test', '--out', 'x.txt'], 2, 'x.txt: predictions are written as .json, .csv, .npy'),
+        ([run, 'test', '--out', 'x.txt'], 2, '--out x.txt: predictions are written as .json, .csv, .npy'),
         ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'no such folder: {trained / "nowhere"}'),
         ([trained / 'cfgg.py', 'test'], 2, "did you mean 'cfg.py'"),
     ):

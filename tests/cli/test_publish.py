@@ -6,9 +6,7 @@ import pytest
 import torch
 
 import runnerkit
-from runnerkit.cli import publish
 from runnerkit.cli.publish import main
-from runnerkit.flow.use import publish as flow_publish
 
 
 def test_a_work_dir_is_published(project, train, capsys):
@@ -26,10 +24,6 @@ def test_a_work_dir_is_published(project, train, capsys):
     code, said, error = train('--resume-from', path)
     assert code == 1
     assert 'cannot be resumed' in error
-
-
-def test_the_extensions_are_those_that_are_written():
-    assert publish.EXTENSIONS == flow_publish.EXTENSIONS
 
 
 class Helper:

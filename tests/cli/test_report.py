@@ -1,7 +1,7 @@
 """``runnerkit report``."""
 
 import pytest
-import work_dirs as made
+import written_runs as made
 
 from runnerkit.cli.main import main
 

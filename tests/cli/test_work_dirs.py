@@ -211,7 +211,7 @@ def test_a_work_dir_is_whole(project):
     assert (moved / 'epoch_2.pth').exists()
     assert 'it is said' in process.said()
     # The best checkpoint is known where it is now, and the former one deleted.
-    best = list(moved.glob('best_*'))
+    best = list(moved.glob('best_*.pth'))
     assert len(best) == 1
     assert torch.load(moved / 'epoch_2.pth')['meta']['hook_msgs']['best_ckpt'] == str(best[0])
 

@@ -51,6 +51,7 @@ def test_a_script_runs_as_python_runs_it(tmp_path):
     assert (here, hook, name) == (1, 'runnerkit.hooks.hook', '__main__')
 
 
+@pytest.mark.thorough  # test_a_script_runs_as_python_runs_it
 def test_a_module_runs_as_python_runs_it(tmp_path):
     (tmp_path / 'tools').mkdir()
     (tmp_path / 'tools' / '__init__.py').touch()

@@ -10,6 +10,7 @@ from runnerkit.data.kinds import (
     has_state,
     is_cheap_to_enter,
     is_empty,
+    is_in_order,
     is_reread_by_itself,
     length_of,
     loader_facts,
@@ -237,3 +238,14 @@ def test_a_search_for_a_buffer_comes_to_an_end():
     ring = KeepsNumbers()
     ring.rows = [ring, *map(KeepsNumbers, range(10_000))]
     assert shuffle_buffer_of(ring) is None
+
+
+def test_loaders_in_order_are_those_that_torch_does_not_shuffle():
+    data, shuffled = TensorDataset(torch.arange(4)), RandomSampler(range(4))
+    assert is_in_order(DataLoader(data, 2))
+    assert is_in_order(DataLoader(data, None))
+    assert not is_in_order(DataLoader(data, 2, shuffle=True))
+    assert not is_in_order(DataLoader(data, batch_sampler=BatchSampler(shuffled, 2, False)))  # beside an unused sampler
+    assert not is_in_order(Own(data, 2))
+    assert not is_in_order(DataLoader(Numbers(1, 2)))
+    assert not is_in_order([1, 2])

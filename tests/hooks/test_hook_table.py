@@ -3,12 +3,10 @@
 from contextlib import contextmanager
 
 import pytest
-import torch
-from support import Tiny, loader, tiny_runner
+from support import loader, tiny_runner
 
-from runnerkit.hooks import ClosureHook, Hook, OptimizerHook
+from runnerkit.hooks import ClosureHook, Hook
 from runnerkit.hooks.hook_table import HookTable
-from runnerkit.runner import EpochBasedRunner
 
 
 class Named(Hook):
@@ -275,43 +273,3 @@ def test_a_ring_that_cannot_be_entered_unwinds_the_outer_ones():
     with pytest.raises(KeyError, match='inner'), table.around['around_iter']:
         pass
     assert calls == ['outer is left']
-
-
-def test_a_part_of_ones_own_is_saved_with_the_run_and_called_around_a_call_hook_of_ones_own(tmp_path):
-    class Counts:
-        def __init__(self):
-            self.iterations = 0
-
-        def after_train_iter(self, runner):
-            self.iterations += 1
-
-        def state_dict(self):
-            return {'iterations': self.iterations}
-
-        def load_state_dict(self, state):
-            self.iterations = state['iterations']
-
-    class OwnCalls(EpochBasedRunner):
-        def call_hook(self, fn_name):
-            for hook in self._hooks:
-                if hasattr(hook, fn_name):
-                    getattr(hook, fn_name)(self)
-
-    for kind in (EpochBasedRunner, OwnCalls):
-
-        def built(limit, kind=kind):
-            model, part = Tiny(), Counts()
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            runner = kind(model, optimizer=optimizer, work_dir=tmp_path / kind.__name__, max_epochs=limit)
-            runner.register_part('counts', part)
-            runner.register_hook(OptimizerHook())
-            return runner, part
-
-        runner, part = built(1)
-        runner.run([loader(8)], [('train', 1)])
-        assert part.iterations == 2
-        saved = runner.save()
-        runner, part = built(2)
-        runner.resume(saved)
-        runner.run([loader(8)], [('train', 1)])
-        assert part.iterations == 4

@@ -479,6 +479,25 @@ def test_of_two_nested_runs_at_one_moment_both_are_made(kind, how, tmp_path):
     assert weights(runner.model) == weights(whole.model)
 
 
+def test_a_second_nested_run_in_before_run_is_an_error_if_the_first_one_was_cut_short():
+    """The run has restored nothing yet, so it cannot be saved and resumed either."""
+
+    class Probes(Hook):
+        def before_run(self, runner):
+            with runner.nested('probe'):
+                child = tiny_runner('iter', max_iters=4)
+                child.register_hook(OptimizerHook())
+                child.register_hook(At(2, lambda child: child.parent.stop('enough')))
+                child.run([loader()], [('train', 1)])
+
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(Probes())
+    runner.register_hook(Probes())
+    with pytest.raises(RuntimeError, match='^a nested run was to begin in before_run after another one was cut short$'):
+        run(runner)
+    assert (runner.outcome.kind, runner.iter) == ('failed', 0)
+
+
 @pytest.mark.parametrize('by_epoch', [False, True])
 def test_what_saves_behind_a_nested_run_saves_after_a_resume_too(by_epoch, tmp_path):
     """The nested run trains the model after the last iteration: the last file has to hold that."""
@@ -621,6 +640,7 @@ def ranked(rank, work_dir, mode):
     return runner.position, weights(runner.model.module), weights(inner_model)
 
 
+@pytest.mark.thorough  # the tests of one process; tests/runner/test_sharded.py
 def test_on_two_ranks(on_ranks, tmp_path):
     whole = on_ranks(__file__, 'ranked', str(tmp_path / 'whole'), 'whole')
     for how in ('stopped', 'signalled'):

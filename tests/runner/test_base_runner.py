@@ -9,7 +9,6 @@ from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, IterTimerHook, OptimizerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
-from runnerkit.runner.base_runner import PARTS
 from runnerkit.utils.report import report
 
 
@@ -185,6 +184,10 @@ def test_the_loaders_of_the_workflow():
     assert [each is given for each, given in zip(runner.loaders, loaders, strict=True)] == [True, True]
 
 
+#: The attributes that are parts of the engine.
+PARTS = sorted(tiny_runner(max_epochs=1)._parts)
+
+
 @pytest.mark.parametrize('name', PARTS)
 def test_an_attribute_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
     runner, loaded = tiny_runner(max_epochs=1), []
@@ -248,7 +251,14 @@ class Called(Hook):
         self.calls.append('hook')
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+class OwnCalls(EpochBasedRunner):
+    def call_hook(self, fn_name):
+        for hook in self._hooks:
+            if hasattr(hook, fn_name):
+                getattr(hook, fn_name)(self)
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter', OwnCalls])
 def test_parts_are_called_around_all_hooks_and_resumed(kind, tmp_path):
     def made(max_iters):
         calls = []

@@ -65,7 +65,7 @@ def test_what_cannot_be_measured_is_told(searched):
         measured(searched, 'wrong_split', split='tset')
     found, _ = measured(searched, 'wrong_score', objectives={'error': 'min', 'latency': 'min'})
     assert {each.status for each in found} == {'completed'}
-    with pytest.raises(RuntimeError, match='nothing gave the objective accuracy; there are '):
+    with pytest.raises(RuntimeError, match='the run gave no score accuracy; it gave '):
         measured(searched, 'no_score', objectives={'accuracy': 'max'})
 
 

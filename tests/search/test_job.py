@@ -19,7 +19,7 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import parser
 from runnerkit.hooks.hook import Outcome
 from runnerkit.search.blame import MACHINE
-from runnerkit.search.job import Job, as_option, command_of, flattened, overrides_of, run_job, same
+from runnerkit.search.job import Job, as_option, command_of, overrides_of, run_job, same
 
 
 def job(folder, **changes):
@@ -302,4 +302,3 @@ def test_a_network_is_written_under_model():
         'lr': 0.1,
     }
     assert overrides_of({'lr': 0.1}, None) == {'lr': 0.1}
-    assert flattened('a', 3) == {'a': 3}

@@ -76,6 +76,7 @@ def test_records_of_a_pipeline_that_was_made_elsewhere_name_nothing_there(whole,
         assert not record.weights_file or Path(record.weights_file).is_relative_to(tmp_path)
 
 
+@pytest.mark.thorough  # test_a_config_that_has_changed_begins_anew
 def test_a_step_that_has_changed_goes_on(tmp_path):
     small_pipeline(tmp_path, fullytrain=None, benchmark=None).run()
     more = small_pipeline(
@@ -148,6 +149,7 @@ def run_pipeline(folder):
     small_pipeline(folder).run()
 
 
+@pytest.mark.thorough  # tests/search/test_study.py kills between any two writes
 def test_killed_at_any_moment_it_goes_on(whole, tmp_path):
     kills = kills_on_the_way(__file__, 'run_pipeline', tmp_path, *whole[::2], random.Random(1), times=5)
     assert kills >= 2

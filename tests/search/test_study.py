@@ -363,16 +363,6 @@ def test_room_is_made_and_the_study_ends_as_if_there_had_been_room(tmp_path):
 EARLY = [failed('KeyError: no folder of data', has_begun=False) for _ in range(9)]
 
 
-def test_trials_that_all_fail_alike_before_they_begin_end_the_study(tmp_path):
-    executor = Scripted(dict(enumerate([[each] for each in EARLY])))
-    space = {'optimizer.lr': Float(1e-3, 1e-1)}
-    with pytest.raises(NotATrialsFault, match='all of the first 3 trials .*, whatever their values: KeyError'):
-        small_study(tmp_path, {'trials': 9}, space, executor=executor).run()
-    assert len(executor.started) == 3
-    report = small_study(tmp_path, {'trials': 9}, space, executor=Scripted({3: [EARLY[0]]})).run()  # it can go on
-    assert [each.status for each in report.all_records][:5] == [*['failed'] * 4, 'completed']
-
-
 WRONG = """
 from support import Noisy, Tiny
 
@@ -443,21 +433,11 @@ def test_failures_wait_for_the_rehearsal(tmp_path):
     assert {each.status for each in report.all_records} <= {'completed', 'pruned'}
 
 
-@pytest.mark.parametrize(
-    ('space', 'results'),
-    [
-        # A value that all of them have; errors that differ; one that has begun; one that has completed.
-        ({'optimizer.lr': Float(1e-3, 1e-1), 'optimizer.type': ['SGD']}, EARLY[:4]),
-        ({'optimizer.lr': Float(1e-3, 1e-1)}, [failed(f'error {number}', has_begun=False) for number in range(4)]),
-        ({'optimizer.lr': Float(1e-3, 1e-1)}, [*EARLY[:2], failed('KeyError: no folder of data'), EARLY[0]]),
-        ({'optimizer.lr': Float(1e-3, 1e-1)}, [*EARLY[:1], None, *EARLY[:3]]),
-    ],
-)
-def test_others_are_failures_of_single_trials(space, results, tmp_path):
-    executor = Scripted({number: [each] for number, each in enumerate(results) if each is not None})
-    report = small_study(tmp_path, {'trials': 6, 'pruner': None}, space, executor=executor).run()
-    statuses = [each.status for each in report.all_records]
-    assert statuses == ['failed' if each else 'completed' for each in [*results, *[None] * (6 - len(results))]]
+@pytest.mark.parametrize('results', [EARLY[:4], [*EARLY[:2], failed('KeyError: no folder of data'), EARLY[0]]])
+def test_if_the_config_can_begin_failures_are_those_of_single_trials(results, tmp_path):
+    executor = Scripted({number: [each] for number, each in enumerate(results)})
+    report = small_study(tmp_path, {'trials': 6, 'pruner': None}, executor=executor).run()
+    assert [each.status for each in report.all_records] == [*['failed'] * 4, *['completed'] * 2]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pipelines import small_pipeline  # noqa: E402
 
 from runnerkit.search.record import Record  # noqa: E402
 from runnerkit.search.report import Report  # noqa: E402
-from runnerkit.search.view import View, counts, duration, remaining  # noqa: E402
+from runnerkit.search.view import View, counts, remaining  # noqa: E402
 from runnerkit.utils import logging as our_logging  # noqa: E402
 
 ERROR = {'error': 'min'}
@@ -105,4 +105,3 @@ def test_figures():
     assert remaining([], 6, 2) is None
     assert remaining(ended, None, 2) is None
     assert remaining(ended, 2, 2) is None
-    assert [duration(seconds) for seconds in (40, 200, 9000)] == ['40 s', '3 min', '2.5 h']

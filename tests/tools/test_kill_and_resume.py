@@ -41,6 +41,7 @@ def test_the_recording_is_what_the_config_of_the_readme_shows(tmp_path):
     check_printed('\n'.join(shown), '\n'.join(new), 'kill_and_resume.svg')
 
 
+@pytest.mark.thorough  # the other tests of this file
 def test_a_training_that_fails_is_an_error(tmp_path):
     (tmp_path / 'cfg.py').write_text('lr = 1')
     command = [sys.executable, os.fspath(SCRIPT), 'cfg.py']

@@ -60,6 +60,7 @@ def test_the_runner_gives_the_same_bits():
     assert all(map(torch.equal, net.state_dict().values(), model.state_dict().values()))
 
 
+@pytest.mark.thorough  # test_the_runner_gives_the_same_bits
 def test_another_seed_gives_other_losses():
     short = {'data.train.part': 'val', 'data.train.augment': False, 'lr_config.warmup_iters': 1}
     first, same, other = (train(config(seed=seed, **short), epochs=2)[1] for seed in (0, 0, 1))

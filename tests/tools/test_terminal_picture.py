@@ -6,6 +6,8 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 from runnerkit.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,7 @@ def form(line):
     return re.sub(r'log \S*', 'log …', re.sub(r'\d[\d:.,]*(e-\d+)?', '#', ' '.join(line.split())))
 
 
+@pytest.mark.thorough  # tests/hooks/logger/test_text.py
 def test_its_lines_have_the_form_of_todays_log(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path('configs').symlink_to(ROOT / 'configs')

@@ -1,8 +1,11 @@
 """What installed packages offer: names without an import, objects when they are loaded. Hooks by such names are in
 tests/hooks/test_hook.py, checkpoints that name them in tests/flow/use/test_untrusted.py."""
 
+import importlib.metadata
+import os
 import sys
 from collections import Counter
+from unittest.mock import MagicMock
 
 import pytest
 from installed import install
@@ -29,6 +32,20 @@ def test_names_need_no_import_and_loading_gives_the_object(tmp_path, monkeypatch
     assert 'names_pack' not in sys.modules
     assert offered.load('Watch') is sys.modules['names_pack'].Watch
     assert offered.load('Wach') is None
+
+
+def test_the_metadata_is_read_once_until_a_package_is_installed(tmp_path, monkeypatch):
+    reads, read = [], importlib.metadata.entry_points
+    monkeypatch.setattr('importlib.metadata.entry_points', lambda: reads.append(1) or read())
+    install(tmp_path, monkeypatch, 'first_pack', 'class Watch: ...\n', GROUP, First='first_pack:Watch')
+    os.utime(tmp_path, (1, 1))  # long before the next installation
+    for _ in range(2):
+        assert EntryPoints(GROUP).load('Frist') is None
+        assert EntryPoints(f'{GROUP}.more').names() == []
+    assert reads == [1]
+    install(tmp_path, MagicMock(), 'other_pack', 'class Watch: ...\n', GROUP, Other='other_pack:Watch')
+    assert EntryPoints(GROUP).names() == ['First', 'Other']
+    assert reads == [1, 1]
 
 
 def test_another_group_is_another_list(tmp_path, monkeypatch):

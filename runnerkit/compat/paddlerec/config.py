@@ -13,7 +13,7 @@ from typing import Any
 from runnerkit.compat.paddlerec.hints import HINTS
 from runnerkit.config.config import Config
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
-from runnerkit.config.origin import Origin, origin_of, written_at
+from runnerkit.config.origin import Origin, at, origin_of
 from runnerkit.config.readers import ConfigReader, Run
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import near_miss, suggestion
@@ -96,7 +96,7 @@ class _Shape:
         modes = self.names(self.root, 'mode', 'runner')
         if not modes and len(self.runners) != 1:
             held = ', '.join(self.runners) or 'none'
-            raise WrongKey(f'the config has the runners {held}: say which in `mode`{_at(self.root, "mode")}')
+            raise WrongKey(f'the config has the runners {held}: say which in `mode`{at(self.root, "mode")}')
         modes = modes or list(self.runners)
         for mode in modes:
             sections, device = self.sections(mode)
@@ -107,14 +107,14 @@ class _Shape:
         """The parts of the list ``key`` by their names."""
         parts = self.root.get(key, [])
         if not isinstance(parts, list | tuple):
-            raise WrongType(f'{key} must be a list of dicts, each with a name, but got {parts!r}{_at(self.root, key)}')
+            raise WrongType(f'{key} must be a list of dicts, each with a name, but got {parts!r}{at(self.root, key)}')
         found: dict[str, Mapping[str, Any]] = {}
         for index, part in enumerate(parts):
             if not isinstance(part, Mapping) or not isinstance(part.get('name'), str):
-                place = _at(self.root, key, index)
+                place = at(self.root, key, index)
                 raise WrongType(f'{key} {index} must be a dict with a name, but got {part!r}{place}')
             if part['name'] in found:
-                raise WrongValue(f'two parts of {key} have the name {part["name"]!r}{_at(part, "name")}')
+                raise WrongValue(f'two parts of {key} have the name {part["name"]!r}{at(part, "name")}')
             found[part['name']] = part
         return found
 
@@ -124,7 +124,7 @@ class _Shape:
         if given is None:
             return None
         known = {'runner': self.runners, 'phase': self.phases, 'dataset': self.datasets}[kind]
-        names, told, place = [given] if isinstance(given, str) else given, f'{key}{where}', _at(part, key)
+        names, told, place = [given] if isinstance(given, str) else given, f'{key}{where}', at(part, key)
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise WrongType(f'{told} must be the name of a {kind}, or a list of names, but got {given!r}{place}')
         for name in names:
@@ -152,7 +152,7 @@ class _Shape:
                 way_out = 'give single_train or single_infer, and start several processes with torchrun'
             else:
                 way_out = f'give {", ".join(CLASSES)}{suggestion(str(kind), CLASSES)}'
-            raise WrongValue(f'{where} has the class {kind!r}, which is not there{_at(runner, "class")}: {way_out}')
+            raise WrongValue(f'{where} has the class {kind!r}, which is not there{at(runner, "class")}: {way_out}')
         trains = CLASSES[kind]
         found = {key: value for key, value in self.root.items() if key not in TOP}
         named = self.names(runner, 'phases', 'phase', f' of {where}')
@@ -167,7 +167,7 @@ class _Shape:
             self.add_training(found, runner, where, 1 if 'workflow' in self.root else _trainings(phases))
         else:
             if not runner.get('init_model_path'):
-                place = _at(runner, 'name')
+                place = at(runner, 'name')
                 raise WrongKey(f'{where} needs init_model_path: the folder whose checkpoints it evaluates{place}')
             infer = {'type': 'Infer', 'checkpoints': runner['init_model_path']}
             flow = {'network': 'InferNetwork', 'startup': None, 'runner': infer, **flow}
@@ -181,10 +181,10 @@ class _Shape:
     def check(self, part: Mapping[str, Any], known: tuple[str, ...], where: str, others: Mapping[str, str]) -> None:
         for key in part:
             if key in others:
-                raise WrongValue(f'{key} of {where} has no counterpart{_at(part, key)}: {others[key]}')
+                raise WrongValue(f'{key} of {where} has no counterpart{at(part, key)}: {others[key]}')
             if key not in known:
                 near = suggestion(str(key), known)
-                raise WrongKey(f'{where} has no key {key!r}{_at(part, key)}{near}; known are {", ".join(known)}')
+                raise WrongKey(f'{where} has no key {key!r}{at(part, key)}{near}; known are {", ".join(known)}')
 
     def placed(self, found: dict[str, Any], runner: Mapping[str, Any]) -> ConfigDict:
         """The sections, with the places of those that are put together from other parts."""
@@ -237,7 +237,7 @@ class _Shape:
         for key in written:
             meant = near_miss(str(key), OPTIMIZER)
             if meant is not None:
-                raise WrongKey(f'{where} has no key {key!r}{_at(written, key)}; did you mean {meant!r}?')
+                raise WrongKey(f'{where} has no key {key!r}{at(written, key)}; did you mean {meant!r}?')
         arguments = {key: value for key, value in written.items() if key not in OPTIMIZER}
         if 'learning_rate' in written:
             arguments['lr'] = written['learning_rate']
@@ -258,7 +258,7 @@ class _Shape:
                 continue
             where = f' of the phase {phase["name"]!r}'
             if not isinstance(name, str):
-                raise WrongType(f'dataset_name{where} must be one name, but got {name!r}{_at(phase, "dataset_name")}')
+                raise WrongType(f'dataset_name{where} must be one name, but got {name!r}{at(phase, "dataset_name")}')
             self.names(phase, 'dataset_name', 'dataset', where)
             written = self.datasets[name]
             dataset = dict(written)
@@ -281,7 +281,7 @@ class _Shape:
         if kind not in LOADERS:
             return {'type': kind, **dataset}
         if file is None:
-            place = _at(written, 'name')
+            place = at(written, 'name')
             raise WrongKey(f'the dataset {name!r} needs data_converter: the file with its class {own}{place}')
         return {'type': f'{file}:{own}', **dataset}
 
@@ -291,7 +291,7 @@ class _Shape:
         An epoch there has one pass for each of the training ``phases``; an epoch of a Runner is one pass.
         """
         if 'epochs' not in runner:
-            raise WrongKey(f'{where} needs epochs{_at(runner, "name")}')
+            raise WrongKey(f'{where} needs epochs{at(runner, "name")}')
         epochs = {'type': 'EpochBasedRunner', 'max_epochs': _times(phases, runner['epochs'])}
         found['runner'] = _moved(epochs, runner, {'max_epochs': 'epochs'})
         if runner.get('init_model_path'):
@@ -311,13 +311,13 @@ class _Shape:
         given = runner.get('device')
         device = None if given is None else str(given).lower()
         if device not in (None, 'cpu', 'gpu'):
-            raise WrongValue(f'{where} has the device {given!r}{_at(runner, "device")}: give cpu or gpu')
+            raise WrongValue(f'{where} has the device {given!r}{at(runner, "device")}: give cpu or gpu')
         gpus = str(runner.get('selected_gpus', '')).replace(' ', '')
         if device == 'cpu' or not (device or gpus):
             return device
         if ',' in gpus:
             raise WrongValue(
-                f'{where} has selected_gpus={gpus!r}{_at(runner, "selected_gpus")}: start one process for each GPU, '
+                f'{where} has selected_gpus={gpus!r}{at(runner, "selected_gpus")}: start one process for each GPU, '
                 'with torchrun and --launcher pytorch'
             )
         return f'cuda:{gpus}' if gpus else 'cuda'
@@ -331,12 +331,6 @@ def _trainings(phases: list[Mapping[str, Any]]) -> int:
 def _times(number: int, value: Any) -> Any:
     """``value``, if it is a whole number, so many times; other values are checked later."""
     return number * value if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _at(part: Any, *path: Any) -> str:
-    """Where a key below ``part`` was written, for messages."""
-    place = written_at(part, path)
-    return f' ({place})' if place else ''
 
 
 def _moved(values: Mapping[str, Any], written: Any, names: Mapping[str, str] | None = None) -> ConfigDict:

@@ -12,7 +12,7 @@ from typing import Any
 
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
 from runnerkit.config.known_keys import TOP
-from runnerkit.config.origin import Origin, dotted, written_at
+from runnerkit.config.origin import Origin, at, dotted
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 
@@ -146,8 +146,7 @@ class _Step:
 
     def at(self, *path: Any) -> str:
         """Where a key was written, for messages."""
-        place = written_at(self.step, path)
-        return f' ({place})' if place else ''
+        return at(self.step, *path)
 
     def check(self, part: Any, known: Iterable[str], *path: Any, others: Mapping[str, str] | None = None) -> None:
         where = dotted(path) or 'the step'

@@ -15,7 +15,7 @@ from runnerkit.compat.vega.networks import SearchSpace
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.config_dict import ConfigDict, as_config, set_origin
-from runnerkit.config.origin import written_at
+from runnerkit.config.origin import at
 from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same
@@ -125,8 +125,8 @@ def with_references(cfg: Any, names: list[str]) -> None:
             found: Any = getattr(cfg, '_cfg_dict', cfg)
             for each in str(part['ref']).split('.'):
                 if not isinstance(found, Mapping) or each not in found:
-                    place = written_at(cfg, (name, key, 'ref'))
-                    raise WrongKey(f'{name}.{key}: there is no section {part["ref"]!r}{f" ({place})" if place else ""}')
+                    where = at(cfg, name, key, 'ref')
+                    raise WrongKey(f'{name}.{key}: there is no section {part["ref"]!r}{where}')
                 found = found[each]
             if not isinstance(found, Mapping):
                 raise WrongType(f'{name}.{key}: ref must name a section, but {part["ref"]} is {found!r}')
@@ -223,11 +223,8 @@ class VegaStep:
                 rest['trials'] = value * policy.get('num_generation', 1)
             elif key != 'num_generation':
                 known = (*TRIALS, 'max_epochs', *PRUNER, *ELSEWHERE, 'num_individual', 'num_generation')
-                place = written_at(self.section, ('search_algorithm', 'policy', key))
-                raise WrongKey(
-                    f'search_algorithm.policy has no key {key!r}{suggestion(str(key), known)}'
-                    f'{f" ({place})" if place else ""}'
-                )
+                where = at(self.section, 'search_algorithm', 'policy', key)
+                raise WrongKey(f'search_algorithm.policy has no key {key!r}{suggestion(str(key), known)}{where}')
         if pruner:
             rest['pruner'] = {'type': NAMES[name][1], **pruner}
         return rest, overrides
@@ -366,8 +363,7 @@ def checked_general(general: Mapping[str, Any]) -> list[str]:
         raise WrongType(f'general must be a dict, but got {general!r}')
     for key in general:
         if key not in GENERAL:
-            place = written_at(general, (key,))
-            raise WrongKey(f'general has no key {key!r}{suggestion(str(key), GENERAL)}{f" ({place})" if place else ""}')
+            raise WrongKey(f'general has no key {key!r}{suggestion(str(key), GENERAL)}{at(general, key)}')
     if general.get('backend', 'pytorch') not in ('pytorch', 'p'):
         raise WrongValue(f'general.backend must be pytorch, but got {general["backend"]!r}')
     return [f'general.{key} has no counterpart: {GENERAL[key]}' for key in general if GENERAL[key]]

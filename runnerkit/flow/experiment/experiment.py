@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -188,7 +189,7 @@ class Experiment(ExperimentSetup):
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
         super().__init__(config, args, **kwargs)
         self.batch_processor = self._step
-        self.snapshots.parts.append(_Attributes(self))
+        self.snapshots.parts.append(SimpleNamespace(state_dict=self.state_of_run, load_state_dict=self.restore_run))
         self._read: list[tuple[Reader, Any]] = []  # what the running iteration has read
         self._last: dict[int, Any] = {}  # the last batch of each loader, which a resumed run compares
         self._logged: set[str] = set()
@@ -618,13 +619,6 @@ class ExperimentReaders(Readers):
 
 Experiment.has_own_train = False  # its train counts as the base's does
 Experiment._readers_type = ExperimentReaders
-
-
-class _Attributes:
-    """What checkpoints hold of an experiment, as a part of them."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self.state_dict, self.load_state_dict = experiment.state_of_run, experiment.restore_run
 
 
 class _ReadByHand:

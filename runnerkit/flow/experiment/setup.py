@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -38,7 +37,7 @@ from runnerkit.parallel import FSDP2, is_module_wrapper
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
 from runnerkit.runner.checks import absolute_work_dir
-from runnerkit.utils.env import collect_env
+from runnerkit.utils.env import collect_env, get_time_str
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import DETAIL, close_log_file, get_logger
@@ -47,9 +46,6 @@ from runnerkit.utils.paths import mkdir_or_exist
 from runnerkit.utils.seed import set_random_seed
 from runnerkit.utils.suggest import near_miss, suggestion
 from runnerkit.version import __version__
-
-# --- checks ---------------------------------------------------------------------------------------------------------
-
 
 #: The section ``training`` of an experiment's config, by default.
 TRAINING = {'max_iteration': 900000, 'valid_interval': 1000, 'save_interval': 10000}
@@ -111,14 +107,13 @@ def problem_of_loader(loader: Any) -> str | None:
 
 def is_shared_by_all(loader: Any) -> bool:
     """Whether each of several ranks would read all samples of ``loader``, since nothing gives it a part of them."""
-    if (
-        not isinstance(loader, DataLoader)
-        or isinstance(loader.dataset, IterableDataset)
-        or order_of(loader) is not None
-    ):
-        return False
-    is_torchs = type(loader.batch_sampler) in (type(None), BatchSampler)
-    return is_torchs and type(loader.sampler) in (RandomSampler, SequentialSampler)
+    return (
+        isinstance(loader, DataLoader)
+        and not isinstance(loader.dataset, IterableDataset)
+        and order_of(loader) is None
+        and type(loader.batch_sampler) in (type(None), BatchSampler)
+        and type(loader.sampler) in (RandomSampler, SequentialSampler)
+    )
 
 
 #: The steps of `ExperimentSetup.setup` that the stages of a flow take care of.
@@ -223,8 +218,7 @@ class ExperimentSetup(IterBasedRunner):
         mkdir_or_exist(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
-        now = time.strftime('%Y%m%d_%H%M%S')
-        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), now))
+        self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), get_time_str()))
 
     def dump_config(self) -> None:
         """Write the config, with all changes and defaults, to ``config.yaml``."""
@@ -254,7 +248,7 @@ class ExperimentSetup(IterBasedRunner):
                 '(pip install tensorboard) and leave log_config out, name a TensorboardLoggerHook in it, '
                 'or set self.visualizer in setup_visualizer'
             )
-        if not self.stopping.is_running:
+        if self.stopping.signals is None:
             raise AttributeError('the visualizer is open while run() runs: draw in train_batch, valid or a hook')
         return hook.writer or _DrawsNothing()
 
@@ -337,18 +331,13 @@ class ExperimentSetup(IterBasedRunner):
         config = self.config
         self.register_lr_hook(config.get('lr_config'))
         self.register_momentum_hook(config.get('momentum_config'))
-        self.register_optimizer_hook(self.updating(config))
+        # Without any of these, train_batch updates.
+        updates = any(config.get(key) is not None for key in ('optimizer_config', 'amp', 'fp16'))
+        self.register_optimizer_hook(optimizer_config(config) if updates else None)
         with placed_errors(config, 'custom_hooks'):
             self.register_custom_hooks(config.get('custom_hooks'))
         with placed_errors(config, 'evaluation'):
             self.register_valid_hook(config.get('evaluation', {}))
-
-    @staticmethod
-    def updating(config: Any) -> Any:
-        """The config of the OptimizerHook that updates with what ``train_batch`` returns; None if the config asks for
-        none: then ``train_batch`` updates."""
-        asked = any(config.get(key) is not None for key in ('optimizer_config', 'amp', 'fp16'))
-        return optimizer_config(config) if asked else None
 
     def register_valid_hook(self, evaluation: Any) -> None:
         """Register the call of ``valid`` every ``training.valid_interval`` iterations, if there is such a method.

@@ -17,7 +17,17 @@ from runnerkit.utils.small_files import open_regular
 Points = list[tuple[int, float]]
 
 #: Entries of a log line that are no measured values.
-_NO_VALUES = {'mode', 'epoch', 'iter', 'step', 'at', 'eta', 'eval_iter_num', 'time_max_rank', 'data_time_max_rank'}
+_NO_VALUES = {
+    'mode',
+    'epoch',
+    'iter',
+    'step',
+    'timestamp',
+    'eta',
+    'eval_iter_num',
+    'time_max_rank',
+    'data_time_max_rank',
+}
 
 #: The name of a best checkpoint: its score, the unit, and how many of these were done.
 _BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')

@@ -12,6 +12,7 @@ from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.flow.stages.defaults import splits_in
 from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.losses import names_a_loss
@@ -30,11 +31,8 @@ def workflow_fits(plan: Plan) -> Iterator[Finding]:
         also = f', or rename its split to val_… or train_… (data has {", ".join(splits)})' if splits else ''
         yield plan.error(('workflow',), one_line(error), f"Change the workflow, or the entry's data or model{also}.")
     if any(mode == 'val' for mode, _ in plan.workflow) and not _validates(plan):
-        yield plan.error(
-            ('workflow',),
-            f"{type(plan.model).__name__} has no val_step for the workflow's 'val' entry",
-            'Give the model a val_step(data, optimizer), or leave the entry out.',
-        )
+        what = f"{type(plan.model).__name__} has no val_step for the workflow's 'val' entry"
+        yield plan.error(('workflow',), what, 'Give the model a val_step(data, optimizer), or leave the entry out.')
 
 
 def _validates(plan: Plan) -> bool:
@@ -56,15 +54,11 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
                     f'max_batches={loader.max_batches} leaves some out',
                     'Leave max_batches out, or make the data set itself smaller.',
                 )
-            if type(hook)._do_evaluate is not EvalHook._do_evaluate or hook.asks_dataset_of(loader):
-                continue
-            if not _validates(plan):
-                yield plan.error(
-                    path,
-                    f'nothing computes scores: {type(plan.model).__name__} has no val_step, and '
-                    f'{type(loader.dataset).__name__} no evaluate',
-                    'Write one of the two methods, or set evaluation=None.',
-                )
+            is_plain = type(hook)._do_evaluate is EvalHook._do_evaluate and not hook.asks_dataset_of(loader)
+            if is_plain and not _validates(plan):
+                model, dataset = type(plan.model).__name__, type(loader.dataset).__name__
+                what = f'nothing computes scores: {model} has no val_step, and {dataset} no evaluate'
+                yield plan.error(path, what, 'Write one of the two methods, or set evaluation=None.')
 
 
 def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
@@ -77,13 +71,12 @@ def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
         try:
             inspect.signature(evaluate).bind([], logger=None, **hook.eval_kwargs)
         except TypeError as error:
-            options = ', '.join(hook.eval_kwargs) or 'no options'
-            yield plan.error(
-                plan.path_of(hook),
+            what = (
                 f'{type(dataset).__name__}.evaluate{inspect.signature(evaluate)} cannot be called with '
-                f'(results, logger=…) and {options}: {error}',
-                'Change the keys of evaluation, or the parameters of that method.',
+                f'(results, logger=…) and {", ".join(hook.eval_kwargs) or "no options"}: {error}'
             )
+            way_out = 'Change the keys of evaluation, or the parameters of that method.'
+            yield plan.error(plan.path_of(hook), what, way_out)
         except ValueError:
             continue  # functions written in C have no signature
 
@@ -91,24 +84,14 @@ def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
 def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
     """Evaluations that would begin after the run's end."""
     for hook in plan.hooks_of(EvalHook):
+        nothing = 'nothing is evaluated'
         if hook.by_epoch and not plan.by_epoch:
-            yield plan.warning(
-                plan.key_of(hook, 'by_epoch'),
-                'counts epochs, but an iteration runner has none: nothing is evaluated',
-                'Set by_epoch=False, and interval to a number of iterations.',
-            )
+            yield plan.counts_no_epochs(hook, nothing)
             continue
-        length = plan.length(hook.by_epoch)
-        first = hook.interval if hook.start is None else max(hook.start, 1)
-        if length and first > length:
-            name = 'interval' if hook.start is None else 'start'
-            best = f', and save_best={hook.save_best!r} keeps nothing' if hook.save_best else ''
-            yield plan.warning(
-                plan.key_of(hook, name),
-                f'the first evaluation would follow {amount(first, hook.by_epoch)}, but the run has {length}: '
-                f'nothing is evaluated{best}',
-                f'Let {name} be at most {length}.',
-            )
+        name, first = ('interval', hook.interval) if hook.start is None else ('start', max(hook.start, 1))
+        best = f', and save_best={hook.save_best!r} keeps nothing' if hook.save_best else ''
+        meaning = f'the first evaluation would follow {amount(first, hook.by_epoch)}'
+        yield from plan.too_many(hook, name, first, hook.by_epoch, meaning, f'{nothing}{best}')
 
 
 def scores_exist(plan: Plan) -> Iterator[Finding]:
@@ -127,12 +110,10 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
         name = score.rpartition('/')[2]  # without the data set's
         known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
         if not known and not names_a_loss(score):
-            known_scores = [*metrics, 'loss']
-            yield plan.error(
-                plan.key_of(hook, key),
-                f'unknown score {score!r}; available: {", ".join(known_scores)}{suggestion(score, known_scores)}',
-                f"Use one of them, or add model.metrics=dict({name}=dict(type='…')).",
-            )
+            there = [*metrics, 'loss']
+            what = f'unknown score {score!r}; available: {", ".join(there)}{suggestion(score, there)}'
+            way_out = f"Use one of them, or add model.metrics=dict({name}=dict(type='…'))."
+            yield plan.error(plan.key_of(hook, key), what, way_out)
             continue
         sets = _names_of_sets(plan, hook)
         if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
@@ -149,25 +130,29 @@ def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
     return list(dict.fromkeys(map(name_of_scores, loaders)))
 
 
-def stops_early(plan: Plan) -> Iterator[Finding]:
-    """An `EarlyStoppingHook` without evaluations, or with more patience than there are."""
+def patience_ends(plan: Plan) -> Iterator[Finding]:
+    """Early stopping, and ReduceLROnPlateau, without evaluations, or with more patience than there are."""
     evaluations, validates = plan.hooks_of(EvalHook), any(mode == 'val' for mode, _ in plan.workflow)
-    for hook in plan.hooks_of(EarlyStoppingHook) if plan.workflow else ():
-        if not evaluations and not validates:
+    waiting = [(hook, hook.patience, 1, 'the run never stops early') for hook in plan.hooks_of(EarlyStoppingHook)]
+    waiting += [
+        (hook, hook.arguments.get('patience', 10), 2, 'the learning rate never changes')
+        for hook in plan.hooks_of(TorchLrUpdaterHook)
+        if (hook.monitor or '').startswith('val/')
+    ]
+    for hook, patience, more, never in waiting if plan.workflow and not validates else ():
+        if not evaluations:
+            also = ", or monitor 'train/loss'" if isinstance(hook, TorchLrUpdaterHook) else ''
             yield plan.error(
                 plan.key_of(hook, 'monitor'),
-                f'nothing is evaluated, so there is no score {hook.monitor!r}: the run never stops early',
-                "Add an evaluation (evaluation=dict(interval=1)), or a 'val' entry to the workflow.",
+                f'nothing is evaluated, so there is no score {hook.monitor!r}: {never}',
+                f"Add an evaluation (evaluation=dict(interval=1)), or a 'val' entry to the workflow{also}.",
             )
-        elif len(evaluations) == 1 and not validates:
-            length = plan.length(evaluations[0].by_epoch)
-            count = (length or 0) // evaluations[0].interval
-            if length and count <= hook.patience:
-                yield plan.warning(
-                    plan.key_of(hook, 'patience'),
-                    f'is {hook.patience} evaluations, but the run has {count}: it never stops early',
-                    f'Let patience be less than {count}.' if count > 1 else 'Evaluate more often.',
-                )
+        elif len(evaluations) == 1 and (length := plan.length(evaluations[0].by_epoch)):
+            count = length // evaluations[0].interval
+            if isinstance(patience, int) and count < patience + more:
+                way_out = f'Let patience be at most {count - more}.' if count >= more else 'Evaluate more often.'
+                what = f'is {patience} evaluations, but the run has {count}: {never}'
+                yield plan.warning(plan.key_of(hook, 'patience'), what, way_out)
 
 
 def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
@@ -66,25 +66,15 @@ def workflow(plan: Plan) -> Iterator[Finding]:
     elif len(validates(entries, plan.get('data'))) == len(entries):
         yield plan.error(('workflow',), f'{entries!r} never trains, so the run never ends', way_out)
     elif any(mode == 'val' for mode, _ in entries) and not plan.get('data', 'val') and plan.get('data') is not None:
-        yield plan.error(
-            ('workflow',),
-            "its 'val' entry validates on data.val, which is missing",
-            "Add data.val, or leave the 'val' entry out.",
-        )
-    yield from _missing_splits(plan, entries)
-
-
-def _missing_splits(plan: Plan, entries: Any) -> Iterator[Finding]:
-    """Entries whose names are those of splits to validate on, of which there are none. Other modes may be steps of the
-    model, which is not built yet."""
+        what = "its 'val' entry validates on data.val, which is missing"
+        yield plan.error(('workflow',), what, "Add data.val, or leave the 'val' entry out.")
     data, named = plan.get('data'), plan.get('runner', 'type')
     runner = RUNNERS.module_dict.get(named) if isinstance(named, str) else named
-    if not isinstance(data, Mapping):
-        return
-    for mode in dict.fromkeys(mode for mode, _ in entries):
+    there = splits_in(data) if isinstance(data, Mapping) else []
+    for mode in dict.fromkeys(mode for mode, _ in entries) if isinstance(data, Mapping) else ():
+        # Other modes may be steps of the model, which is not built yet.
         is_split = mode != 'val' and mode.partition('_')[0] in EVALUATED
-        if is_split and mode not in splits_in(data) and not callable(getattr(runner, mode, None)):
-            there = splits_in(data)
+        if is_split and mode not in there and not callable(getattr(runner, mode, None)):
             yield plan.error(
                 ('workflow',),
                 f'its {mode!r} entry validates on data.{mode}, which is missing (data has {", ".join(there)})'
@@ -119,152 +109,73 @@ def _validates(plan: Plan) -> bool:
     return 'val' in validates(plan.get('workflow'), plan.get('data'))
 
 
-Rule = tuple[tuple[Any, ...], Callable[[Plan], Any], str, str]
-
-
-def _flag(plan: Plan, name: str) -> Any:
-    """The command line's flag of that name, else the config's key."""
-    return getattr(plan.options, name) or plan.get(name)
-
-
-def _total_epochs_differ(plan: Plan) -> bool:
-    total, own = plan.get('total_epochs'), plan.get('runner', 'max_epochs')
-    return total is not None and plan.get('runner') is not None and total != own
-
-
-def _fp16_is_ignored(plan: Plan) -> bool:
-    return plan.get('amp') is not None and plan.get('fp16') is not None
-
-
-def _loss_scale_is_ignored(plan: Plan) -> bool:
-    config = plan.get('optimizer_config')
-    if not isinstance(config, Mapping) or config.get('type', 'OptimizerHook') != 'OptimizerHook':
-        return False  # MMCV's hooks for fp16 always scale it
-    return config.get('loss_scale') is not None and not (config.get('amp') or plan.get('amp') or plan.get('fp16'))
-
-
-def _warmup_is_missing(section: str) -> Callable[[Plan], bool]:
+def keys_agree(plan: Plan) -> Iterator[Finding]:
+    """Keys that exclude each other, and keys that others switch off."""
+    get = plan.get
+    if get('runner', 'max_epochs') is not None and get('runner', 'max_iters') is not None:
+        what = 'max_epochs and max_iters both set the length of the run'
+        yield plan.error(('runner', 'max_iters'), what, 'Keep one of them.')
+    if (
+        get('total_epochs') is not None
+        and get('runner') is not None
+        and get('total_epochs') != get('runner', 'max_epochs')
+    ):
+        what = 'is ignored, because runner sets the length of the run'
+        yield plan.warning(('total_epochs',), what, 'Leave total_epochs out.')
+    kept = get('checkpoint_config', 'max_keep_ckpts')
+    if isinstance(kept, int) and kept < 1 and kept != -1:
+        way_out = 'Write -1 to keep all, or 1 to keep the newest only.'
+        yield plan.warning(('checkpoint_config', 'max_keep_ckpts'), 'a number below 1 keeps all checkpoints', way_out)
+    if get('cudnn_benchmark') and (plan.options.deterministic or get('deterministic')):
+        way_out = 'Leave cudnn_benchmark or deterministic out.'
+        yield plan.warning(('cudnn_benchmark',), 'has no effect in a deterministic run', way_out)
+    if not plan.options.validate and _validates(plan):
+        what = "--no-validate switches the evaluation off, but the workflow's 'val' entry still validates"
+        yield plan.warning(('workflow',), what, "Leave the 'val' entry out, or --no-validate.")
     options = ('warmup_iters', 'warmup_ratio', 'warmup_by_epoch')
-
-    def missing(plan: Plan) -> bool:
-        config = plan.get(section)
-        return isinstance(config, Mapping) and config.get('warmup') is None and any(config.get(key) for key in options)
-
-    return missing
-
-
-def _keeps_all_by_chance(plan: Plan) -> bool:
-    kept = plan.get('checkpoint_config', 'max_keep_ckpts')
-    return isinstance(kept, int) and kept < 1 and kept != -1
+    for section in ('lr_config', 'momentum_config'):
+        if get(section, 'warmup') is None and any(get(section, key) for key in options):
+            what = 'no warm-up takes place: its length or ratio is given, but not warmup'
+            way_out = f"Add warmup='linear' ('constant', 'exp'), or leave {', '.join(options)} out."
+            yield plan.warning((section, 'warmup'), what, way_out)
 
 
-#: Keys that exclude each other: the key, whether both are there, what follows, and the way out.
-CONTRADICTIONS: tuple[Rule, ...] = (
-    (
-        ('runner', 'max_iters'),
-        lambda plan: plan.get('runner', 'max_epochs') is not None and plan.get('runner', 'max_iters') is not None,
-        'max_epochs and max_iters both set the length of the run',
-        'Keep one of them.',
-    ),
-    (
-        ('fp16',),
-        lambda plan: _fp16_is_ignored(plan) and plan.get('amp') != 'fp16',
-        'amp and fp16 ask for different precisions',
-        "Keep amp='bf16' and set fp16=None, or leave amp out.",
-    ),
-    (
-        ('optimizer_config', 'amp'),
-        lambda plan: (
-            plan.get('optimizer_config', 'amp') is not None
-            and plan.get('amp') not in (None, plan.get('optimizer_config', 'amp'))
-        ),
-        'differs from the top-level amp',
-        'Keep one of them.',
-    ),
-)
+def resuming(plan: Plan) -> Iterator[Finding]:
+    """Keys and flags about resuming that exclude each other."""
+    resumes, auto_resume, load_from = (
+        getattr(plan.options, name) or plan.get(name) for name in ('resume_from', 'auto_resume', 'load_from')
+    )
+    if resumes and load_from:
+        way_out = 'resume_from continues a run, load_from starts a new one from weights'
+        what = 'is ignored, because the run resumes from resume_from'
+        yield plan.warning(('load_from',), what, f'Leave one of them out: {way_out}.')
+    if resumes and auto_resume:
+        what = 'is ignored, because resume_from names the checkpoint'
+        yield plan.warning(('auto_resume',), what, 'Leave one of them out.')
+    if plan.get('checkpoint_config', 'save_optimizer') is False and auto_resume:
+        what = 'save_optimizer=False leaves no checkpoint from which auto_resume can resume exactly'
+        yield plan.warning(('checkpoint_config', 'save_optimizer'), what, 'Leave one of them out.')
 
-#: Keys that other keys switch off, in the same form.
-WITHOUT_EFFECT: tuple[Rule, ...] = (
-    (
-        ('load_from',),
-        lambda plan: _flag(plan, 'resume_from') and _flag(plan, 'load_from'),
-        'is ignored, because the run resumes from resume_from',
-        'Leave one of them out: resume_from continues a run, load_from starts a new one from weights.',
-    ),
-    (
-        ('auto_resume',),
-        lambda plan: _flag(plan, 'auto_resume') and _flag(plan, 'resume_from'),
-        'is ignored, because resume_from names the checkpoint',
-        'Leave one of them out.',
-    ),
-    (
-        ('cudnn_benchmark',),
-        lambda plan: plan.get('cudnn_benchmark') and _flag(plan, 'deterministic'),
-        'has no effect in a deterministic run',
-        'Leave cudnn_benchmark or deterministic out.',
-    ),
-    (
-        ('fp16', 'loss_scale'),
-        lambda plan: (
-            _fp16_is_ignored(plan) and plan.get('amp') == 'fp16' and plan.get('fp16', 'loss_scale') is not None
-        ),
-        "is ignored with amp='fp16', which scales the loss dynamically",
-        'Leave amp out, or write optimizer_config=dict(loss_scale=…).',
-    ),
-    (
-        ('total_epochs',),
-        _total_epochs_differ,
-        'is ignored, because runner sets the length of the run',
-        'Leave total_epochs out.',
-    ),
-    *(
-        (
-            (section, 'warmup'),
-            _warmup_is_missing(section),
-            'no warm-up takes place: its length or ratio is given, but not warmup',
-            "Add warmup='linear' ('constant', 'exp'), or leave warmup_iters, warmup_ratio and warmup_by_epoch out.",
+
+def precision(plan: Plan) -> Iterator[Finding]:
+    """``amp``, ``fp16`` and ``loss_scale`` that contradict each other."""
+    get, updating = plan.get, 'optimizer_config'
+    amp, fp16, own = get('amp'), get('fp16'), get(updating, 'amp')
+    if own is not None and amp not in (None, own):
+        yield plan.error((updating, 'amp'), 'differs from the top-level amp', 'Keep one of them.')
+    if amp is not None and fp16 is not None and amp != 'fp16':
+        way_out = "Keep amp='bf16' and set fp16=None, or leave amp out."
+        yield plan.error(('fp16',), 'amp and fp16 ask for different precisions', way_out)
+    elif amp is not None and get('fp16', 'loss_scale') is not None:
+        way_out = 'Leave amp out, or write optimizer_config=dict(loss_scale=…).'
+        yield plan.warning(
+            ('fp16', 'loss_scale'), "is ignored with amp='fp16', which scales the loss dynamically", way_out
         )
-        for section in ('lr_config', 'momentum_config')
-    ),
-    (
-        ('checkpoint_config', 'max_keep_ckpts'),
-        _keeps_all_by_chance,
-        'a number below 1 keeps all checkpoints',
-        'Write -1 to keep all, or 1 to keep the newest only.',
-    ),
-    (
-        ('workflow',),
-        lambda plan: not plan.options.validate and _validates(plan),
-        "--no-validate switches the evaluation off, but the workflow's 'val' entry still validates",
-        "Leave the 'val' entry out, or --no-validate.",
-    ),
-    (
-        ('checkpoint_config', 'save_optimizer'),
-        lambda plan: plan.get('checkpoint_config', 'save_optimizer') is False and _flag(plan, 'auto_resume'),
-        'save_optimizer=False leaves no checkpoint from which auto_resume can resume exactly',
-        'Leave one of them out.',
-    ),
-    (
-        ('optimizer_config', 'loss_scale'),
-        _loss_scale_is_ignored,
-        "has no effect without amp='fp16': the loss is not scaled",
-        "Add amp='fp16', or leave loss_scale out.",
-    ),
-)
-
-
-def contradictions(plan: Plan) -> Iterator[Finding]:
-    """Keys that exclude each other."""
-    for path, holds, what, way_out in CONTRADICTIONS:
-        if holds(plan):
-            yield plan.error(path, what, way_out)
-
-
-def without_effect(plan: Plan) -> Iterator[Finding]:
-    """Keys that are ignored because of others."""
-    for path, holds, what, way_out in WITHOUT_EFFECT:
-        if holds(plan):
-            yield plan.warning(path, what, way_out)
+    # MMCV's hooks for fp16 always scale the loss.
+    is_plain = (get(updating, 'type') or 'OptimizerHook') == 'OptimizerHook'
+    if get(updating, 'loss_scale') is not None and is_plain and not (own or amp or fp16):
+        what = "has no effect without amp='fp16': the loss is not scaled"
+        yield plan.warning((updating, 'loss_scale'), what, "Add amp='fp16', or leave loss_scale out.")
 
 
 def without_workers(plan: Plan) -> Iterator[Finding]:
@@ -273,11 +184,12 @@ def without_workers(plan: Plan) -> Iterator[Finding]:
     if not isinstance(data, Mapping):
         return
     own = {key: each for key, each in data.items() if str(key).endswith('_dataloader') and isinstance(each, Mapping)}
-    useless: list[tuple[str, ...]] = []
-    for name, each in own.items():
-        if not _workers(each, data):
-            useless += [('data', name, key) for key in ('persistent_workers', 'prefetch_factor') if each.get(key)]
-    if data.get('persistent_workers') and not any(_workers(each, data) for each in (data, *own.values())):
+    idle = {name: each for name, each in own.items() if not _workers(each, data)}
+    options = ('persistent_workers', 'prefetch_factor')
+    useless: list[tuple[Any, ...]] = [
+        ('data', name, key) for name, each in idle.items() for key in options if each.get(key)
+    ]
+    if data.get('persistent_workers') and len(idle) == len(own) and not _workers(data, data):
         useless.append(('data', 'persistent_workers'))
     for path in useless:
         way_out = f'Set workers_per_gpu to at least 1, or leave {path[-1]} out.'
@@ -300,23 +212,16 @@ def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
             yield plan.error((*path, 'lr'), f'is {lr}: a negative learning rate raises the loss', f'Write {-lr!r}.')
         momentum = config.get('momentum')
         if isinstance(momentum, (int, float)) and momentum >= 1:
-            yield plan.error(
-                (*path, 'momentum'), f'with a momentum of {momentum}, updates grow without end', 'Write 0.9 or so.'
-            )
-    max_norm = plan.get('optimizer_config', 'grad_clip', 'max_norm')
+            what = f'with a momentum of {momentum}, updates grow without end'
+            yield plan.error((*path, 'momentum'), what, 'Write 0.9 or so.')
+    path = ('optimizer_config', 'grad_clip', 'max_norm')
+    clip, max_norm = plan.get(*path[:2]), plan.get(*path)
     if isinstance(max_norm, (int, float)) and max_norm <= 0:
-        yield plan.error(
-            ('optimizer_config', 'grad_clip', 'max_norm'),
-            f'clips every gradient to a norm of {max_norm}: the weights never change',
-            'Give a positive number, or set grad_clip=None.',
-        )
-    clip = plan.get('optimizer_config', 'grad_clip')
+        what = f'clips every gradient to a norm of {max_norm}: the weights never change'
+        yield plan.error(path, what, 'Give a positive number, or set grad_clip=None.')
     if isinstance(clip, Mapping) and 'max_norm' not in clip and has_known_reader(plan.cfg, 'optimizer_config'):
-        yield plan.error(
-            ('optimizer_config', 'grad_clip'),
-            'has no max_norm',
-            'Write grad_clip=dict(max_norm=35), or grad_clip=None.',
-        )
+        way_out = 'Write grad_clip=dict(max_norm=35), or grad_clip=None.'
+        yield plan.error(path[:2], 'has no max_norm', way_out)
 
 
 #: What an annotated argument must be; as texts, since annotations are not evaluated.
@@ -344,6 +249,5 @@ def hook_arguments(plan: Plan) -> Iterator[Finding]:
             # The kinds of these are known without the class.
             known = path[0] == 'log_config' and name in ('interval', 'by_epoch', 'ignore_last', 'reset_flag')
             if kind is not None and isinstance(value, str) and not known:
-                yield plan.error(
-                    (*path, name), f'must be {kind.needed}, but got {value!r}', right_value(name, value, kind)
-                )
+                what = f'must be {kind.needed}, but got {value!r}'
+                yield plan.error((*path, name), what, right_value(name, value, kind))

@@ -27,27 +27,14 @@ def checkpoints_are_saved(plan: Plan) -> Iterator[Finding]:
     """Intervals of checkpoints that the run does not reach."""
     for hook in plan.hooks_of(CheckpointHook):
         if hook.by_epoch and not plan.by_epoch:
-            yield plan.warning(
-                plan.key_of(hook, 'by_epoch'),
-                'counts epochs, but an iteration runner has none: no checkpoint is saved',
-                'Set by_epoch=False, and interval to a number of iterations.',
-            )
-            continue
-        length = plan.length(hook.by_epoch)
-        never = hook.interval < 1
-        if length and (never or hook.interval > length):
-            path, unit = plan.key_of(hook, 'interval'), amount(length, hook.by_epoch)
-            if not hook.save_last:
-                what = 'asks for none' if never else f'is longer than the run ({unit})'
-                yield plan.warning(
-                    path, f'{what}, and save_last is False: no checkpoint is saved', 'Change one of the two.'
-                )
-            elif not never:
-                yield plan.warning(
-                    path,
-                    f'{hook.interval} is more than the run has ({unit}): only the last state is saved',
-                    f'Let interval be at most {length}, or -1 to save only the last state.',
-                )
+            yield plan.counts_no_epochs(hook, 'no checkpoint is saved')
+        elif hook.interval < 1 and not hook.save_last:
+            what = 'asks for none, and save_last is False: no checkpoint is saved'
+            yield plan.warning(plan.key_of(hook, 'interval'), what, 'Change one of the two.')
+        else:
+            saved = 'only the last state' if hook.save_last else 'with save_last=False, no checkpoint'
+            meaning = f'a checkpoint is saved every {amount(hook.interval, hook.by_epoch)}'
+            yield from plan.too_many(hook, 'interval', hook.interval, hook.by_epoch, meaning, f'{saved} is saved')
 
 
 def something_is_logged(plan: Plan) -> Iterator[Finding]:
@@ -55,65 +42,40 @@ def something_is_logged(plan: Plan) -> Iterator[Finding]:
     seen = set()
     for hook in plan.hooks_of(LoggerHook):
         interval, path = getattr(hook, 'interval', None), plan.key_of(hook, 'interval')
-        if isinstance(hook, HistoryHook):  # it logs when the others do
+        if isinstance(hook, HistoryHook) or not isinstance(interval, int):  # the history logs when the others do
             continue
-        if not isinstance(interval, int) or (path, interval) in seen:
-            continue
-        finding = _logging(plan, hook, interval, path)
-        if finding is not None:
+        length, unit = _logged_stretch(plan, hook)
+        if length and interval > length and (path, interval) not in seen:
             seen.add((path, interval))
-            yield finding
+            what = f'{type(hook).__name__} logs every {interval} iterations, but {unit} {length}: no loss is logged'
+            yield plan.warning(path, what, f'Let interval be at most {length}.')
 
 
-def _logging(plan: Plan, hook: Any, interval: int, path: tuple[Any, ...]) -> Finding | None:
+def _logged_stretch(plan: Plan, hook: Any) -> tuple[int | None, str]:
+    """The iterations within which a logger has to come to its interval, or None; and what has so many."""
     if not hook.by_epoch:
-        length, unit = plan.iters, 'the run has'
-    elif plan.by_epoch:
-        # A training whose last epoch is cut short has no longer epoch than its loader.
-        length, unit = plan.epoch_length, 'an epoch has'
-        if plan.iters is not None and length is not None:
-            length = min(length, plan.iters)
-        if not hook.ignore_last:
-            return None
-    else:
-        length, unit = max((n for mode, n in plan.workflow if mode != 'val'), default=None), 'a workflow entry has'
-    if not length or interval <= length:
-        return None
-    return plan.warning(
-        path,
-        f'{type(hook).__name__} logs every {interval} iterations, but {unit} {length}: no loss is logged',
-        f'Let interval be at most {length}.',
-    )
-
-
-def cycles_end(plan: Plan) -> Iterator[Finding]:
-    """Accumulation over more iterations than there are."""
-    for hook in plan.hooks_of(OptimizerHook):
-        cycle = hook.cumulative_iters
-        if plan.iters and isinstance(cycle, int) and cycle > plan.iters:
-            yield plan.warning(
-                plan.key_of(hook, 'cumulative_iters'),
-                f'{cycle} batches make one update, but the run has {amount(plan.iters, False)}: the weights change '
-                'once, at its end',
-                f'Let cumulative_iters be at most {plan.iters}.',
-            )
+        return plan.iters, 'the run has'
+    if not plan.by_epoch:
+        return max((n for mode, n in plan.workflow if mode != 'val'), default=None), 'a workflow entry has'
+    # A training whose last epoch is cut short has no longer epoch than its loader.
+    known = [length for length in (plan.epoch_length, plan.iters) if length is not None]
+    return min(known) if hook.ignore_last and plan.epoch_length is not None else None, 'an epoch has'
 
 
 def intervals_end(plan: Plan) -> Iterator[Finding]:
-    """The ``interval`` of any other hook, by epoch or iteration as its ``by_epoch`` says."""
+    """Accumulation, and intervals of other hooks than the above, over more than the run has."""
     for hook in plan.hooks:
-        if isinstance(hook, (CheckpointHook, EvalHook, LoggerHook)):
-            continue
-        interval, by_epoch = getattr(hook, 'interval', None), getattr(hook, 'by_epoch', False)
+        if isinstance(hook, OptimizerHook):
+            cycle, once = hook.cumulative_iters, 'the weights change once, at its end'
+            meaning = f'{cycle} batches make one update'
+            yield from plan.too_many(hook, 'cumulative_iters', cycle, False, meaning, once)
         # Without a by_epoch it may count either; there are at least as many iterations.
-        length = plan.length(by_epoch) if isinstance(by_epoch, bool) else None
-        if isinstance(interval, int) and not isinstance(interval, bool) and length and interval > length:
-            yield plan.warning(
-                plan.key_of(hook, 'interval'),
-                f'{type(hook).__name__} acts every {amount(interval, by_epoch)}, but the run has {length}: it never '
-                'does, or only at the start',
-                f'Let interval be at most {length}.',
-            )
+        by_epoch = getattr(hook, 'by_epoch', False)
+        if isinstance(by_epoch, bool) and not isinstance(hook, (CheckpointHook, EvalHook, LoggerHook)):
+            interval, never = getattr(hook, 'interval', None), 'it never does, or only at the start'
+            if isinstance(interval, int):
+                meaning = f'{type(hook).__name__} acts every {amount(interval, by_epoch)}'
+                yield from plan.too_many(hook, 'interval', interval, by_epoch, meaning, never)
 
 
 def limits_are_reached(plan: Plan) -> Iterator[Finding]:
@@ -122,14 +84,11 @@ def limits_are_reached(plan: Plan) -> Iterator[Finding]:
     for loader in (*plan.loaders, *evaluated):
         limit, length = getattr(loader, 'max_batches', None), length_of(loader)
         if limit is not None and length is not None and length < limit:
+            trains = any(loader is each for each in plan.training_loaders)
+            sections = [name for name in plan.get('data') or () if plan.get('data', name, 'max_batches') == limit]
+            found = next((name for name in sections if name.startswith('train') == trains), None)
             yield plan.warning(
-                _place_of_limit(plan, limit, any(loader is each for each in plan.training_loaders)),
+                () if found is None else ('data', found, 'max_batches'),
                 f'has no effect: the data has {length} batches, and the limit is {limit}',
                 f'Let max_batches be less than {length}, or leave it out.',
             )
-
-
-def _place_of_limit(plan: Plan, limit: int, trains: bool) -> tuple[Any, ...]:
-    sections = [name for name in plan.get('data') or () if plan.get('data', name, 'max_batches') == limit]
-    found = next((name for name in sections if name.startswith('train') == trains), None)
-    return () if found is None else ('data', found, 'max_batches')

@@ -71,6 +71,22 @@ class Plan:
             return Finding(level, '', '', what, way_out)
         return Finding(level, dotted(path), written_at(self.cfg, path) if path else '', what, way_out)
 
+    def too_many(
+        self, hook: Hook, name: str, number: Any, by_epoch: bool, meaning: str, consequence: str
+    ) -> Iterator[Finding]:
+        """A warning if the argument ``name`` of ``hook``, a ``number`` with this ``meaning``, is more epochs, or
+        iterations, than the run has."""
+        length = self.length(by_epoch)
+        if length and isinstance(number, int) and number > length:
+            what = f'{meaning}, but the run has {amount(length, by_epoch)}: {consequence}'
+            yield self.warning(self.key_of(hook, name), what, f'Let {name} be at most {length}.')
+
+    def counts_no_epochs(self, hook: Hook, consequence: str) -> Finding:
+        """The warning about a ``hook`` that counts epochs in an iteration runner."""
+        what = f'counts epochs, but an iteration runner has none: {consequence}'
+        way_out = 'Set by_epoch=False, and interval to a number of iterations.'
+        return self.warning(self.key_of(hook, 'by_epoch'), what, way_out)
+
     # --- the config --------------------------------------------------------------------------------------------------
 
     def get(self, *path: Any) -> Any:

@@ -11,7 +11,6 @@ from runnerkit.hooks import (
     CosineRestartLrUpdaterHook,
     CyclicLrUpdaterHook,
     CyclicMomentumUpdaterHook,
-    EvalHook,
     FixedLrUpdaterHook,
     LrUpdaterHook,
     MomentumUpdaterHook,
@@ -74,15 +73,11 @@ def warmups_end(plan: Plan) -> Iterator[Finding]:
     for hook in plan.hooks_of(ParamScheduleHook):
         if hook.warmup is None:
             continue
-        length = plan.length(hook.warmup_by_epoch)
         warmup = hook.warmup_epochs if hook.warmup_by_epoch else hook.warmup_iters
-        if length and isinstance(warmup, int) and warmup > length:
-            yield plan.warning(
-                plan.key_of(hook, 'warmup_iters'),
-                f'the warm-up takes {amount(warmup, hook.warmup_by_epoch)}, but the run has {length}: the {hook.key} '
-                'never reaches its regular value',
-                f'Let warmup_iters be less than {length}.',
-            )
+        if isinstance(warmup, int):
+            meaning = f'the warm-up takes {amount(warmup, hook.warmup_by_epoch)}'
+            never = f'the {hook.key} never reaches its regular value'
+            yield from plan.too_many(hook, 'warmup_iters', warmup, hook.warmup_by_epoch, meaning, never)
 
 
 def length_is_known(plan: Plan) -> Iterator[Finding]:
@@ -217,19 +212,15 @@ def schedule_falls(plan: Plan) -> Iterator[Finding]:
                 f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises the rate',
                 'Let min_lr be smaller than optimizer.lr.',
             )
-        steps = isinstance(hook, schedules.Step | schedules.Exp)
-        if steps and isinstance(gamma, (int, float)) and gamma <= 0:
-            yield plan.error(
-                plan.key_of(hook, 'gamma'),
-                f'gamma={gamma} makes the learning rate {"0" if gamma == 0 else "negative"}',
-                'Give a number between 0 and 1, such as 0.1.',
-            )
-        if steps and isinstance(gamma, (int, float)) and gamma > 1:
-            yield plan.warning(
-                plan.key_of(hook, 'gamma'),
-                f'gamma={gamma} raises the learning rate with each step',
-                f'Write {1 / gamma:.4g} to lower it.',
-            )
+        path = plan.key_of(hook, 'gamma')
+        if not isinstance(hook, schedules.Step | schedules.Exp) or not isinstance(gamma, (int, float)):
+            continue
+        if gamma <= 0:
+            what = f'gamma={gamma} makes the learning rate {"0" if gamma == 0 else "negative"}'
+            yield plan.error(path, what, 'Give a number between 0 and 1, such as 0.1.')
+        if gamma > 1:
+            what = f'gamma={gamma} raises the learning rate with each step'
+            yield plan.warning(path, what, f'Write {1 / gamma:.4g} to lower it.')
 
 
 def quantity_exists(plan: Plan) -> Iterator[Finding]:
@@ -264,27 +255,4 @@ def lists_fit_groups(plan: Plan) -> Iterator[Finding]:
                     place,
                     str(error),
                     'Give one number, which keeps the ratios of the groups, or one value per group.',
-                )
-
-
-def monitored_score_comes(plan: Plan) -> Iterator[Finding]:
-    """ReduceLROnPlateau on a score that no evaluation finds, or with more patience than there are evaluations."""
-    for hook in plan.hooks_of(TorchLrUpdaterHook):
-        if not (hook.monitor or '').startswith('val/'):
-            continue
-        evaluations = plan.hooks_of(EvalHook)
-        if not evaluations and not any(mode == 'val' for mode, _ in plan.workflow):
-            yield plan.error(
-                plan.key_of(hook, 'monitor'),
-                f'nothing is evaluated, so there is no score {hook.monitor!r}: the learning rate never changes',
-                "Add an evaluation, or monitor 'train/loss'.",
-            )
-        elif len(evaluations) == 1 and not any(mode == 'val' for mode, _ in plan.workflow):
-            length = plan.length(evaluations[0].by_epoch)
-            count, patience = (length or 0) // evaluations[0].interval, hook.arguments.get('patience', 10)
-            if length and isinstance(patience, int) and count <= patience + 1:
-                yield plan.warning(
-                    plan.key_of(hook, 'patience'),
-                    f'is {patience} evaluations, but the run has {count}: the learning rate never changes',
-                    f'Let patience be less than {max(1, count - 1)}.',
                 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dis
 import inspect
-import types
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,15 +22,18 @@ from runnerkit.utils.user_files import is_ours
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
 _FOLLOWERS = ('ema', 'teacher', 'target', 'momentum')
 
-#: What the code of a hook mentions that lets parameters require gradients later.
-_UNFREEZING = ('requires_grad', 'requires_grad_', 'unfreeze')
+#: What the code of a class has that updates the weights, and that lets parameters require gradients.
+_UPDATING = r'\.step\(|\brunner\.update\('
+_UNFREEZING = r'\brequires_grad|\bunfreeze\b'
 
 
 def something_updates(plan: Plan) -> Iterator[Finding]:
     """A run without an `OptimizerHook`, whose steps do not look as if they update the weights themselves."""
     if not plan.optimizers or plan.hooks_of(OptimizerHook) or not plan.training_loaders:
         return
-    if hasattr(plan.runner, 'train_batch') or any(map(_may_update, plan.hooks)) or _updates_itself(plan):
+    processor, parts = getattr(plan.runner, 'batch_processor', None), {type(each) for each in plan.model.modules()}
+    steps = [*map(type, plan.hooks), type(plan.runner), *parts, *([] if processor is None else [processor])]
+    if hasattr(plan.runner, 'train_batch') or any(_has_code(each, _UPDATING) for each in steps):
         return
     yield plan.warning(
         ('optimizer_config',),
@@ -53,68 +55,33 @@ def precision_is_used(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _may_update(hook: Hook) -> bool:
-    """Whether a hook of the user's own may step the optimizer."""
-    return _is_own(hook) and _calls(type(hook), ('step', 'update'))
+def _has_code(thing: Any, pattern: str) -> bool:
+    """Whether the code of a user's class or function matches ``pattern``, or cannot be read.
 
-
-def _is_own(hook: Hook) -> bool:
-    return not is_ours(type(hook).__module__)
-
-
-def _updates_itself(plan: Plan) -> bool:
-    processor = getattr(plan.runner, 'batch_processor', None)
-    steps = processor is not None and _names_in(processor) & {'step', 'update'}
-    own_loop = not is_ours(type(plan.runner).__module__) and _calls(type(plan.runner), ('step',))
-    parts = {type(module) for module in plan.model.modules()}
-    return bool(steps) or own_loop or any(_calls(part, ('step', 'update')) for part in parts)
-
-
-def _calls(cls: type, called: tuple[str, ...]) -> bool:
-    """Whether a method of ``cls`` calls one of these names; torch's and our own base classes are not asked."""
-    names = ((each, each.__module__) for each in cls.__mro__)
-    theirs = (each for each, name in names if not (is_ours(name) or name.startswith(('torch.', 'builtins'))))
-    return any(_names_in(method) & set(called) for each in theirs for method in vars(each).values())
-
-
-def _names_in(function: Any) -> set[str]:
-    """The names that a function's code mentions, inner functions included."""
-    code = getattr(inspect.unwrap(function), '__code__', None) if callable(function) else None
-    found: set[str] = set()
-    waiting = [code] if code is not None else []
-    while waiting:
-        code = waiting.pop()
-        found.update(name for name in code.co_names if name != 'update')  # dicts have one, too
-        if 'update' in code.co_names and _calls_update_of_runner(code):
-            found.add('update')
-        waiting += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return found
-
-
-def _calls_update_of_runner(code: types.CodeType) -> bool:
-    last = None
-    for instruction in dis.get_instructions(code):
-        if instruction.argval == 'update' and 'runner' in (last if isinstance(last, tuple) else (last,)):
+    Base classes count as well, but not those of torch and of runnerkit.
+    """
+    for each in inspect.getmro(thing) if isinstance(thing, type) else (inspect.unwrap(thing),):
+        module = each.__module__ or ''
+        if is_ours(module) or module.startswith(('torch.', 'builtins')):
+            continue
+        try:
+            if re.search(pattern, inspect.getsource(each)):
+                return True
+        except (OSError, TypeError):
             return True
-        last = instruction.argval
     return False
 
 
 def one_updater(plan: Plan) -> Iterator[Finding]:
     """Several optimizer hooks: the first one updates, the others find the update done."""
-    ours = [hook for hook in plan.hooks_of(OptimizerHook) if not _updates_in_its_own_way(hook)]
-    first, *others = ours or [None]
-    for hook in others:
+    # One that the user has written may update one optimizer among several.
+    ours = [hook for hook in plan.hooks_of(OptimizerHook) if is_ours(type(hook).after_train_iter.__module__)]
+    for hook in ours[1:]:
         yield plan.warning(
             plan.path_of(hook),
-            f'{type(hook).__name__} updates nothing: {type(first).__name__} runs before it and has already updated',
+            f'{type(hook).__name__} updates nothing: {type(ours[0]).__name__} runs before it and has already updated',
             'Keep one of the two.',
         )
-
-
-def _updates_in_its_own_way(hook: OptimizerHook) -> bool:
-    """Whether the user has written the update, which may be that of one optimizer among several."""
-    return not is_ours(type(hook).after_train_iter.__module__)
 
 
 def step_takes_the_batch(plan: Plan) -> Iterator[Finding]:
@@ -145,7 +112,7 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
     model = type(plan.model).__name__
     if not trainable:
         what = f'all {len(parameters)} parameters of {model} are frozen' if parameters else f'{model} has no parameters'
-        may_unfreeze = [hook for hook in plan.hooks if _is_own(hook) and _calls(type(hook), _UNFREEZING)]
+        may_unfreeze = [hook for hook in plan.hooks if _has_code(type(hook), _UNFREEZING)]
         tell = plan.warning if parameters and may_unfreeze else plan.error
         yield tell(
             ('model',),
@@ -302,29 +269,22 @@ def _applies_somewhere(model: nn.Module, applies: _Applies) -> bool:
 
 
 def _patterns(plan: Plan, path: tuple[Any, ...], patterns: Mapping[str, Any], model: nn.Module) -> Iterator[Finding]:
-    if not patterns:
-        return
     # As the constructor sees them: a parameter of the model itself is called '.weight'.
     parameters = {name if '.' in name else f'.{name}': part for name, part in model.named_parameters()}
     ordered = sorted(sorted(patterns), key=len, reverse=True)
-    decides: dict[str, list[str]] = {pattern: [] for pattern in patterns}
-    for name in parameters:
-        first = next((pattern for pattern in ordered if pattern in name), None)
-        if first is not None:
-            decides[first].append(name)
-    for pattern, own in decides.items():
+    for pattern in patterns:
         matching = [name for name in parameters if pattern in name]
-        what = ''
+        own = [name for name in matching if next(each for each in ordered if each in name) == pattern]
         if not matching:
             what = f'matches no parameter of {type(model).__name__}, such as {names(list(parameters))}'
         elif not own:
             what = f'has no effect: longer patterns match each of its parameters ({names(matching)})'
         elif not any(parameters[name].requires_grad for name in own):
             what = f'has no effect: its parameters are frozen ({names(own)})'
-        if what:
-            yield plan.warning(
-                (*path, 'custom_keys', pattern), what, "Write a part of a parameter's name, or leave it out."
-            )
+        else:
+            continue
+        way_out = "Write a part of a parameter's name, or leave it out."
+        yield plan.warning((*path, 'custom_keys', pattern), what, way_out)
 
 
 def multipliers_last(plan: Plan) -> Iterator[Finding]:

@@ -150,13 +150,13 @@ class RunRecord:
     def clock(self) -> Points:
         """Pairs of (completed iterations, seconds since the start of the run).
 
-        Seconds come from the time of each line (``at``). Lines without it add up the time of their iterations, without
-        evaluations and pauses.
+        Seconds come from the time of each line (``timestamp``). Lines without it add up the time of their iterations,
+        without evaluations and pauses.
         """
         found: Points = []
         seconds, timed, before = 0.0, 0, None  # timed: the iterations whose time is known
         for line in self.lines:
-            at, took = line.get('at'), line.get('time')
+            at, took = line.get('timestamp'), line.get('time')
             if is_number(at) and is_number(before):
                 seconds += max(0.0, at - before)
                 timed = line['step']

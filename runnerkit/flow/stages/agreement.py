@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config.known_keys import TOP
+from runnerkit.config.origin import dotted
 from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.distributed.info import ranks_in_words
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
+from runnerkit.utils.nested import values_in
 
 #: What may differ between the ranks: rank 0's counts for the first two, the others belong to a process.
 OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
@@ -63,21 +65,10 @@ def values_of(context: Context) -> Iterator[tuple[str, str]]:
     """The plain values of the config and of the flags, as Python writes them, by key."""
     for key, value in context.cfg.items():
         if key in TOP and key not in OWN:
-            yield from _leaves(key, value)
+            yield from ((dotted(path), _shown(each)) for path, each in values_in(value, (key,)))
     for option in fields(context.options):
         if option.name not in OWN:
             yield f'--{option.name.replace("_", "-")}', _shown(getattr(context.options, option.name))
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for name, each in value.items():
-            yield from _leaves(f'{key}.{name}', each)
-    elif isinstance(value, (list, tuple)) and value:
-        for number, each in enumerate(value):
-            yield from _leaves(f'{key}[{number}]', each)
-    else:
-        yield key, _shown(value)
 
 
 def _shown(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from runnerkit.config.known_keys import REQUIRED
 from runnerkit.config.objects import is_mark
-from runnerkit.config.origin import written_at
+from runnerkit.config.origin import at
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
 from runnerkit.runner import RUNNERS
@@ -112,9 +112,8 @@ def required_section(cfg: Any, key: str) -> Any:
         if cfg.get('total_epochs') is not None and 'runner' in others:
             others.remove('runner')
         missing = ', '.join(others)
-        place = written_at(cfg, (key,)) if key in cfg else ''
         raise KeyError(
-            f'the config {cfg.filename or ""} has no {key!r}{f" ({place})" if place else ""}'
+            f'the config {cfg.filename or ""} has no {key!r}{at(cfg, key) if key in cfg else ""}'
             f'{f" (nor {missing})" if missing else ""}; a run needs {", ".join(REQUIRED)}'
         )
     return cfg[key]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from functools import partial
-from operator import itemgetter, methodcaller
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class Infer(RunnerBase):
             found.sort(key=itemgetter('iter'))  # epoch_<n>.pth and iter_<n>.pth may stand side by side
         if context.rank == 0:
             content = json.dumps(found, indent=2) + '\n'
-            write_atomically(context.work_dir / SCORES, methodcaller('write', content.encode()))
+            write_atomically(context.work_dir / SCORES, content.encode())
 
     def draw(self, context: Context) -> Path | None:
         """Draw the scores over the iterations after which the checkpoints were saved."""

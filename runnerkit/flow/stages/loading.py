@@ -10,7 +10,7 @@ from torch.utils.data import Subset
 
 from runnerkit.config.known_keys import KEYS, SAME
 from runnerkit.config.objects import refuse_marks
-from runnerkit.config.origin import written_at
+from runnerkit.config.origin import at
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
 from runnerkit.data.named import name_scores, named_datasets
@@ -170,8 +170,7 @@ def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str)
     """``options``, found at ``path`` of ``data``, with its two numbers under MMCV's names, and checked."""
 
     def placed(key: str) -> str:
-        where = written_at(data, (*path, key))
-        return '.'.join(('data', *path, key)) + (f' ({where})' if where else '')
+        return '.'.join(('data', *path, key)) + at(data, *path, key)
 
     named = dict(options)
     for ours, theirs in SAME:

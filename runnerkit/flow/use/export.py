@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import BoundArguments, Parameter, signature
-from operator import methodcaller
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -91,6 +90,7 @@ def export(
     dynamic: Mapping[str, str] | None = None,
     tolerance: float = 1e-4,
     trust: bool = False,
+    cfg_options: Mapping[str, Any] | None = None,
 ) -> Exported:
     """Write a trained model to a file, load that back, and compare its outputs with the model's.
 
@@ -119,6 +119,7 @@ def export(
             equal: ``{'words.1': 'length', 'mask.1': 'length'}``. The file is also compared at other sizes.
         tolerance: how far outputs may differ, relative to the largest one; below 1, whole numbers must be equal.
         trust: see `load_model`.
+        cfg_options: changes of the config as with ``--cfg-options``, by dotted key.
 
     Raises:
         FileNotFoundError: there is no such work dir, checkpoint, config or input.
@@ -127,45 +128,17 @@ def export(
         ValueError: the format is not known; torch cannot export the network; the file computes something else; the
             outputs are NaN or empty, so that nothing can be compared; or see `load_model`.
     """
-    check_export_format(os.fspath(out))
-    inputs = None if inputs is None else words_of(inputs)  # inputs may be a generator
-    trained = find_to_export(source, checkpoint, config, which, trust, inputs, shape)
-    return export_found(trained, out, method, inputs, shape, tolerance, dynamic)
-
-
-def find_to_export(
-    source: Config | str | os.PathLike[str],
-    checkpoint: str | os.PathLike[str] | None = None,
-    config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
-    which: str = 'best',
-    trust: bool = False,
-    inputs: Inputs | None = None,
-    shape: Shapes | None = None,
-) -> Trained:
-    """The model of `export`, which has the same arguments, before it is built.
-
-    Raises:
-        ValueError: there are both ``inputs`` and a ``shape``; or see `load_model`.
-    """
-    if inputs is not None and shape is not None:
-        raise ValueError('the example is either inputs or of a shape: give one of the two')
-    wanted = None if shape is not None else _example_split if inputs is None else inputs
-    return find_to_predict(source, checkpoint, config, which, trust, wanted)
-
-
-def export_found(
-    trained: Trained,
-    out: str | os.PathLike[str],
-    method: str | None = None,
-    inputs: Inputs | None = None,
-    shape: Shapes | None = None,
-    tolerance: float = 1e-4,
-    dynamic: Mapping[str, str] | None = None,
-) -> Exported:
-    """Export a model that has been found; see `export`."""
     extension = check_export_format(os.fspath(out))
     if not tolerance >= 0:
         raise ValueError(f'tolerance must be at least 0, but got {tolerance}')
+    if inputs is not None and shape is not None:
+        raise ValueError('the example is either inputs or of a shape: give one of the two')
+    inputs = None if inputs is None else words_of(inputs)  # inputs may be a generator
+    wanted = None if shape is not None else _example_split if inputs is None else inputs
+    trained = find_to_predict(source, checkpoint, config, which, trust, wanted)
+    if cfg_options:
+        trained = trained._replace(cfg=copy.copy(trained.cfg))  # the caller's own is not changed
+        trained.cfg.merge_from_dict(cfg_options)
     path = Path(out).expanduser()
     with preserved_process_state(), torch.no_grad():
         model = build_trained(trained)
@@ -183,7 +156,7 @@ def export_found(
         network = Exportable(name, module, model, rebuild, batches[_TRACED], _origin(trained), dynamic)
         content, run = FORMATS[extension](network)
         difference = max(_difference(path, expected[n], run, batches[n], n, tolerance) for n in _COMPARED)
-    write_atomically(path, methodcaller('write', content))
+    write_atomically(path, content)
     given, answered = (
         {name: _shown(each, many[name]) for name, each in few.items()}
         for few, many in ([inputs_of(batches[n]) for n in _COMPARED], [expected[n] for n in _COMPARED])

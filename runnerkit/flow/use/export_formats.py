@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runnerkit.parallel.bits import view_bits
 from runnerkit.utils.suggest import suggestion
 
 #: The packages that a format needs, and how they are installed.
@@ -137,7 +138,7 @@ def _safetensors(network: Exportable) -> tuple[bytes, Run]:
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
     same_kind = one.shape == other.shape and one.dtype == other.dtype
-    return same_kind and torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+    return same_kind and torch.equal(view_bits(one), view_bits(other))
 
 
 def _torch_program(network: Exportable) -> tuple[bytes, Run]:

@@ -138,7 +138,7 @@ def predictions(
 ) -> list[Any]:
     """The predictions of a model that has been found; see `predict`."""
     cfg = trained.cfg
-    finish = _function(apply)
+    finish = function_to_apply(apply)
     check_switches(cfg)
     with preserved_process_state():
         context = Context(cfg, Options())
@@ -256,7 +256,12 @@ def _existing(files: list[str], names: list[str]) -> list[str]:
     return [os.path.expanduser(file) for file in files]
 
 
-def _function(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+def function_to_apply(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """What is done to the predictions of a batch; see `predict`.
+
+    Raises:
+        ValueError: there is no such function.
+    """
     if apply is None or callable(apply):
         return apply or (lambda batch: batch)
     if isinstance(apply, str) and set('.:') & set(apply):

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def write_predictions(
         OSError: writing failed.
     """
     content = FORMATS[check_format(path)](inputs, predictions, classes)
-    write_atomically(Path(path).expanduser(), methodcaller('write', content))
+    write_atomically(Path(path).expanduser(), content)
 
 
 def as_json(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> str:

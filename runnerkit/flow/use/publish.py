@@ -6,7 +6,6 @@ import hashlib
 import io
 import os
 from collections.abc import Mapping
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     buffer = io.BytesIO()
     torch.save(published, buffer)
     target = place.with_name(_named(place, hashlib.sha256(buffer.getvalue()).hexdigest()))
-    write_atomically(target, methodcaller('write', buffer.getvalue()))
+    write_atomically(target, buffer.getvalue())
     return target
 
 

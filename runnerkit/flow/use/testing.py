@@ -76,7 +76,7 @@ def test(
     config: Any = source
     place = checkpoint
     if isinstance(source, (str, os.PathLike)) and not os.fspath(source).endswith(EXTENSIONS):
-        config, place = _config_in(source, trust), source if checkpoint is None else checkpoint
+        config, place = kept_config(source, trust), source if checkpoint is None else checkpoint
     cfg = config_from(config, cfg_options or {})
     check_split(required_section(cfg, 'data'), split)  # first: it may be a work dir, in the order of the command
     path = find_checkpoint(os.fspath(configured_work_dir(cfg) if place is None else place), best=which == 'best')
@@ -84,15 +84,27 @@ def test(
     return evaluated(cfg, options, path, split, allow_partial, work_dir)
 
 
-def _config_in(work_dir: str | os.PathLike[str], trust: bool) -> Path:
+def kept_config(work_dir: str | os.PathLike[str], trust: bool) -> Path:
+    """The config file that a run has kept in ``work_dir``.
+
+    Args:
+        work_dir: the folder.
+        trust: execute it even if it was not made on this machine.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it was not made here.
+    """
     found = config_of(work_dir)
-    if found is not None and not (trust or is_made_here(found)):
-        raise ValueError(f'{os.fspath(work_dir)}: {NOT_MADE_HERE}')
     if found is None:
+        name, is_folder = os.fspath(work_dir), os.path.isdir(work_dir)
+        kind = 'a work dir without its config' if is_folder else 'neither a config nor a work dir'
         raise FileNotFoundError(
-            f'{os.fspath(work_dir)} is not a work dir with a config: give a work dir, or the config first and these '
-            f"weights as checkpoint={os.fspath(work_dir)!r}, runnerkit.test('config.py', checkpoint=…)"
+            f'{name} is {kind}: give the config first, runnerkit test CONFIG {name} (in Python '
+            f"runnerkit.test('config.py', checkpoint={name!r}))"
         )
+    if not (trust or is_made_here(found)):
+        raise ValueError(f'{os.fspath(work_dir)}: {NOT_MADE_HERE}')
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.fileio.paths import is_url, local_path
-from runnerkit.flow.work_dir.previous_runs import read_record
+from runnerkit.flow.work_dir.previous_runs import OTHER_FILES, read_record
 from runnerkit.flow.work_dir.snapshot import CODE
 
 #: Why the code in a work dir is not executed, and the way out.
@@ -43,7 +43,8 @@ def config_of(source: str | os.PathLike[str]) -> Path | None:
         return None
     name = read_record(folder).get('config')
     held = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and path.is_file()]
-    found = [path for path in held if not path.name.startswith('.') and not path.name.endswith('.log.json')]
+    own = [path for path in held if path.name.startswith('.') or path.name.endswith('.log.json')]
+    found = [path for path in held if path not in own and path.name not in OTHER_FILES]
     noted = [path for path in found if path.name == name]  # the name may be anything, but the config lies in the folder
     return (noted or found)[0] if noted or len(found) == 1 else None
 
@@ -79,7 +80,10 @@ def is_made_here(config: Path) -> bool:
 def _seal(key: bytes, work_dir: Path, record: Mapping[str, Any]) -> str:
     config = record['config']
     text = (work_dir / config).read_bytes()
-    held = [(name, _digest(path)) for name, path in _code(work_dir, record)]
+    held = [
+        (name, 'a link' if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest())
+        for name, path in _code(work_dir, record)
+    ]
     content = json.dumps([config, hashlib.sha256(text).hexdigest(), held])
     return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
 
@@ -93,10 +97,6 @@ def _code(work_dir: Path, record: Mapping[str, Any]) -> list[tuple[str, Path]]:
         for path in (sorted((work_dir / code).rglob('*')) if named else [])
         if _is_importable(path) or (path.is_symlink() and path.is_dir())  # a folder may be a package
     ]
-
-
-def _digest(path: Path) -> str:
-    return 'a link' if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_importable(path: Path) -> bool:

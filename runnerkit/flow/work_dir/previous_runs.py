@@ -12,7 +12,6 @@ import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from runnerkit.checkpoint.atomic import flush_folder, write_atomically
 from runnerkit.checkpoint.store import LATEST, OWNER
 from runnerkit.distributed import all_gather_objects
 from runnerkit.log_files import EARLIER, logs_in
+from runnerkit.utils.processes import start_of
 from runnerkit.utils.small_files import read_json
 
 #: What ``--if-used`` may be.
@@ -36,7 +36,8 @@ AGENT = 'torchrun process '
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
 _PICTURES = ('curve.png', 'scores.json', 'scores.png')
 _TELLING = (RECORD, OWNER, LATEST)
-_OTHERS = {
+#: What else a run writes into its work dir, beside logs, checkpoints, its config and its code.
+OTHER_FILES = {
     *_PICTURES,
     'tf_logs',
     'tf_tracing_logs',
@@ -62,7 +63,7 @@ def files_of_a_run(work_dir: Path) -> list[str]:
     names = {entry.name for entry in os.scandir(work_dir)}
     logs = {name for name in names if _LOG.fullmatch(name)}
     record = read_record(work_dir)
-    found = logs | names & {*Store(work_dir).saved(), *_OTHERS, record.get('config'), record.get('code')}
+    found = logs | names & {*Store(work_dir).saved(), *OTHER_FILES, record.get('config'), record.get('code')}
     if all(name.endswith('.log') for name in found):
         return []
     first = f'{timestamp_of(found)}.log'
@@ -96,7 +97,7 @@ def _are_texts(value: Any) -> bool:
 def write_record(work_dir: Path, **items: Any) -> None:
     """Note ``items`` about the run in ``work_dir``."""
     content = json.dumps({**read_record(work_dir), **items}, indent=1).encode()
-    write_atomically(work_dir / RECORD, methodcaller('write', content))
+    write_atomically(work_dir / RECORD, content)
 
 
 def timestamp_of(names: Collection[str]) -> str | None:
@@ -219,10 +220,7 @@ def is_restarted(work_dir: Path, now: Mapping[str, bool]) -> bool:
 
 def agent(run_id: str) -> str:
     """The process of torchrun that has started this one: its id is unique together with the moment of its start."""
-    try:
-        started = Path(f'/proc/{os.getppid()}/stat').read_text(errors='replace').rpartition(')')[2].split()[19]
-    except (OSError, IndexError):  # no Linux
-        started = ''
+    started = start_of(os.getppid()) or ''
     return f'{AGENT}{run_id} of {socket.gethostname()} {os.getppid()} {started}'.rstrip()
 
 

@@ -16,26 +16,20 @@ from runnerkit.registry import placed_errors
 from runnerkit.utils.suggest import did_you_mean
 
 
-def resume_from(context: Context) -> str | None:
-    """The checkpoint to resume from: ``--resume-from``, else the config's."""
-    found: str | None = context.options.resume_from or context.cfg.get('resume_from')
-    return found
+def resume_from(context: Context) -> Any:
+    """The checkpoint to resume from: ``--resume-from``, else the config's; None if there is none."""
+    return context.options.resume_from or context.cfg.get('resume_from')
 
 
-def load_from(context: Context) -> str | None:
-    """The checkpoint whose weights to start from: ``--load-from``, else the config's."""
-    found: str | None = context.options.load_from or context.cfg.get('load_from')
-    return found
+def load_from(context: Context) -> Any:
+    """The checkpoint whose weights to start from: ``--load-from``, else the config's; None if there is none."""
+    return context.options.load_from or context.cfg.get('load_from')
 
 
 def resumes(context: Context) -> bool:
     """Whether to resume the run in the work dir, if there is one."""
-    options = context.options
-    return (
-        options.auto_resume
-        or options.if_used == 'resume'
-        or (options.if_used is None and bool(context.cfg.get('auto_resume')))
-    )
+    used = context.options.if_used
+    return context.options.auto_resume or used == 'resume' or (used is None and bool(context.cfg.get('auto_resume')))
 
 
 def restarts(context: Context) -> bool:
@@ -96,14 +90,14 @@ def check_start(context: Context) -> None:
             found = find_checkpoint(explicit)
         is_here = is_of_this_run(found, context)
         if is_here and used == 'aside':
-            raise FileExistsError(would_move('resume_from', explicit, context.work_dir))
+            raise would_move('resume_from', explicit, context.work_dir)
         goes_on = is_here
     elif not goes_on and not (resumes(context) and names):
         weights = load_from(context)
         with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
             found = find_checkpoint(weights, best=True) if weights else ''
         if weights and is_of_this_run(found, context) and names:
-            raise FileExistsError(would_move('load_from', weights, context.work_dir))
+            raise would_move('load_from', weights, context.work_dir)
     if used == 'refuse' and names and not goes_on:
         raise FileExistsError(
             f'the work dir {context.work_dir} holds the files of an earlier run ({", ".join(names[:4])} …), and '
@@ -112,9 +106,9 @@ def check_start(context: Context) -> None:
         )
 
 
-def would_move(what: str, path: str, work_dir: Path) -> str:
+def would_move(what: str, path: str, work_dir: Path) -> FileExistsError:
     """Why a run cannot start from the checkpoint ``path`` of the earlier run in the same work dir."""
-    return (
+    return FileExistsError(
         f'{what}={path} belongs to the earlier run in {work_dir}, whose files this run would move to '
         f'{work_dir / EARLIER}: choose another --work-dir, or continue that run with --auto-resume'
     )

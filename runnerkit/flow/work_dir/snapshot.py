@@ -6,19 +6,18 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from operator import methodcaller
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.config.config_dict import walk
 from runnerkit.config.pretty import has_text, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.utils.nested import values_in
 from runnerkit.utils.user_files import file_of_module, with_neighbours
 
 #: The folder with the user's files.
@@ -38,7 +37,9 @@ _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
 def user_files(cfg: Any) -> list[Path]:
     """The absolute paths of the Python files that a config names, with the neighbours that they import."""
     found: dict[Path, None] = {}
-    named = [_file_in(value, alone=True) for value in _imports(cfg)] + [_file_in(value) for value in _values(cfg)]
+    named = [_file_in(value, alone=True) for value in _imports(cfg)] + [
+        _file_in(value) for _, value in values_in(cfg._cfg_dict)
+    ]
     for file in filter(None, named):
         found.update(dict.fromkeys(with_neighbours(file)))
     return list(found)
@@ -80,7 +81,7 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     places = {str(file): f'{_MARK}/{code}/{copy.as_posix()}' for file, copy in copies.items()}
     values = _portable(cfg._cfg_dict, str(work_dir), places)
     text = Config(values, cfg_text='', filename=config).dump() or ''
-    write_atomically(work_dir / config, methodcaller('write', text.replace(_MARK, _HERE).encode()))
+    write_atomically(work_dir / config, text.replace(_MARK, _HERE).encode())
     return {'config': config, **({'code': code} if is_own else {})}
 
 
@@ -91,7 +92,7 @@ def copies_of(cfg: Any) -> list[str]:
 
 def files_needed(cfg: Any) -> list[Path]:
     """The user's files that register classes which a config names, and that are not copied: it does not import them."""
-    names = {value for value in _values(cfg) if isinstance(value, str)}
+    names = {value for _, value in values_in(cfg._cfg_dict) if isinstance(value, str)}
     registered = [made for each in _REGISTRIES for name, made in each.module_dict.items() if name in names]
     files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
     return sorted(file for file in files - {*user_files(cfg)} if file is not None)
@@ -102,19 +103,6 @@ def _imports(cfg: Any) -> list[str]:
     return [found] if isinstance(found, str) else list(found)
 
 
-def _values(cfg: Any) -> Iterator[Any]:
-    """Every value of a config that is neither a dict nor a list."""
-    pending = [value for _, value in walk(cfg._cfg_dict)]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list | tuple):
-            pending += value
-        else:
-            yield value
-
-
 def _text_of(value: Any) -> str:
     """A string itself; the path of a class or function, with its file if it is the user's; '' for other values."""
     if isinstance(value, str):
@@ -122,9 +110,11 @@ def _text_of(value: Any) -> str:
     if not (inspect.isclass(value) or inspect.isroutine(value)) or not has_text(value):
         return ''
     module = value.__module__ or ''
-    if file_of_module(module) is None and '.' not in module and _is_of_user(module):
-        return f'{sys.modules[module].__file__}:{value.__qualname__}'
-    return path_of(value)
+    file = getattr(sys.modules.get(module), '__file__', None)
+    if file_of_module(module) is not None or '.' in module or module == 'runnerkit' or not isinstance(file, str):
+        return path_of(value)
+    is_installed = 'site-packages' in file or file.startswith((sys.prefix, sys.base_prefix))
+    return path_of(value) if is_installed else f'{file}:{value.__qualname__}'
 
 
 def _file_in(value: Any, alone: bool = False) -> Path | None:
@@ -157,7 +147,7 @@ def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
                 'remove the link, or choose another work dir (--work-dir)'
             )
         if not _is_same(folder / copy, file):
-            write_atomically(folder / copy, methodcaller('write', file.read_bytes()))
+            write_atomically(folder / copy, file.read_bytes())
 
 
 def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:
@@ -178,11 +168,3 @@ def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:
 
 def _is_same(path: Path, other: str | os.PathLike[str] | None) -> bool:
     return other is not None and path.exists() and os.path.exists(other) and path.samefile(other)
-
-
-def _is_of_user(package: str) -> bool:
-    """Whether a loaded package is neither runnerkit's, nor Python's, nor an installed one."""
-    file = getattr(sys.modules.get(package), '__file__', None)
-    if package == 'runnerkit' or not isinstance(file, str):
-        return False
-    return 'site-packages' not in file and not file.startswith((sys.prefix, sys.base_prefix))

@@ -41,8 +41,8 @@ class TextLoggerHook(LoggerHook):
 
     That file has one JSON object per line: first the run's meta, then ``mode``, ``epoch``, ``iter``, ``lr``,
     ``lr_groups`` (where parameter groups differ, see `runnerkit.optim.named.other_rates`), ``memory`` (CUDA, the
-    maximum over all ranks, in MiB), all values, and ``at``, when the line was written (seconds since 1970). Times are
-    in seconds; with several ranks, ``time_max`` and ``data_time_max`` are those of the slowest rank, which
+    maximum over all ranks, in MiB), all values, and ``timestamp``, when the line was written (seconds since 1970).
+    Times are in seconds; with several ranks, ``time_max`` and ``data_time_max`` are those of the slowest rank, which
     ``time_max_rank`` and ``data_time_max_rank`` name. When a run is resumed, the lines in its work dir that it will
     write again are first moved to ``<timestamp>.log.json.superseded``. Each float is the shortest text that reads back
     as the same number. In code written for MMCV (`runnerkit.compat`), it is rounded to five decimals, and there is no
@@ -273,7 +273,7 @@ class TextLoggerHook(LoggerHook):
         if step is not None:
             last, lines = self._logged_at or (step, 0)
             self._logged_at = (step, lines + 1 if step == last else 1)
-            log_dict = log_dict if 'at' in log_dict else {**log_dict, 'at': round(time.time(), 3)}
+            log_dict = log_dict if 'timestamp' in log_dict else {**log_dict, 'timestamp': round(time.time(), 3)}
         try:
             self._file.write(_ENCODER.encode(self._round_float(log_dict)) + '\n')
             self._file.flush()

@@ -28,7 +28,7 @@ from runnerkit.utils.report import report
 
 def log_of(folder):
     """The records of all logs in ``folder``, without times."""
-    lines = [json.loads(line) for file in sorted(folder.glob('*.log.json')) for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for file in sorted(folder.rglob('*.log.json')) for line in file.read_text().splitlines()]
     return [{k: v for k, v in line.items() if 'time' not in k} for line in lines if 'mode' in line]
 
 
@@ -829,7 +829,7 @@ def test_a_loop_of_ones_own_is_a_run_in_all(tmp_path):
     own = trained(ByHand, tmp_path / 'own', max_iteration=7)
     assert torch.equal(weights(own.model), weights(usual.model))
     assert (own.outcome.kind, own.iteration, own.scores) == ('completed', 7, usual.scores)
-    assert logged(tmp_path / 'own') == logged(tmp_path / 'usual')
+    assert log_of(tmp_path / 'own') == log_of(tmp_path / 'usual')
     names = [sorted(path.name for path in (tmp_path / run).rglob('*.pth')) for run in ('own', 'usual')]
     assert names[0] == names[1]
     for place in (2, 3, 4):
@@ -845,12 +845,6 @@ def test_a_loop_of_ones_own_is_a_run_in_all(tmp_path):
         resumed = trained(Stops, tmp_path / f'cut{place}', max_iteration=7, resumed=True)
         assert resumed.iteration == 7
         assert torch.equal(weights(resumed.model), weights(usual.model))
-
-
-def logged(folder):
-    (file,) = folder.rglob('*.log.json')
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    return [{key: value for key, value in line.items() if 'time' not in key} for line in lines if 'mode' in line]
 
 
 def test_a_signal_ends_a_loop_of_ones_own(tmp_path):

@@ -82,7 +82,8 @@ def test_warnings_are_shown_after_the_start_and_at_the_end(train, tmp_path):
     assert code == 0
     where = line_of(tmp_path, 'checkpoint_config')
     one = (
-        f'- checkpoint_config.interval ({where}): 9 is more than the run has (3 epochs): only the last state is saved\n'
+        f'- checkpoint_config.interval ({where}): a checkpoint is saved every 9 epochs, but the run has 3 epochs: only '
+        'the last state is saved\n'
     )
     other = f'- total_epochs ({line_of(tmp_path, "total_epochs")}): is ignored'
     for word in (one, other):

@@ -7,7 +7,7 @@ import subprocess
 from html import unescape
 
 import pytest
-from work_dirs import lines_of, write_log
+from written_runs import lines_of, write_log
 
 
 @pytest.fixture

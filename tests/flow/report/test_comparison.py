@@ -1,7 +1,7 @@
 """Several runs side by side, and the list of them."""
 
 import pytest
-import work_dirs as made
+import written_runs as made
 
 from runnerkit.flow.report.comparison import compare, runs
 

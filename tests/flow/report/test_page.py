@@ -5,7 +5,7 @@ import math
 import re
 
 import pytest
-import work_dirs as made
+import written_runs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
@@ -133,7 +133,7 @@ def test_no_value_of_a_file_is_fatal(work_dir):
         [[]],
     ]
     keys = ('begin', 'end', 'outcome', 'reason', 'host', 'command', 'git', 'seconds', 'data', 'changed', 'parameters')
-    names = ('epoch', 'iter', 'step', 'lr', 'loss', 'time', 'data_time', 'acc', 'at', 'lr_groups')
+    names = ('epoch', 'iter', 'step', 'lr', 'loss', 'time', 'data_time', 'acc', 'timestamp', 'lr_groups')
     for value in odd:
         (work_dir / 'run.json').write_text(json.dumps({'starts': [dict.fromkeys(keys, value)]}))
         lines = [{'mode': mode, 'step': 1, name: value} for name in names for mode in ('train', 'val', EVIL)]

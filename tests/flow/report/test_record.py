@@ -6,7 +6,7 @@ import os
 import pickle
 
 import pytest
-import work_dirs as made
+import written_runs as made
 
 from runnerkit.flow.report.record import is_locked, read_run
 from runnerkit.utils.lock import FolderLock

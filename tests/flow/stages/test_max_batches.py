@@ -97,11 +97,11 @@ TORCHS = {'sampler': {'type': 'RandomSampler', 'generator': torch.Generator().ma
     [
         ('epoch', {}, 4),
         ('epoch', {'workers_per_gpu': 2, 'persistent_workers': True}, 5),
-        ('epoch', {'seeded': False}, 4),
-        ('epoch', TORCHS, 4),
+        pytest.param('epoch', {'seeded': False}, 4, marks=pytest.mark.thorough),
+        pytest.param('epoch', TORCHS, 4, marks=pytest.mark.thorough),
         ('epoch', {**TORCHS, 'seeded': False}, 5),
-        ('epoch', {}, 6),
-        ('iter', {'workers_per_gpu': 1}, 4),
+        pytest.param('epoch', {}, 6, marks=pytest.mark.thorough),
+        pytest.param('iter', {'workers_per_gpu': 1}, 4, marks=pytest.mark.thorough),
         ('iter', {**TORCHS, 'seeded': False}, 8),
     ],
 )

@@ -104,8 +104,14 @@ def test_entries_of_the_workflow_run_each_in_turn(kind, tmp_path):
     )
 
 
-@pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('at', [5, 7])
+@pytest.mark.parametrize(
+    ('at', 'kind'),
+    [
+        (5, 'epoch'),
+        (7, 'iter'),
+        *(pytest.param(*row, marks=pytest.mark.thorough) for row in ((5, 'iter'), (7, 'epoch'))),
+    ],
+)
 def test_a_resume_is_exact(kind, at, tmp_path):
     """Also of what is drawn from the generators of loaders that are only evaluated on."""
     n = 1 if kind == 'epoch' else 5

@@ -141,7 +141,7 @@ def test_the_config_of_the_profiler(tmp_path):
             'model': {'type': 'Supervised', 'model': linear, 'loss': {'type': 'MSELoss'}},
             'optimizer': {'type': 'SGD', 'lr': 0.1},
             'runner': {'type': 'EpochBasedRunner', 'max_epochs': 1},
-            'profiler_config': {'profile_iters': 3, 'by_epoch': False, 'parts': True},
+            'profiler_config': {'profile_iters': 3, 'by_epoch': False, 'with_flops': True},
         }
     )
     context = Context(cfg, work_dir=tmp_path)
@@ -150,7 +150,7 @@ def test_the_config_of_the_profiler(tmp_path):
     Runner(None).build_runner(context)
     Runner(None).register_hooks(context)
     hook = next(hook for hook in context.runner.hooks if isinstance(hook, ProfilerHook))
-    assert (hook.profile_iters, hook.by_epoch, hook.parts) == (3, False, True)
+    assert (hook.profile_iters, hook.by_epoch, hook.with_flops) == (3, False, True)
 
 
 # What a section is, the stage's method that reads it, and a word of the message.

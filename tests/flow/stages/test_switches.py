@@ -218,7 +218,10 @@ CASES = {
 
 @pytest.mark.parametrize(
     'name',  # 'compile' has the same steps without a C++ compiler
-    [pytest.param(name, marks=pytest.mark.thorough) if 'inductor' in name else name for name in CASES],
+    [
+        pytest.param(name, marks=pytest.mark.thorough) if 'inductor' in name or name == 'compile of parts' else name
+        for name in CASES
+    ],
 )
 def test_a_resumed_run_is_the_undisturbed_one_with_each_switch(name, tmp_path, monkeypatch):
     """Weights, averages, momentum and everything else, with their strides; names are those of a plain run."""

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from runnerkit.cli import predict as tool
-from runnerkit.flow.use.predict import APPLY
 from runnerkit.flow.use.prediction_files import FORMATS, as_json, check_format, write_predictions
 
 VECTORS = [torch.tensor([0.5, 2.0]), torch.tensor([1.0, -1.0])]
@@ -99,7 +98,6 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path, n
     assert not list(tmp_path.iterdir())
 
 
-def test_the_tool_offers_what_there_is():
+def test_a_format_is_told_by_its_extension():
     assert tuple(FORMATS) == tool.FORMATS
-    assert tuple(APPLY) == tool.APPLY
     assert [check_format(f'a{each}') for each in FORMATS] == list(FORMATS)

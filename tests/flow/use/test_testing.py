@@ -43,7 +43,7 @@ def test_which_weights_and_which_split(run):
         ({'which': 'last'}, ValueError, "did you mean 'latest'"),
         ({'split': 'tset'}, KeyError, "did you mean 'test'"),
         ({'source': {**CFG, 'work_dir': 'nowhere'}, 'split': '.'}, KeyError, "give weights as checkpoint='.'"),
-        ({'source': 'nowhere'}, FileNotFoundError, "nowhere is not a work dir with a config.*checkpoint='nowhere'"),
+        ({'source': 'nowhere'}, FileNotFoundError, "nowhere is neither a config nor a work dir.*checkpoint='nowhere'"),
         ({'source': CFG, 'checkpoint': 'nowhere.pth'}, FileNotFoundError, 'no checkpoint nowhere.pth'),
         ({'source': {**CFG, 'work_dir': 'nowhere'}, 'split': 'tset'}, KeyError,
          "no 'tset' section.*did you mean 'test'"),

@@ -42,6 +42,7 @@ def test_a_run_of_its_own_is_closed_also_when_the_training_fails(fake, train, fa
     mlflow.pytorch.log_model.assert_not_called()
 
 
+@pytest.mark.thorough  # test_tracker.py has the calls of each client
 def test_the_real_client_also_after_a_resume(train, tmp_path, monkeypatch):
     mlflow = pytest.importorskip('mlflow')
     pytest.importorskip('mlflow.pytorch')  # needs pandas

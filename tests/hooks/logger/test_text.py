@@ -195,7 +195,7 @@ def test_scores_of_an_evaluation_by_a_data_set(tmp_path, logger):
         'each': [0.25, 1.0],
     }
     found = run.json[1]
-    assert abs(found.pop('at') - time.time()) < 600
+    assert abs(found.pop('timestamp') - time.time()) < 600
     assert found == {**val, 'own': 'slice(None, 1, None)'}
 
 

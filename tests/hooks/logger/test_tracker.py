@@ -145,7 +145,7 @@ PICTURES = {
         ('a/b', 'a/b'),
         {'iteration': 1, 'image': ...},
     ),
-    'NeptuneLoggerHook': ('neptune', 'init.return_value.__getitem__.return_value.log', (...,), {'step': 1}),
+    'NeptuneLoggerHook': ('neptune', 'init_run.return_value.__getitem__.return_value.append', (...,), {'step': 1}),
     'DvcliveLoggerHook': ('dvclive', 'Live.return_value.log_image', ('a%2Fb/1.png', ...), {}),
 }
 

@@ -50,6 +50,7 @@ def test_an_id_of_the_users_own_comes_first(fake, train):
     assert wandb.init.mock_calls[-1] == call(resume='must', id='made')
 
 
+@pytest.mark.thorough  # test_tracker.py has the calls of each client
 def test_the_real_client_also_after_a_resume(train, tmp_path, monkeypatch):
     wandb = pytest.importorskip('wandb')
     monkeypatch.setenv('WANDB_SILENT', 'true')
