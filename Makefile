@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test test-all golden mutants coverage downstream ray bench check format docs site dist publish clean
+.PHONY: help demo test test-all oldest golden mutants coverage downstream ray bench check format docs site dist publish clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -36,6 +36,23 @@ test: $(VENV)/.tests ## run the tests, without those marked as thorough
 
 test-all: $(VENV)/.tests ## run all tests
 	$(PYTEST) -m ''
+
+# The oldest Python and torch that setup.py and requirements/runtime.txt promise; everything else is the newest that this
+# Python takes. torch comes with its CUDA libraries: 6 GB. The pages' generator needs a newer Python.
+OLDEST = $(VENV)/oldest
+OLDEST_PYTHON ?= python$(shell sed -n "s/.*python_requires='>=\(.*\)'.*/\1/p" setup.py)
+OLDEST_TORCH = torch==$(shell sed -n 's/^torch>=//p' requirements/runtime.txt)
+OLDEST_PIP = $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check
+$(OLDEST)/.done: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/tests.txt requirements/trackers.txt
+	test -x $(OLDEST)/bin/python || $(OLDEST_PYTHON) -m venv $(OLDEST)
+	$(OLDEST_PIP) $(OLDEST_TORCH)
+	$(OLDEST_PIP) $(OLDEST_TORCH) --editable . --requirement requirements/demo.txt
+	$(OLDEST_PIP) --no-deps --requirement requirements/data.txt
+	$(OLDEST_PIP) $(OLDEST_TORCH) --requirement requirements/tests.txt --requirement requirements/trackers.txt
+	touch $@
+
+oldest: $(OLDEST)/.done ## run the tests on the oldest Python and torch that are promised (OLDEST_PYTHON=…)
+	$(subst $(BIN),$(OLDEST)/bin,$(PYTEST))
 
 golden: $(VENV)/.tests ## rewrite the golden traces of the engine: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py

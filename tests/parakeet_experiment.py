@@ -1,4 +1,4 @@
-"""An experiment file as Parakeet's users write it, changed only where the table of docs/experiment.md says so."""
+"""An experiment file as Parakeet's users write it, changed only where the table of docs/from_parakeet.md says so."""
 
 import time
 from collections import defaultdict

@@ -359,8 +359,8 @@ def known_keys(page: str) -> dict[str, dict[str, str]]:
 
 
 def policies(names: str, page: str) -> str:
-    """The schedules of ``lr_config`` or ``momentum_config``, and the keys that only they have."""
-    suffix, found_policies, rows = SCHEDULES[names], [], []
+    """The schedules of ``lr_config`` or ``momentum_config``; the page of hooks has their keys."""
+    suffix, rows = SCHEDULES[names], []
     for name in ours(HOOKS):
         hook = HOOKS.get(name)
         if not name.endswith(suffix) or not issubclass(hook, ParamScheduleHook):
@@ -369,18 +369,8 @@ def policies(names: str, page: str) -> str:
         value = next(formula(hook), 'always `base`').split('\n')[0].removeprefix('Value: ').rstrip('.')
         value = value if value.startswith(('`', 'always')) else ''  # some are described in words only
         link = f'[{policy}](hooks.md#{name.lower()})'
-        found_policies.append((link, first_sentence(markdown(parsed(hook).text)), value))
-        for each in signature(hook):
-            if each not in signature(ParamScheduleHook):
-                key = key_of(hook, each)
-                rows.append((policy, f'`{each}`', *cells(key._replace(meaning=first_sentence(key.meaning)))))
-    return '\n\n'.join(
-        [
-            table(('policy', 'what it does', 'value'), found_policies),
-            'Their keys:',
-            table(('policy', 'key', 'type', 'default', 'what it means'), rows),
-        ]
-    )
+        rows.append((link, first_sentence(markdown(parsed(hook).text)), value))
+    return table(('policy', 'what it does', 'value'), rows)
 
 
 def loggers(names: str, page: str) -> str:
@@ -476,17 +466,23 @@ def hook_in_full(name: str) -> str:
     """One hook: text, facts, arguments."""
     hook = found(name)
     text = [f'### {name}', paragraphs(parsed(hook).text), *formula(hook), *facts(name, hook)]
-    own = signature(hook)
+    described = {each: key_of(hook, each) for each in signature(hook)}
     rest = ''
-    base = next((each for each in family(hook)[1:] if each in (hooks.LrUpdaterHook, hooks.MomentumUpdaterHook)), None)
+    base = next((each for each in family(hook)[1:] if is_base(each, hook)), None)
     if base is not None:
-        own = {each: value for each, value in own.items() if each not in signature(base)}
-        rest = f'It {"also takes" if own else "takes"} the arguments of {markdown(f"`{base.__name__}`")}.'
-    described = {each: key_of(hook, each) for each in own}
+        same = {each for each in signature(base) if key_of(base, each) == described[each]}
+        described = {each: key for each, key in described.items() if each not in same}
+        rest = f'It {"also takes" if described else "takes"} the arguments of {markdown(f"`{base.__name__}`")}.'
     further = next((line for name, line in parsed(hook).lines.items() if name.endswith('kwargs')), '')
-    if further and base is None and is_open(hook):
+    if further and is_open(hook) and not (base is not None and is_open(base)):
         described['…'] = Key('', '', sentence(f'any other: {further[0].lower()}{further[1:]}'))
     return '\n\n'.join([*text, *([keys_table(described, 'argument')] if described else []), *([rest] if rest else [])])
+
+
+def is_base(each: Any, hook: Any) -> bool:
+    """Whether the page describes the hook ``each``, and ``hook`` takes all of its arguments."""
+    described = each is not Hook and getattr(hooks, each.__name__, None) is each and bool(signature(each))
+    return described and signature(each).keys() <= signature(hook).keys()
 
 
 def formula(hook: Any) -> Iterator[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from runnerkit.cli.troubleshooting import entry_of
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
@@ -110,7 +111,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
                 leave_for_torchrun(error)
             raise
         except UsageError as error:
-            print(f'error: {error}', file=sys.stderr)
+            print_error(str(error))
             leave_for_torchrun(error)
             return USAGE
         except KeyboardInterrupt:
@@ -124,13 +125,20 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_self_explanatory(error):
                 show_traceback(error)
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            print(f'error: {text_of(error)}', file=sys.stderr)
+            print_error(text_of(error))
             leave_for_torchrun(error)
             return DIVERGED if isinstance(error, NonFiniteError) else FAILURE
         finally:
             _obey_signals()
 
     return checked
+
+
+def print_error(message: str) -> None:
+    """Print ``message`` on stderr, and before it the place of the page that explains it, if one does."""
+    if place := entry_of(message):
+        print(f'help: {place}', file=sys.stderr)
+    print(f'error: {message}', file=sys.stderr)
 
 
 def leave_for_torchrun(error: BaseException) -> None:

@@ -8,7 +8,7 @@ FAILURE, USAGE, DIFFERENT, SOME_FAILED, DIVERGED = 1, 2, 3, 4, 5
 SIGNALLED = 128  # plus the number of the signal, as in a shell
 INTERRUPTED = SIGNALLED + signal.SIGINT
 
-#: What each code means; docs/terminal.md has the same table.
+#: What each code means; docs/reference/commands.md has the same table.
 MEANINGS: dict[int, str] = {
     0: 'done',
     FAILURE: 'an error, which the last line names',

@@ -5,6 +5,7 @@ import json
 import sys
 
 import pytest
+import yaml
 
 from runnerkit.config import Config, DictAction
 from runnerkit.config.limits import MAX_DEPTH, MAX_REPEATED, check_depth, check_yaml
@@ -61,9 +62,10 @@ def usual_recursion_limit():
 def test_values_that_are_too_deep(name, tmp_path):
     path = tmp_path / name
     path.write_text(TEXTS[name])
-    with pytest.raises(ValueError, match=DEEP) as refused:
+    # PyYAML has a limit itself from 6.0.4 on.
+    with pytest.raises((ValueError, yaml.YAMLError), match=f'{DEEP}|exceeded maximum nesting depth') as refused:
         Config.fromfile(str(path))
-    assert str(refused.value).startswith(f'{path}: ')
+    assert str(refused.value).startswith(f'{path}:')
 
 
 def test_what_python_calls_a_syntax_error_names_the_file(tmp_path):

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_has_the_table_of_the_code():
-    page = (ROOT / 'docs/terminal.md').read_text().partition('## Exit codes')[2].partition('## ')[0]
+    page = (ROOT / 'docs/reference/commands.md').read_text().partition('## Exit codes')[2].partition('## ')[0]
     rows = re.findall(r'^\| (\d+) \| (.+) \|$', page, flags=re.MULTILINE)
     assert {int(code): meaning for code, meaning in rows} == MEANINGS
 
