@@ -227,6 +227,12 @@ WALKED = (
     'docs/configs.md',
     'docs/first_steps.md',
     'docs/python.md',
+    'docs/tutorials/pictures.md',
+    'docs/tutorials/resume.md',
+    'docs/tutorials/search.md',
+    'docs/tutorials/step.md',
+    'docs/tutorials/table.md',
+    'docs/tutorials/text.md',
     'docs/unequal_samples.md',
     'docs/your_own_data_and_model.md',
 )
