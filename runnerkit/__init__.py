@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
     from runnerkit.flow import train as train
+    from runnerkit.flow.moment.replay import replay as replay
     from runnerkit.flow.report.comparison import runs as runs
     from runnerkit.flow.report.page import write_report as write_report
     from runnerkit.flow.use.export import export as export
@@ -90,6 +91,7 @@ _HOMES = {
     'load_model': 'runnerkit.flow.use.load',
     'predict': 'runnerkit.flow.use.predict',
     'publish': 'runnerkit.flow.use.publish',
+    'replay': 'runnerkit.flow.moment.replay',
     'report': 'runnerkit.utils.report',
     'report_image': 'runnerkit.utils.report',
     'runs': 'runnerkit.flow.report.comparison',
@@ -123,6 +125,7 @@ __all__ = [
     'load_model',
     'predict',
     'publish',
+    'replay',
     'report',
     'report_image',
     'runs',

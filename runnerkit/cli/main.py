@@ -20,6 +20,11 @@ COMMANDS = {
     'report': ('runnerkit.cli.report', 'write the curves, scores and settings of runs into one HTML file'),
     'runs': ('runnerkit.cli.runs', 'list the runs below a folder'),
     'compare': ('runnerkit.cli.compare', 'show scores and differing settings of runs side by side'),
+    'replay': ('runnerkit.cli.replay', 'train a run again up to any moment, and look at it'),
+    'verify': (
+        'runnerkit.cli.verify',
+        'replay a run between its checkpoints and compare them: does it reproduce here?',
+    ),
     'ctl': ('runnerkit.cli.ctl', 'show, pause, save or stop a running training, or set its learning rate'),
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),

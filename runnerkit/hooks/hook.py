@@ -231,6 +231,10 @@ class Hook:
     #: An evaluation without a training (``runnerkit test``, the stage `Infer`) leaves it out.
     needs_training = False
 
+    #: True for a hook that sends or keeps something outside of the work dir: it reports to a server, or writes a file
+    #: that its arguments name. A replay leaves it out.
+    sends_outside = False
+
     #: True for a hook that skips updates whose loss or gradients are not finite: such losses do not count then when a
     #: checkpoint is judged.
     skips_updates = False

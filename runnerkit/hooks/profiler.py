@@ -35,7 +35,7 @@ class ProfilerHook(Hook):
         json_trace_path: a file for Chrome's trace viewer and Perfetto.
     """
 
-    needs_training = True
+    needs_training = sends_outside = True
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class ReportHook(Hook):
         has_begun: whether a training iteration has begun.
     """
 
-    needs_training = True
+    needs_training = sends_outside = True
 
     def __init__(
         self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...], rehearses: bool = False

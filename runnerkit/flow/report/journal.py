@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config.config_dict import walk
 from runnerkit.config.origin import OPTIONS, written_at
 from runnerkit.data.kinds import dataset_of, length_of
-from runnerkit.flow.context import Context
+from runnerkit.flow.context import Context, Options
 from runnerkit.flow.report.predictions import PredictionsHook
 from runnerkit.flow.report.record import IMAGES, JOURNAL, starts_in
 from runnerkit.hooks.hook import Hook, RunnerView
@@ -123,6 +124,7 @@ def start_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'folder': os.getcwd(),
         'config_file': cfg.filename,
         'changed': changed_keys(cfg),
+        'options': {key: value for key, value in asdict(context.options).items() if value != getattr(Options(), key)},
         'resumed_from': context.resume_from,
         'seed': context.seed,
         'host': socket.gethostname(),

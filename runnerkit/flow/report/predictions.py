@@ -209,6 +209,11 @@ def names_of_samples(loader: Any, count: int) -> list[str]:
         places = sampler.positions()[:count]
     elif not isinstance(sampler, SequentialSampler):
         return [f'place {number}' for number in places]
+    return names_at(dataset, places)
+
+
+def names_at(dataset: Any, places: Sequence[int]) -> list[str]:
+    """The names of the samples with these indices: their files if ``dataset`` has a list of them, else the indices."""
     while hasattr(dataset, 'indices') and hasattr(dataset, 'dataset'):  # torch's Subset
         places, dataset = [dataset.indices[place] for place in places], dataset.dataset
     lists = (getattr(dataset, name, None) for name in _LISTS)

@@ -30,6 +30,9 @@ IF_USED = ('resume', 'aside', 'refuse')
 #: jobs that it belongs to.
 RECORD = '.flow.json'
 
+#: The folder with configs and code of earlier starts of the run, where a later one has replaced them.
+STARTS = 'starts'
+
 #: How the name of a process of torchrun begins.
 AGENT = 'torchrun process '
 
@@ -48,6 +51,7 @@ _OTHERS = {
     'reported_images',
     'run.json',
     RECORD,
+    STARTS,
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.ownership import is_owned
@@ -10,9 +12,12 @@ from runnerkit.checkpoint.store import OWNER
 from runnerkit.config.objects import objects_in
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
+from runnerkit.flow.report.record import JOURNAL, starts_in
 from runnerkit.flow.work_dir.made_here import config_of, is_made_here, seal, strangers
 from runnerkit.flow.work_dir.previous_runs import (
     EARLIER,
+    RECORD,
+    STARTS,
     earlier_run,
     left_behind,
     move_aside,
@@ -31,6 +36,7 @@ def take_over(context: Context) -> None:
     was_own = before is not None and is_made_here(before)
     if not context.continues:
         set_run_aside(context)
+    former = keep_former(work_dir, before) if context.continues and before is not None else None
     written = write_snapshot(work_dir, cfg, record)
     its_jobs = sorted({*read_record(work_dir).get('jobs', []), *context.jobs})
     noted = {**read_record(work_dir), **written}
@@ -38,6 +44,8 @@ def take_over(context: Context) -> None:
     others = [] if was_own else strangers(work_dir, noted, own)
     sealed = None if others else seal(work_dir, noted)
     write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
+    if former is not None and sealed is not None and sealed == record.get('seal'):
+        shutil.rmtree(former)  # nothing has changed
     if others:
         context.logger.warning(
             'the work dir holds code that none of your runs has written there, so it is not sealed: %s. Remove it and '
@@ -63,6 +71,23 @@ def take_over(context: Context) -> None:
             shown(file),
             str(file),
         )
+
+
+def keep_former(work_dir: Path, config: Path) -> Path:
+    """Keep the config and the code of the starts so far, which this one may replace, in ``starts/<how many>``: a replay
+    trains each iteration as the start did that trained it. The seal is kept as well. Returns the folder."""
+    folder = work_dir / STARTS / str(len(starts_in(work_dir / JOURNAL)))
+    if not folder.exists():  # else a start was killed that replaced them, before it trained anything
+        half = folder.with_name(f'.{folder.name}.tmp')
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        for name in (config.name, RECORD):
+            shutil.copy2(work_dir / name, half / name)
+        code = read_record(work_dir).get('code')
+        if code is not None and (work_dir / code).is_dir():
+            shutil.copytree(work_dir / code, half / code, ignore=shutil.ignore_patterns('__pycache__'))
+        os.rename(half, folder)
+    return folder
 
 
 def set_run_aside(context: Context) -> None:

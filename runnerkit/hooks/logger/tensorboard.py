@@ -33,6 +33,8 @@ class TensorboardLoggerHook(LoggerHook):
         interval, ignore_last, reset_flag, by_epoch: as in `LoggerHook`.
     """
 
+    sends_outside = True
+
     log_dir: str | None = None
     interval: int = 10
     ignore_last: bool = True

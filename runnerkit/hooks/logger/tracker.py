@@ -27,6 +27,8 @@ class TrackerHook(LoggerHook):
             tracker has no ids.
     """
 
+    sends_outside = True
+
     client = ''
     run_id: str | None = None
     _numbers_only = True  # whether the tracker accepts numbers only

@@ -1,0 +1,146 @@
+"""``runnerkit replay WORK_DIR --to N``: train a run again up to a moment, and look at it."""
+
+from __future__ import annotations
+
+import code
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from runnerkit.cli.arguments import add_shared, count
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.cli.runs import aligned
+from runnerkit.utils.exit_codes import DIFFERENT
+from runnerkit.utils.logging import print_out, printable, shortened
+
+if TYPE_CHECKING:
+    from runnerkit.flow.moment.measured import Iteration
+    from runnerkit.flow.moment.replay import Moment
+
+
+def parser(prog: str = 'runnerkit replay') -> Parser:
+    """The command line."""
+    parse = Parser(
+        prog=prog,
+        description='Train a run again up to the moment before an iteration, in a scratch folder, compare its log, and '
+        'show that iteration.',
+    )
+    parse.add_argument('work_dir', metavar='WORK_DIR', help='the work dir of the run')
+    parse.add_argument(
+        '--to', required=True, metavar='N', help='how many iterations are done; or a place of the log, such as [3][50]'
+    )
+    parse.add_argument('--batch', metavar='FILE.pth', help='write the batch, as the step gets it, with torch.save')
+    parse.add_argument('--save', metavar='FILE.pth', help='write a checkpoint of the moment, which a run can resume')
+    parse.add_argument('--for', dest='count', type=count, metavar='K', help='train K iterations, with a row for each')
+    parse.add_argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add a hook of yours')
+    parse.add_argument('--shell', action='store_true', help='open Python with run, model, batch and step()')
+    add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replay, and show the moment; returns the exit code."""
+    args = parser().parse_args(argv)
+    for flag in ('batch', 'save'):
+        if getattr(args, flag):
+            check_writable(f'--{flag}', getattr(args, flag))
+    import torch
+
+    from runnerkit.distributed import get_dist_info
+    from runnerkit.flow.moment.measured import measured_step
+    from runnerkit.flow.moment.replay import replay
+    from runnerkit.hooks import HOOKS
+    from runnerkit.registry import build_from_cfg
+
+    try:
+        with ranks(args.launcher, args.work_dir):
+            hooks = [build_from_cfg({'type': name}, HOOKS) for name in args.hook]
+            is_first = get_dist_info()[0] == 0
+            with replay(args.work_dir, args.to, trust=args.trust, hooks=hooks, device=args.device) as moment:
+                say = print_out if is_first else _nothing
+                say('\n'.join(head(moment)))
+                if args.batch and is_first:
+                    torch.save(moment.batch, args.batch)
+                    say(f'batch: {args.batch}')
+                if args.save:
+                    say(f'checkpoint: {moment.save(args.save)}')
+                if args.shell:
+                    names = {'moment': moment, 'run': moment.run, 'model': moment.model, 'batch': moment.batch}
+                    code.interact(banner='', local={**names, 'step': moment.step}, exitmsg='')
+                elif args.count:
+                    rows: list[Iteration] = []
+                    while len(rows) < args.count and not moment.has_ended:
+                        rows.append(measured_step(moment))
+                    say(table(rows))
+                elif not moment.has_ended:
+                    say(page(measured_step(moment)))
+                different = moment.differences
+                say(f'DIFFERENT: {different[0]}' if different else 'All log lines on the way are equal.')
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from error
+    return DIFFERENT if different else 0
+
+
+def _nothing(text: str) -> None:
+    """In place of printing, on other ranks than the first."""
+
+
+@contextmanager
+def ranks(launcher: str, work_dir: str) -> Iterator[None]:
+    """Within it, this process has joined those that ``launcher`` has started, as the run had."""
+    if launcher == 'none':
+        yield
+        return
+    from runnerkit.distributed import init_dist, shutdown
+    from runnerkit.flow.report.record import read_run
+
+    backend = read_run(work_dir).settings.get('dist_params.backend')
+    init_dist(launcher, backend if isinstance(backend, str) else 'nccl')
+    try:
+        yield
+    finally:
+        shutdown()
+
+
+def head(moment: Moment) -> Iterator[str]:
+    """What is known of the moment before its iteration is trained."""
+    for text in moment.doubts:
+        yield f'Perhaps not exact: {text}'
+    for text in moment.discarded:
+        yield f'Note: {text}'
+    run = moment.run
+    place = f'[{moment.epoch + 1}][{run.inner_iter + 1}]' if run.by_epoch else f'[{moment.iter + 1}]'
+    yield f'iteration {moment.iter} ({place} in the log), replayed from {moment.since} iterations on'
+    samples = moment.samples
+    if samples is None:
+        yield 'samples: not known, as the loader has an order of its own'
+    else:
+        named = [each.name if each.name == str(each.index) else f'{each.index} ({each.name})' for each in samples]
+        yield f'samples: {shortened(named, 64)}'
+
+
+def page(found: Iteration) -> str:
+    """An iteration for the terminal."""
+    from runnerkit.flow.report.words import in_short
+
+    values = [f'{printable(name)}: {in_short(value)}' for name, value in found.values.items()]
+    titles = ('part', 'gradient norm', 'largest', 'non-finite', 'update / weight')
+    rows = [
+        [each.name, *map(in_short, (each.gradient, each.largest, each.non_finite, each.update))] for each in found.parts
+    ]
+    return '\n'.join([*values, '', aligned(titles, rows)])
+
+
+def table(rows: Sequence[Iteration]) -> str:
+    """Iterations for the terminal, a row for each."""
+    from runnerkit.flow.report.words import in_short
+
+    names = list(dict.fromkeys(name for row in rows for name in row.values))
+    cells = [
+        [str(row.number), str(row.epoch), *(in_short(row.values.get(name)) for name in names)]
+        + [in_short(row.parts[0].gradient), in_short(row.parts[0].update)]
+        for row in rows
+    ]
+    return aligned(['iteration', 'epoch', *names, 'gradient norm', 'update / weight'], cells)

@@ -1,0 +1,55 @@
+"""``runnerkit verify WORK_DIR``: does this work dir reproduce here?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from runnerkit.cli.arguments import add_shared
+from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.parser import Parser
+from runnerkit.cli.replay import ranks
+from runnerkit.utils.exit_codes import DIFFERENT
+from runnerkit.utils.logging import print_out
+
+
+def parser(prog: str = 'runnerkit verify') -> Parser:
+    """The command line."""
+    parse = Parser(
+        prog=prog,
+        description='Replay a run from one kept checkpoint to the next, and compare all that both files hold. The exit '
+        f'code is 0 if they are equal, {DIFFERENT} if not.',
+    )
+    parse.add_argument('work_dir', metavar='WORK_DIR', help='the work dir of the run')
+    parse.add_argument(
+        '--all',
+        action='store_true',
+        help='from the beginning of the run, through all kept checkpoints (default: between the two newest ones)',
+    )
+    parse.add_argument('--json', action='store_true', help='print the result as JSON')
+    add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
+    return parse
+
+
+@usage_checked
+def main(argv: Sequence[str] | None = None) -> int:
+    """Verify; returns the exit code."""
+    args = parser().parse_args(argv)
+    from runnerkit.distributed import get_dist_info
+    from runnerkit.flow.moment.verify import verify
+
+    try:
+        with ranks(args.launcher, args.work_dir):
+            found = verify(args.work_dir, args.all, trust=args.trust, device=args.device)
+            is_first = get_dist_info()[0] == 0
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from error
+    lines = [f'Perhaps not exact: {text}' for text in found.doubts] + [f'Note: {text}' for text in found.discarded]
+    for each in found.stretches:
+        what = 'equal' if each.is_equal else f'DIFFERENT: {each.difference}'
+        lines.append(f'iterations {each.begin} to {each.end}, {each.checkpoint} ({each.compared}): {what}')
+    lines.append(f'{args.work_dir} {"reproduces here" if found.is_equal else "does not reproduce here"}')
+    if is_first:
+        print_out(json.dumps(asdict(found), indent=1) if args.json else '\n'.join(lines))
+    return 0 if found.is_equal else DIFFERENT
