@@ -25,6 +25,7 @@ TUTORIALS = {
     'step': [],
     'resume': [],
     'search': ['optuna'],
+    'replay': [],
 }
 
 #: A tutorial that continues in the folder of another one.

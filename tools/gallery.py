@@ -20,6 +20,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,7 @@ WIDEST = 900  # of a picture, in pixels
 
 def record(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Run the commands of an entry, keep its pictures, and return its numbers."""
-    with tempfile.TemporaryDirectory() as folder, Folder(Path(folder)):
-        for name in ('configs', 'tools'):
-            Path(name).symlink_to(ROOT / name)
+    with scratch_folder():
         printed, seconds, cpu_seconds = run(entry['commands'])
         numbers: dict[str, Any] = {'seconds': round(seconds), 'cpu_seconds': round(cpu_seconds)}
         numbers['scores'] = {name: score(pattern, printed) for name, pattern in entry['score'].items()}
@@ -62,21 +61,18 @@ def record(entry: Mapping[str, Any]) -> dict[str, Any]:
     return numbers
 
 
-class Folder:
-    """Within the block, ``path`` is the working directory.
-
-    Args:
-        path: a folder.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.before = path, Path.cwd()
-
-    def __enter__(self) -> None:
-        os.chdir(self.path)
-
-    def __exit__(self, *error: object) -> None:
-        os.chdir(self.before)
+@contextmanager
+def scratch_folder() -> Iterator[None]:
+    """Work in a temporary folder that has this repository's ``configs`` and ``tools``."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            for name in ('configs', 'tools'):
+                Path(name).symlink_to(ROOT / name)
+            yield
+        finally:
+            os.chdir(before)
 
 
 def run(commands: Iterable[str]) -> tuple[str, float, float]:
@@ -196,8 +192,8 @@ def overview(results: Mapping[str, dict[str, Any]]) -> str:
     lines = [
         '# Gallery',
         '',
-        'Every config in `configs/`, trained by `make gallery` with the commands on its page. Times are from a busy machine with',
-        'two CPU cores and one thread: by the clock, and in seconds of the CPU. A star marks runs that are shorter than the config.',
+        'Every config in `configs/`, trained by `make gallery` with the commands on its page, in one thread. Times are',
+        'seconds of the CPU, from a busy machine with two cores. A star marks runs that are shorter than the config.',
         '',
         '| | |',
         '|---|---|',
@@ -206,7 +202,7 @@ def overview(results: Mapping[str, dict[str, Any]]) -> str:
         name, numbers = entry['name'], results.get(entry['name'])
         kind = next((kind for kind in ('samples', 'curve') if (PAGES / 'images' / f'{name}_{kind}.png').exists()), None)
         picture = f'<img src="images/{name}_{kind}.png" alt="{entry["title"]}" width="240">' if kind else ''
-        said = 'not run' if numbers is None else f'{score_text(numbers)}; {numbers["seconds"]} s'
+        said = 'not run' if numbers is None else f'{score_text(numbers)}; {numbers["cpu_seconds"]} s'
         star = '*' if 'shorter' in entry else ''
         lines.append(f'| {picture} | [{entry["title"]}]({name}.md): {entry["text"]} {said}{star} |')
     return '\n'.join(lines) + '\n'
@@ -219,7 +215,10 @@ def page(entry: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> str:
     if numbers is None:
         lines += ['Not run for this page.', '']
     else:
-        lines += [f'- Score: {score_text(numbers)}', f'- Time: {numbers["seconds"]} s ({numbers["cpu_seconds"]} s of CPU)']
+        busy = (
+            f'{numbers["cpu_seconds"]} s of CPU ({numbers["seconds"]} s by the clock of a busy machine with two cores)'
+        )
+        lines += [f'- Score: {score_text(numbers)}', f'- Time: {busy}']
     if 'shorter' in entry:
         lines += [f'- These commands train less than the config says: {entry["shorter"]}']
     if 'needs' in entry:
@@ -233,13 +232,14 @@ def page(entry: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> str:
         lines += ['', 'What it writes:', '', '```text', *numbers['text'].splitlines(), '```']
     language = 'yaml' if config.endswith(('.yml', '.yaml')) else 'python'
     code = (ROOT / config).read_text(encoding='utf-8').rstrip('\n')
-    lines += ['', f'## The config', '', f'`{config}`:', '', f'```{language}', code, '```', '']
+    lines += ['', '## The config', '', f'`{config}`:', '', f'```{language}', code, '```', '']
     return '\n'.join(lines)
 
 
 def wrapped(command: str) -> str:
     """A command, in lines of at most 110 characters."""
-    return ' \\\n'.join(textwrap.wrap(command, 110, subsequent_indent='  ', break_long_words=False, break_on_hyphens=False))
+    lines = textwrap.wrap(command, 110, subsequent_indent='  ', break_long_words=False, break_on_hyphens=False)
+    return ' \\\n'.join(lines)
 
 
 def main() -> int:
