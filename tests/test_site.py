@@ -56,7 +56,7 @@ def site(tmp_path_factory):
 
 def test_the_site_has_every_page_and_a_search(site):
     for page in pages_in(SETTINGS['nav']):
-        name = 'index.html' if page == 'README.md' else page.replace('.md', '.html')
+        name = page.replace('README.md', 'index.md').replace('.md', '.html')
         assert (site / name).is_file(), page
     assert 'build_dataloader' in (site / 'search.json').read_text(encoding='utf-8')
 
