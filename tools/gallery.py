@@ -76,11 +76,14 @@ def scratch_folder() -> Iterator[None]:
 
 
 def run(commands: Iterable[str]) -> tuple[str, float, float]:
-    """Run shell commands; returns what they have printed, and their seconds: by the clock, and of the CPU."""
+    """Run shell commands, and end those in the background afterwards.
+
+    Returns what they have printed, and their seconds: by the clock, and of the CPU.
+    """
     path = f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}'
     start, before = time.monotonic(), cpu_time()
     done = subprocess.run(
-        ['bash', '-e', '-c', '\n'.join([*commands, 'wait'])],
+        ['bash', '-e', '-c', '\n'.join([*commands, 'kill $(jobs -p) 2> /dev/null || true'])],
         env=os.environ | {'PATH': path, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -195,16 +198,16 @@ def overview(results: Mapping[str, dict[str, Any]]) -> str:
         'Every config in `configs/`, trained by `make gallery` with the commands on its page, in one thread. Times are',
         'seconds of the CPU, from a busy machine with two cores. A star marks runs that are shorter than the config.',
         '',
-        '| | |',
+        '| picture | run |',
         '|---|---|',
     ]
     for entry in ENTRIES:
         name, numbers = entry['name'], results.get(entry['name'])
         kind = next((kind for kind in ('samples', 'curve') if (PAGES / 'images' / f'{name}_{kind}.png').exists()), None)
-        picture = f'<img src="images/{name}_{kind}.png" alt="{entry["title"]}" width="240">' if kind else ''
-        said = 'not run' if numbers is None else f'{score_text(numbers)}; {numbers["cpu_seconds"]} s'
-        star = '*' if 'shorter' in entry else ''
-        lines.append(f'| {picture} | [{entry["title"]}]({name}.md): {entry["text"]} {said}{star} |')
+        picture = f'<img src="images/{name}_{kind}.png" alt="{entry["title"]}" width="160">' if kind else ''
+        star = '\\*' if 'shorter' in entry else ''
+        said = 'not run' if numbers is None else f'{score_text(numbers)}, {numbers["cpu_seconds"]} s{star}'
+        lines.append(f'| {picture} | [{entry["title"]}]({name}.md)<br>{entry["text"]}<br>{said} |')
     return '\n'.join(lines) + '\n'
 
 
