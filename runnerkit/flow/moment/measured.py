@@ -53,8 +53,10 @@ class Iteration:
 
 
 def measured_step(moment: Moment) -> Iteration:
-    """Train the iteration that comes, and measure it; every rank calls it. Of several optimizers, gradients are those at
-    the end of the iteration."""
+    """Train the iteration that comes, and measure it; every rank calls it.
+
+    With several optimizers, gradients are those at the end of the iteration.
+    """
     run, found = moment.run, Iteration(moment.iter, moment.epoch + 1)
     parameters = dict(unwrap(moment.model).named_parameters())
     before = {name: whole(parameter).clone() for name, parameter in parameters.items()}

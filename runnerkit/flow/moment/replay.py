@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,9 +27,11 @@ from runnerkit.flow.moment.passage import Passage
 from runnerkit.flow.report.predictions import names_at
 from runnerkit.flow.stages.defaults import hooks_by_name
 from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, is_made_here
+from runnerkit.flow.work_dir.snapshot import REGISTRIES, user_files
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
+from runnerkit.utils.user_files import file_of_module, name_of_file
 from runnerkit.version import __version__
 
 #: Flags of a start that a replay takes over; the others say where it writes and what it continues.
@@ -204,6 +206,7 @@ def travel(
         trust, hooks, config, device: as in `replay`.
     """
     check_ranks(history)
+    several = len({start.config for start in history.starts}) > 1 and config is None
     if since is None and not is_end:
         since = next((saved for saved in history.checkpoints() if saved.iterations <= number), None)
     begin = since.iterations if since else 0
@@ -214,9 +217,12 @@ def travel(
     doubts = [text for start in starts for text in doubts_of(start)]
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
+        stack.enter_context(names_kept() if several else nullcontext())
         source = since.path if since else None
         for start in starts:
             is_last = start is starts[-1]
+            if several:
+                use_code_of(start)
             folders.append(scratch / str(start.number) / history.run.folder.absolute().name)
             prepare = partial(
                 flow_of, start, source, folders[-1], config, device, hooks if is_last else (), history.run.seed
@@ -372,6 +378,35 @@ def samples_of(runner: Any) -> list[Sample] | None:
     positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
     indices = order.sampler.indices(reader.epoch, positions)
     return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
+
+
+@contextmanager
+def names_kept() -> Iterator[None]:
+    """Restore what the user's files have registered on leaving the context."""
+    former = [dict(registry.module_dict) for registry in REGISTRIES]
+    try:
+        yield
+    finally:
+        for registry, names in zip(REGISTRIES, former, strict=True):
+            registry.module_dict.clear()
+            registry.module_dict.update(names)
+
+
+#: What the user's files have registered, by module: a file is executed once in a process.
+_registered: dict[str, dict[tuple[int, str], Any]] = {}
+
+
+def use_code_of(start: Start) -> None:
+    """Let the names in the registries be those of this start's code: that of another start may have the same names."""
+    for number, registry in enumerate(REGISTRIES):
+        for name, made in list(registry.module_dict.items()):
+            module = str(getattr(made, '__module__', ''))
+            if file_of_module(module) is not None:
+                _registered.setdefault(module, {})[number, name] = registry.module_dict.pop(name)
+    for file in user_files(config_from(start.config, {})):
+        module = getattr(sys.modules.get(name_of_file(file)), '__name__', '')
+        for (number, name), made in _registered.get(module, {}).items():
+            REGISTRIES[number].module_dict.setdefault(name, made)
 
 
 @contextmanager

@@ -179,14 +179,8 @@ def logged(state: Mapping[str, Any]) -> dict[str, Any]:
     """A saved log buffer by the names of its values, without times."""
     buffer = LogBuffer()
     buffer.load_state_dict(dict(state))
-    values: dict[str, Mapping[str, Any]] = {
-        'values': buffer.val_history,
-        'counts': buffer.n_history,
-        'output': buffer.output,
-    }
-    return {
-        what: {name: value for name, value in each.items() if not is_of_machine(name)} for what, each in values.items()
-    }
+    parts: tuple[Mapping[str, Any], ...] = (buffer.val_history, buffer.n_history, buffer.output)
+    return {name: [part.get(name) for part in parts] for part in parts for name in part if not is_of_machine(name)}
 
 
 def difference_of(place: str, then: Any, now: Any) -> str:

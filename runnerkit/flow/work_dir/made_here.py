@@ -31,6 +31,9 @@ NOT_MADE_HERE = (
 
 _LENGTH = 32  # bytes of a key
 
+#: The ends of the names of files that runs write, and that could be configs.
+_OF_RUNS = ('.log.json', 'run.json', 'scores.json', 'best_predictions.json')
+
 
 def config_of(source: str | os.PathLike[str]) -> Path | None:
     """The config file that a run has written into the work dir ``source``; None if ``source`` is something else.
@@ -43,7 +46,7 @@ def config_of(source: str | os.PathLike[str]) -> Path | None:
         return None
     name = read_record(folder).get('config')
     held = [path for path in sorted(folder.iterdir()) if path.suffix in EXTENSIONS and path.is_file()]
-    found = [path for path in held if not path.name.startswith('.') and not path.name.endswith('.log.json')]
+    found = [path for path in held if not path.name.startswith('.') and not path.name.endswith(_OF_RUNS)]
     noted = [path for path in found if path.name == name]  # the name may be anything, but the config lies in the folder
     return (noted or found)[0] if noted or len(found) == 1 else None
 

@@ -29,7 +29,7 @@ _HERE = '{{ fileDirname }}'
 _MARK = 'runnerkit_WORKDIR'
 
 #: Where a class may be registered that a config names.
-_REGISTRIES = (MODELS, LOSSES, METRICS, DATASETS, SAMPLERS, TRANSFORMS, OPTIMIZERS, OPTIMIZER_BUILDERS, HOOKS)
+REGISTRIES = (MODELS, LOSSES, METRICS, DATASETS, SAMPLERS, TRANSFORMS, OPTIMIZERS, OPTIMIZER_BUILDERS, HOOKS)
 
 #: ``path/to/file.py``, or ``path/to/file.py:Name``.
 _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
@@ -92,7 +92,7 @@ def copies_of(cfg: Any) -> list[str]:
 def files_needed(cfg: Any) -> list[Path]:
     """The user's files that register classes which a config names, and that are not copied: it does not import them."""
     names = {value for value in _values(cfg) if isinstance(value, str)}
-    registered = [made for each in _REGISTRIES for name, made in each.module_dict.items() if name in names]
+    registered = [made for each in REGISTRIES for name, made in each.module_dict.items() if name in names]
     files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
     return sorted(file for file in files - {*user_files(cfg)} if file is not None)
 

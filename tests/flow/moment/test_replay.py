@@ -1,25 +1,20 @@
 """A run again, up to any moment of it."""
 
+import hashlib
+import json
+import os
 import random
+import shutil
 
 import pytest
 import torch
-from moments import KINDS, after, same, train_kind, weights_of
+from moments import BY_ITER, KINDS, Seen, after, quietly, same, train_kind, weights_of, write_project
 
-from runnerkit import replay
-
-
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    """Work dir and what was seen, by kind; trained at first use."""
-    found = {}
-
-    def of(kind):
-        if kind not in found:
-            found[kind] = train_kind(kind, tmp_path_factory.mktemp(kind))
-        return found[kind]
-
-    return of
+from runnerkit import replay, train
+from runnerkit.data import DATASETS
+from runnerkit.flow.moment.replay import kept_inside
+from runnerkit.hooks import Hook
+from runnerkit.nn import MODELS
 
 
 def check_moment(work_dir, seen, number):
@@ -62,10 +57,257 @@ def of_ranks(rank, folder, kind, numbers):
     return {number: seen[number]['batch']['i'].tolist() for number in numbers}
 
 
-@pytest.mark.parametrize('kind', [*KINDS][-2:])
+# The sharded one is thorough: test_two_ranks_are_where_each_of_them_was[ranks].
+@pytest.mark.parametrize('kind', ['ranks', pytest.param('sharded', marks=pytest.mark.thorough)])
 def test_two_ranks_are_where_each_of_them_was(on_ranks, tmp_path, kind):
     first, second = on_ranks(__file__, 'of_ranks', tmp_path, kind, [4, 8])
     assert all(not set(first[number]) & set(second[number]) for number in first)
     with pytest.raises(ValueError, match='had 2 ranks.*torchrun --nproc-per-node 2'):
         with replay(tmp_path / 'run', 4):
             pass
+
+
+# --- what it leaves alone --------------------------------------------------------------------------------------------
+
+
+def contents(folder):
+    files = sorted(path for path in folder.rglob('*'))
+    return {
+        str(path): path.is_file() and (hashlib.sha256(path.read_bytes()).digest(), path.stat().st_mtime_ns)
+        for path in files
+    }
+
+
+def test_nothing_is_written_to_the_work_dir_nor_left_behind(trained, monkeypatch, tmp_path):
+    work_dir, _ = trained('evaluation')
+    before = contents(work_dir)
+    monkeypatch.setenv('TMPDIR', str(tmp_path))
+    monkeypatch.setattr('tempfile.tempdir', None)
+    with replay(work_dir, 19) as moment:
+        moment.step()
+        assert tmp_path in moment.folder.parents
+    assert contents(work_dir) == before
+    assert [*tmp_path.iterdir()] == []
+
+
+SENDS = """
+from pathlib import Path
+
+from runnerkit.hooks import HOOKS, Hook
+from runnerkit.hooks.logger.tracker import TrackerHook
+
+
+@HOOKS.register_module()
+class Tells(TrackerHook):
+    def __init__(self, file, **options):
+        super().__init__(**options)
+        self.file = Path(file)
+        self._note('made')
+
+    def _note(self, text):
+        with self.file.open('a') as file:
+            file.write(text + ' ')
+
+    def _open(self, runner):
+        self._note('open')
+
+    def _send(self, values, runner):
+        self._note('sent')
+
+    def _close(self, runner):
+        self._note('close')
+"""
+
+
+def test_hooks_that_send_something_outside_are_left_out_and_change_no_log_line(tmp_path):
+    """The tracker averages every 3 iterations, and the text log then logs as well: so it does in the replay."""
+    config = write_project(tmp_path)
+    (tmp_path / 'sends.py').write_text(SENDS)
+    told = tmp_path / 'told.txt'
+    options = {
+        'log_config.interval': 2,
+        'log_config.hooks': [dict(type=f'{tmp_path}/sends.py:Tells', file=str(told), interval=3), 'TextLoggerHook'],
+        'checkpoint_config.out_dir': str(tmp_path / 'out'),
+    }
+    quietly(train, config, tmp_path / 'run', cfg_options=options)
+    before, out = told.read_text(), contents(tmp_path / 'out')
+    assert 'open sent' in before
+    assert out
+    with replay(tmp_path / 'run', 13) as moment:
+        moment.step()
+        assert moment.differences == []
+    assert told.read_text() == before
+    assert contents(tmp_path / 'out') == out
+
+
+def test_a_hook_that_only_knows_itself_whether_it_sends_is_left_out(trained):
+    class Asks(Hook):
+        calls = 0
+
+        def __init__(self, sends):
+            self.sends_outside = sends
+
+        def before_run(self, runner):
+            Asks.calls += 1
+
+    with replay(trained('epochs')[0], 1, hooks=[Asks(True), Asks(False)]):
+        assert Asks.calls == 1
+
+
+@pytest.mark.parametrize(
+    ('config', 'kept'),
+    [
+        (dict(type='WandbLoggerHook', interval=7, init_kwargs={}), {'interval': 7}),
+        (dict(type='ProfilerHook'), None),
+        (dict(type='TextLoggerHook', out_dir='s3://bucket', interval=3), {'type': 'TextLoggerHook', 'interval': 3}),
+    ],
+)
+def test_what_a_replay_keeps_of_a_config_of_a_hook(config, kept):
+    found = kept_inside(config)
+    assert found is None if kept is None else kept.items() <= found.items() and 'out_dir' not in found
+
+
+# --- several starts --------------------------------------------------------------------------------------------------
+
+
+def in_a_fork(function):
+    """Call ``function`` in a process of its own, which imports other code under the same names."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            function()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_each_iteration_is_trained_with_the_config_and_code_of_its_start(tmp_path):
+    """Two starts with another learning rate and another loss under the same names; the replay goes through both."""
+    config, run = write_project(tmp_path), tmp_path / 'run'
+    options = {**BY_ITER, 'checkpoint_config': dict(interval=100)}
+    first = Seen(ends_at=6)
+    quietly(train, config, run, cfg_options=options, hooks=[first])
+
+    def resume():
+        registered = [dict(each.module_dict) for each in (MODELS, DATASETS)]
+        for registry, names in zip((MODELS, DATASETS), registered, strict=True):
+            registry.module_dict.clear()
+            registry.module_dict.update(
+                {name: made for name, made in names.items() if name not in ('Net', 'Noise', 'Two')}
+            )
+        other, second = write_project(tmp_path / 'other'), Seen()
+        net = tmp_path / 'other' / 'net.py'
+        net.write_text(net.read_text().replace("data['y']) ** 2", "data['y']).abs()"))
+        quietly(train, other, run, cfg_options={**options, 'optimizer.lr': 0.2}, hooks=[second], resume=True)
+        torch.save(second.at, tmp_path / 'second.pth')
+
+    in_a_fork(resume)
+    assert not (run / 'iter_6.pth').exists()  # the second start has removed it, so the replay makes it again
+    assert sorted(path.name for path in (run / 'starts').iterdir()) == ['1']
+    seen = {**first.at, **torch.load(tmp_path / 'second.pth')}
+    for number in (3, 9, 4, 12):
+        with replay(run, number) as moment:
+            assert moment.since == 0
+            assert same(weights_of(moment.model), seen[number]['weights'])
+            moment.step()
+            assert same(after(moment.run)['loss'], seen[number]['loss'])
+            assert moment.differences == []
+    assert MODELS.get('Net') is not None
+
+
+def test_a_resume_with_the_same_config_keeps_no_second_copy(trained):
+    assert not (trained('resumed')[0] / 'starts').exists() or not [*(trained('resumed')[0] / 'starts').iterdir()]
+
+
+def test_discarded_iterations_are_named(trained):
+    with replay(trained('resumed')[0], 11) as moment:
+        (text,) = moment.discarded
+        assert text.startswith('start 2 may have trained iterations from 10 to 13')
+
+
+# --- the moment ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('kind', ['epochs', 'iterations', 'accumulation'])
+def test_a_run_that_resumes_a_saved_moment_ends_as_the_run_did(trained, tmp_path, kind):
+    work_dir, seen = trained(kind)
+    number = len(seen) - 3
+    with replay(work_dir, number) as moment:
+        path = moment.save(tmp_path / '{m}.pth')
+    assert path == str(tmp_path / '{m}.pth')
+    assert torch.load(path, weights_only=True)['meta']['iter'] == number
+    again = Seen()
+    quietly(train, work_dir / 'cfg.py', tmp_path / 'again', resume=path, hooks=[again])
+    assert all(same(again.at[each], seen[each]) for each in range(number, len(seen)))
+
+
+def test_steps_lead_to_the_end_and_no_further(trained):
+    work_dir, seen = trained('epochs')
+    with replay(work_dir, 22) as moment:
+        moment.step()
+        assert (moment.iter, moment.epoch, moment.has_ended) == (23, 3, False)
+        outputs = moment.step()
+        assert same(outputs['loss'].detach(), seen[23]['loss'][''])
+        assert moment.has_ended
+        assert moment.iter == 24
+        with pytest.raises(EOFError, match='ended after 24'):
+            moment.step()
+
+
+def test_the_first_line_of_the_log_that_differs_is_named(trained, tmp_path):
+    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
+    (log,) = run.glob('*.log.json')
+    meta, *lines = log.read_text().splitlines()
+    lines[1] = json.dumps({**json.loads(lines[1]), 'loss': 7.0})
+    log.write_text('\n'.join([meta, *lines[:4]]) + '\n{"mode": "tr')  # and truncated
+    with replay(run, 9) as moment:
+        assert [(each.step, each.name, each.then) for each in moment.differences] == [(4, 'loss', 7.0)]
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refused(work_dir, number, error, match, **options):
+    with pytest.raises(error, match=match):
+        with replay(work_dir, number, **options):
+            pass
+
+
+def test_no_run_and_no_iteration(trained, tmp_path):
+    refused(tmp_path, 3, FileNotFoundError, 'no work dir of a run')
+    refused(tmp_path / 'none', 3, FileNotFoundError, 'no such folder')
+    refused(trained('epochs')[0], 24, ValueError, 'has trained 24 iterations, so it may be 0 to 23')
+
+
+def test_before_the_oldest_checkpoint_of_a_run_that_began_with_one_that_is_gone(trained, tmp_path):
+    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
+    content = json.loads((run / 'run.json').read_text())
+    content['starts'][0] |= {'resumed_from': '/gone/epoch_1.pth', 'iterations': 6}
+    (run / 'run.json').write_text(json.dumps(content))
+    refused(run, 7, FileNotFoundError, 'oldest intact checkpoint is of iteration 18.*/gone/epoch_1.pth, which is gone')
+    with replay(run, 18) as moment:
+        assert moment.since == 18
+
+
+def test_code_that_was_edited_needs_trust_and_is_doubted(trained, tmp_path):
+    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
+    with (run / 'code' / 'net.py').open('a') as file:
+        file.write('# edited\n')
+    refused(run, 3, ValueError, 'add --trust')
+
+
+def test_a_config_that_is_gone(trained, tmp_path):
+    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
+    (run / 'cfg.py').unlink()
+    refused(run, 3, FileNotFoundError, 'the config of start 1 is not in the work dir')
+
+
+def test_another_version_is_doubted(trained, tmp_path):
+    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
+    content = json.loads((run / 'run.json').read_text())
+    content['starts'][0]['versions']['torch'] = '1.0'
+    (run / 'run.json').write_text(json.dumps(content))
+    with replay(run, 0) as moment:
+        assert moment.doubts == [f'the run used torch 1.0, and this is {torch.__version__}']

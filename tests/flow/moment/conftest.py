@@ -1,0 +1,17 @@
+"""Runs of all kinds, trained once for all tests of the room."""
+
+import pytest
+from moments import train_kind
+
+
+@pytest.fixture(scope='package')
+def trained(tmp_path_factory):
+    """Work dir and what was seen, by kind; trained at first use. Do not write there."""
+    found = {}
+
+    def of(kind):
+        if kind not in found:
+            found[kind] = train_kind(kind, tmp_path_factory.mktemp(kind))
+        return found[kind]
+
+    return of
