@@ -70,6 +70,7 @@ NOT_RUN = {
     '--rdzv_id my_job tools/train.py configs/mnist/lenet.py --launcher pytorch': 'needs 2 machines',
     'pip install --no-deps mmsegmentation==0.30.0 && pip install prettytable': 'installs from a package registry',
     'torchrun --nproc_per_node 2 -m runnerkit train my_config.py --launcher pytorch': 'docs/recipes.md runs the same',
+    'torchrun --nproc_per_node 2 -m runnerkit verify work_dirs/run --launcher pytorch': 'tests/cli/test_verify.py',
 }
 
 #: The blocks that the tests below run, by their first line.
@@ -227,6 +228,7 @@ WALKED = (
     'docs/configs.md',
     'docs/first_steps.md',
     'docs/python.md',
+    'docs/replay.md',
     'docs/tutorials/pictures.md',
     'docs/tutorials/replay.md',
     'docs/tutorials/resume.md',

@@ -161,6 +161,10 @@ def test_first_steps(walk, tmp_path):
     walk('docs/first_steps.md')
 
 
+def test_replay(walk):
+    walk('docs/replay.md')
+
+
 @pytest.mark.thorough  # test_first_steps walks the same way
 def test_your_own_data_and_model(walk):
     write_table()

@@ -33,7 +33,7 @@ def parser(prog: str = 'runnerkit replay') -> Parser:
     parse.add_argument('--batch', metavar='FILE.pth', help='write the batch, as the step gets it, with torch.save')
     parse.add_argument('--save', metavar='FILE.pth', help='write a checkpoint of the moment, which a run can resume')
     parse.add_argument('--for', dest='count', type=count, metavar='K', help='train K iterations, with a row for each')
-    parse.add_argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add a hook of yours')
+    parse.add_argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add your hook')
     parse.add_argument('--shell', action='store_true', help='open Python with run, model, batch and step()')
     add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
     return parse
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_writable(f'--{flag}', getattr(args, flag))
     import torch
 
-    from runnerkit.distributed import get_dist_info
+    from runnerkit.distributed import from_first_rank, get_dist_info
     from runnerkit.flow.moment.measured import measured_step
     from runnerkit.flow.moment.replay import replay
     from runnerkit.hooks import HOOKS
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             is_first = get_dist_info()[0] == 0
             with replay(args.work_dir, args.to, trust=args.trust, hooks=hooks, device=args.device) as moment:
                 say = print_out if is_first else _nothing
-                say('\n'.join(head(moment)))
+                say('\n'.join(moment_lines(moment)))
                 if args.batch and is_first:
                     torch.save(moment.batch, args.batch)
                     say(f'batch: {args.batch}')
@@ -73,10 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                     rows: list[Iteration] = []
                     while len(rows) < args.count and not moment.has_ended:
                         rows.append(measured_step(moment))
-                    say(table(rows))
+                    say(iteration_table(rows))
                 elif not moment.has_ended:
-                    say(page(measured_step(moment)))
-                different = moment.differences
+                    say(iteration_text(measured_step(moment)))
+                different = from_first_rank(lambda: moment.differences)
                 say(f'DIFFERENT: {different[0]}' if different else 'All log lines on the way are equal.')
     except FileNotFoundError as error:
         raise UsageError(str(error)) from error
@@ -104,7 +104,7 @@ def ranks(launcher: str, work_dir: str) -> Iterator[None]:
         shutdown()
 
 
-def head(moment: Moment) -> Iterator[str]:
+def moment_lines(moment: Moment) -> Iterator[str]:
     """What is known of the moment before its iteration is trained."""
     for text in moment.doubts:
         yield f'Perhaps not exact: {text}'
@@ -115,13 +115,13 @@ def head(moment: Moment) -> Iterator[str]:
     yield f'iteration {moment.iter} ({place} in the log), replayed from {moment.since} iterations on'
     samples = moment.samples
     if samples is None:
-        yield 'samples: not known, as the loader has an order of its own'
+        yield 'samples: not known, as the loader has its own order'
     else:
         named = [each.name if each.name == str(each.index) else f'{each.index} ({each.name})' for each in samples]
         yield f'samples: {shortened(named, 64)}'
 
 
-def page(found: Iteration) -> str:
+def iteration_text(found: Iteration) -> str:
     """An iteration for the terminal."""
     from runnerkit.flow.report.words import in_short
 
@@ -133,7 +133,7 @@ def page(found: Iteration) -> str:
     return '\n'.join([*values, '', aligned(titles, rows)])
 
 
-def table(rows: Sequence[Iteration]) -> str:
+def iteration_table(rows: Sequence[Iteration]) -> str:
     """Iterations for the terminal, a row for each."""
     from runnerkit.flow.report.words import in_short
 

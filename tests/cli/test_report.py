@@ -1,8 +1,8 @@
 """``runnerkit report``."""
 
 import pytest
-
 import work_dirs as made
+
 from runnerkit.cli.main import main
 
 

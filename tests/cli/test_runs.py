@@ -3,6 +3,7 @@
 import json
 
 import work_dirs as made
+
 from runnerkit.cli.main import main
 
 

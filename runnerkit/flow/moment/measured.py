@@ -59,11 +59,11 @@ def measured_step(moment: Moment) -> Iteration:
     """
     run, found = moment.run, Iteration(moment.iter, moment.epoch + 1)
     parameters = dict(unwrap(moment.model).named_parameters())
-    before = {name: whole(parameter).clone() for name, parameter in parameters.items()}
+    before = {name: unsharded(parameter).clone() for name, parameter in parameters.items()}
     gradients: dict[str, Tensor] = {}
 
     def note(runner: Any) -> None:
-        gradients.update({name: whole(p.grad).clone() for name, p in parameters.items() if p.grad is not None})
+        gradients.update({name: unsharded(p.grad).clone() for name, p in parameters.items() if p.grad is not None})
 
     def note_rates(runner: Any) -> None:  # an evaluation calls the point as well
         for name, optimizer in named_optimizers(runner.optimizer).items() if not found.values else ():
@@ -84,7 +84,7 @@ def measured_step(moment: Moment) -> Iteration:
     values = {**{f'loss {name}'.strip(): each for name, each in named.items()}, **outputs.get('log_vars', {})}
     values = {name: plain_number(each) for name, each in values.items()}
     found.values |= {name: float(each) for name, each in values.items() if isinstance(each, int | float)}
-    change = {name: whole(parameters[name]) - before[name] for name in before}
+    change = {name: unsharded(parameters[name]) - before[name] for name in before}
     for name, inside in [('model', list(before)), *parts_of(list(before)).items()]:
         own = [gradients[each] for each in inside if each in gradients]
         found.parts.append(
@@ -112,7 +112,7 @@ def parts_of(names: list[str]) -> dict[str, list[str]]:
 
 
 @torch.no_grad()
-def whole(tensor: Any) -> Tensor:
+def unsharded(tensor: Any) -> Tensor:
     """``tensor`` itself; of a sharded one, all of it, for which every rank calls this."""
     found: Tensor = tensor.full_tensor() if is_dtensor(tensor) else tensor.detach()
     return found

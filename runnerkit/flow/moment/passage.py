@@ -1,4 +1,4 @@
-"""A flow that trains in a thread of its own, and waits there before the iterations that its caller names."""
+"""A flow that trains in its own thread, and waits there before the iterations that its caller names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Left(BaseException):
 
 
 class Passage:
-    """A run on its way. A thread of its own lets it wait anywhere without being left, whatever its loop looks like.
+    """A run on its way. Its own thread lets it wait anywhere without being left, whatever its loop looks like.
 
-    The console does not show its log, apart from errors. While it waits, the random generators may be used: it goes on
-    with their former states.
+    The console does not show its log, apart from errors. While it waits, the random generators may be used: it
+    continues with their former states.
 
     Args:
         prepare: makes the flow, with the guard that it is given.

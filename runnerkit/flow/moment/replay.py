@@ -112,8 +112,8 @@ class Moment:
     @property
     def differences(self) -> list[Difference]:
         """The values that differ between the log lines of the run and those of the replay so far; times, memory and
-        host are left out. Only on rank 0, which logs."""
-        return compare_logs(self._history.run.lines, self._folders, self.since, self.iter)
+        host are left out. Empty on other ranks than the first, which logs."""
+        return [] if self.run.rank else compare_logs(self._history.run.lines, self._folders, self.since, self.iter)
 
     @property
     def folder(self) -> Path:
@@ -262,7 +262,7 @@ def starts_between(history: History, begin: int, number: int, since: Saved | Non
 
 
 def check_ranks(history: History) -> None:
-    """Refuse another number of ranks: each rank has random states and samples of its own.
+    """Refuse another number of ranks: each rank has its own random states and samples.
 
     Raises:
         ValueError: the run had another one.
@@ -369,7 +369,7 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 
 
 def samples_of(runner: Any) -> list[Sample] | None:
-    """The samples of the batch that waits to be trained on; None if its loader has an order of its own."""
+    """The samples of the batch that waits to be trained on; None if its loader has its own order."""
     reader = runner.readers.find(runner.data_loader)
     order = None if reader is None else order_of(reader.dataloader)
     if order is None:
@@ -380,29 +380,34 @@ def samples_of(runner: Any) -> list[Sample] | None:
     return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
 
 
-@contextmanager
-def names_kept() -> Iterator[None]:
-    """Restore what the user's files have registered on leaving the context."""
-    former = [dict(registry.module_dict) for registry in REGISTRIES]
-    try:
-        yield
-    finally:
-        for registry, names in zip(REGISTRIES, former, strict=True):
-            registry.module_dict.clear()
-            registry.module_dict.update(names)
-
-
 #: What the user's files have registered, by module: a file is executed once in a process.
 _registered: dict[str, dict[tuple[int, str], Any]] = {}
 
 
-def use_code_of(start: Start) -> None:
-    """Let the names in the registries be those of this start's code: that of another start may have the same names."""
+@contextmanager
+def names_kept() -> Iterator[None]:
+    """Restore on leaving the context what the user's files had registered."""
+    former = [dict(registry.module_dict) for registry in REGISTRIES]
+    try:
+        yield
+    finally:
+        forget_names()
+        for registry, names in zip(REGISTRIES, former, strict=True):
+            registry.module_dict.update(names)
+
+
+def forget_names() -> None:
+    """Remove what the user's files have registered, and note it."""
     for number, registry in enumerate(REGISTRIES):
         for name, made in list(registry.module_dict.items()):
             module = str(getattr(made, '__module__', ''))
             if file_of_module(module) is not None:
                 _registered.setdefault(module, {})[number, name] = registry.module_dict.pop(name)
+
+
+def use_code_of(start: Start) -> None:
+    """Let the registries have the names in this start's code: another start's may have the same names."""
+    forget_names()
     for file in user_files(config_from(start.config, {})):
         module = getattr(sys.modules.get(name_of_file(file)), '__name__', '')
         for (number, name), made in _registered.get(module, {}).items():

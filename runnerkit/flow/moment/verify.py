@@ -19,6 +19,8 @@ from runnerkit.flow.look.dry_run import leaves
 from runnerkit.flow.moment.history import History, Saved, history_of
 from runnerkit.flow.moment.logs import is_of_machine
 from runnerkit.flow.moment.replay import Moment, travel
+from runnerkit.hooks import HOOKS
+from runnerkit.hooks.logger import LoggerHook
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.utils.logging import shortened
 
@@ -164,6 +166,7 @@ def state_of(path: str, compared: str) -> dict[str, Any]:
         ranks = [dict(rank) for rank in state.pop('ranks')]
         for rank in ranks:
             rank['log_buffer'] = logged(rank['log_buffer'])
+            rank['hooks'] = {name: each for name, each in rank['hooks'].items() if not is_logger(name)}
         keys = dict.fromkeys(['rng', 'readers', 'hooks', *(key for rank in ranks for key in rank)])
         parts |= {key: [rank.get(key) for rank in ranks] for key in keys} | state
         parts['meta'] = {key: value for key, value in content['meta'].items() if key not in _OF_PLACE}
@@ -181,6 +184,12 @@ def logged(state: Mapping[str, Any]) -> dict[str, Any]:
     buffer.load_state_dict(dict(state))
     parts: tuple[Mapping[str, Any], ...] = (buffer.val_history, buffer.n_history, buffer.output)
     return {name: [part.get(name) for part in parts] for part in parts for name in part if not is_of_machine(name)}
+
+
+def is_logger(name: str) -> bool:
+    """Whether a hook, by its name in a checkpoint, only logs; the log itself is compared."""
+    kind = HOOKS.module_dict.get(name.partition('#')[0])
+    return isinstance(kind, type) and issubclass(kind, LoggerHook)
 
 
 def difference_of(place: str, then: Any, now: Any) -> str:

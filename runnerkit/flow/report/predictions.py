@@ -39,7 +39,7 @@ _KEYS = ('filename', 'file_name', 'path', 'name', 'id', 'img_info')
 
 
 class PredictionsHook(Hook):
-    """Keeps the predictions of the best evaluation in the work dir, on rank 0: those of its own share of the samples.
+    """Keeps the predictions of the best evaluation in the work dir, on rank 0: those of its share of the samples.
 
     Kept are classes (``preds`` are ``[n, classes]``, ``target`` is ``[n]``) and numbers (one for each sample). Nothing
     moves to the host before an evaluation is the best one so far.

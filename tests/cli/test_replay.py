@@ -1,0 +1,94 @@
+"""``runnerkit replay``."""
+
+import io
+import sys
+
+import pytest
+import torch
+from moments import same, train_kind
+
+from runnerkit.cli.main import main
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """A work dir, and what was seen of its iterations."""
+    return train_kind('epochs', tmp_path_factory.mktemp('replayed'))
+
+
+def test_the_moment_and_its_iteration_are_shown(trained, capsys):
+    work_dir, seen = trained
+    assert main(['replay', str(work_dir), '--to', '[2][3]']) == 0
+    said = capsys.readouterr().out
+    names = ', '.join(f'{i} ({i}.png)' for i in seen[8]['batch']['i'].tolist())
+    assert said.startswith(f'iteration 8 ([2][3] in the log), replayed from 0 iterations on\nsamples: {names}\n')
+    assert f'loss: {seen[8]["loss"][""].item():.4g}\n' in said
+    assert [line.split()[0] for line in said.splitlines()[-4:-1]] == ['model', 'body', 'head']
+    assert said.endswith('All log lines on the way are equal.\n')
+
+
+def test_the_batch_and_a_checkpoint_are_written(trained, tmp_path, capsys):
+    work_dir, seen = trained
+    batch, file = tmp_path / 'batch.pth', tmp_path / 'moment.pth'
+    assert main(['replay', str(work_dir), '--to', '20', '--batch', str(batch), '--save', str(file)]) == 0
+    assert f'checkpoint: {file}\n' in capsys.readouterr().out
+    assert same(torch.load(batch), seen[20]['batch'])
+    assert same(torch.load(file, weights_only=True)['state_dict'], seen[20]['weights'])
+
+
+def test_a_row_for_each_of_some_iterations(trained, capsys):
+    work_dir, seen = trained
+    assert main(['replay', str(work_dir), '--to', '21', '--for', '9']) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-5:-1]]
+    assert rows[0][:4] == ['iteration', 'epoch', 'lr', 'loss']
+    assert [(row[0], row[3]) for row in rows[1:]] == [
+        (str(number), f'{seen[number]["loss"][""].item():.4g}') for number in (21, 22, 23)
+    ]
+
+
+def test_a_hook_of_the_users_own(trained, tmp_path, capsys):
+    file = tmp_path / 'mine.py'
+    file.write_text(
+        'from runnerkit.hooks import Hook\n\n\nclass Mine(Hook):\n'
+        '    def after_train_iter(self, runner):\n        print("seen", runner.iter)\n'
+    )
+    assert main(['replay', str(trained[0]), '--to', '19', '--hook', f'{file}:Mine']) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if 'seen' in line] == ['seen 18', 'seen 19']
+
+
+def test_python_with_the_moment(trained, monkeypatch, capsys):
+    typed = 'out = step()\nprint("loss", out["loss"].item(), run.iter, len(batch))\n'
+    monkeypatch.setattr(sys, 'stdin', io.StringIO(typed))
+    work_dir, seen = trained
+    assert main(['replay', str(work_dir), '--to', '4', '--shell']) == 0
+    assert f'loss {seen[4]["loss"][""].item()} 5 3' in capsys.readouterr().out
+
+
+def test_a_log_that_differs_has_an_exit_code_of_its_own(trained, tmp_path, capsys):
+    import shutil
+
+    run = shutil.copytree(trained[0], tmp_path / 'run', symlinks=True)
+    (log,) = run.glob('*.log.json')
+    log.write_text(log.read_text().replace('"loss": 0.', '"loss": 1.'))
+    assert main(['replay', str(run), '--to', '3']) == 3
+    assert 'DIFFERENT: the log line at 2 iterations (train) differs: loss was 1.' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('words', 'code', 'said'),
+    [
+        (['{run}', '--to', '24'], 1, 'it may be 0 to 23'),
+        (['{run}', '--to', 'soon'], 1, 'such as [3][50]'),
+        (['{run}/code', '--to', '1'], 2, 'no work dir of a run'),
+        (['{run}'], 2, '--to'),
+        (['{run}', '--to', '1', '--batch', '/none/b.pth'], 2, 'no such folder'),
+        (['{run}', '--to', '1', '--for', '0'], 2, 'at least 1'),
+    ],
+)
+def test_wrong_use(trained, capsys, words, code, said):
+    try:
+        found = main(['replay', *(word.replace('{run}', str(trained[0])) for word in words)])
+    except SystemExit as error:
+        found = error.code
+    assert found == code
+    assert said in capsys.readouterr().err
