@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test test-all oldest golden mutants coverage downstream ray bench check format docs site dist publish clean
+.PHONY: help demo test test-all oldest golden mutants coverage downstream ray bench check format docs gallery site dist publish clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
@@ -31,10 +31,16 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 # would compile all of runnerkit again where nothing may be kept.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
+# What tutorials need: a large package, and timm without its torchvision, which does not load with every torch.
+$(VENV)/.tutorials: $(VENV)/.tests requirements/tutorials.txt requirements/timm.txt
+	$(PIP) --requirement requirements/tutorials.txt
+	$(PIP) --no-deps --requirement requirements/timm.txt
+	touch $@
+
 test: $(VENV)/.tests ## run the tests, without those marked as thorough
 	$(PYTEST)
 
-test-all: $(VENV)/.tests ## run all tests
+test-all: $(VENV)/.tutorials ## run all tests
 	$(PYTEST) -m ''
 
 # The oldest Python and torch that setup.py and requirements/runtime.txt promise; everything else is the newest that this
@@ -60,7 +66,7 @@ golden: $(VENV)/.tests ## rewrite the golden traces of the engine: tests/golden/
 mutants: $(VENV)/.tests ## make each change of tests/mutants.txt in a copy and check that its test fails (JOBS=2, IDS='F01 …')
 	$(BIN)/python tests/run_mutants.py --jobs $(or $(JOBS),2) $(IDS)
 
-coverage: $(VENV)/.tests ## run all tests with branch coverage (a third longer)
+coverage: $(VENV)/.tutorials ## run all tests with branch coverage (a third longer)
 	$(PYTEST) -m '' --cov --cov-report=term:skip-covered
 
 # A second environment, which also sees the packages of the first: an mmcv in the first one would affect all other tests.
@@ -119,6 +125,9 @@ format: $(VENV)/.tests ## format the code
 
 docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md, and runnerkit/config/known_keys.json
 	$(BIN)/python tools/reference.py
+
+gallery: $(VENV)/.tests ## train the configs of the gallery and write docs/gallery/ (half an hour; NAMES='lenet …')
+	$(BIN)/python tools/gallery.py $(NAMES)
 
 site: $(VENV)/.tests ## write the site to site/, with a reference of the Python API; a broken link ends it
 	$(BIN)/zensical build --clean --strict

@@ -130,6 +130,7 @@ def test_links_to_files_lead_somewhere(page):
 
 def test_every_page_is_once_in_the_list_of_pages():
     listed = re.findall(r'\]\(([\w/]+\.md)\)', read('docs/README.md'))
+    listed += [f'gallery/{name}' for name in re.findall(r'\]\((\w+\.md)\)', read('docs/gallery/README.md'))]
     pages = [page.removeprefix('docs/') for page in PAGES if page.startswith('docs/') and page != 'docs/README.md']
     assert sorted(listed) == sorted(pages)  # and none twice
 

@@ -59,7 +59,7 @@ def site(tmp_path_factory):
 @pytest.mark.thorough  # the other tests of this file; test_docs.py follows the links
 def test_the_site_has_every_page_and_a_search(site):
     for page in pages_in(SETTINGS['nav']):
-        name = 'index.html' if page == 'README.md' else page.replace('.md', '.html')
+        name = page.replace('README.md', 'index.md').replace('.md', '.html')
         assert (site / name).is_file(), page
     assert 'build_dataloader' in (site / 'search.json').read_text(encoding='utf-8')
 
