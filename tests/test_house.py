@@ -372,22 +372,22 @@ def test_no_module_imports_itself_by_a_detour():
 BUDGETS = {
     '': 1290,
     'checkpoint': 3500,
-    'cli': 1610,
+    'cli': 1880,
     'compat': 4220,
     'config': 2450,
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
-    'flow': 8890,
+    'flow': 8930,
     'flow/moment': 1300,
     'flow/report': 1300,
-    'hooks': 6810,
+    'hooks': 6990,
     'nn': 1240,
     'optim': 1630,
-    'parallel': 1480,
+    'parallel': 1550,
     'runner': 3410,
     'search': 4700,
-    'utils': 2370,
+    'utils': 2380,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.
