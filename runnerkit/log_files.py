@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,7 @@ def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: in
                 aside.writelines(moved)
                 aside.flush()
                 os.fsync(aside.fileno())
-            write_atomically(path, methodcaller('write', b''.join(kept)))
+            write_atomically(path, b''.join(kept))
             changed.append(path)
     return changed
 

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -380,7 +379,7 @@ class Store:
         """
         content = json.dumps(owner).encode()
         if self.is_local:
-            write_atomically(self.path(OWNER), methodcaller('write', content))
+            write_atomically(self.path(OWNER), content)
         elif hasattr(self.client.client, 'isfile'):
             self.client.put(content, self.path(OWNER))
 

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,7 @@ class PredictionsHook(Hook):
             folder.mkdir(exist_ok=True)
             for place, picture in pictures.items():
                 (folder / f'{iterations}-{place}.png').write_bytes(picture)
-            write_atomically(path, methodcaller('write', content))
+            write_atomically(path, content)
         else:
             path.unlink(missing_ok=True)
         for old in folder.glob('*.png'):  # of the former best

@@ -6,7 +6,6 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,7 @@ def write_report(
     if len(folders) > 1:
         raise WrongValue(f'{os.fspath(studies[0])} is a study: report it alone, or name the work dirs of its trials')
     path = Path(out or Path(folders[0]) / 'report.html')
-    write_atomically(path, methodcaller('write', study_page(Path(folders[0])).encode('utf-8', errors='replace')))
+    write_atomically(path, study_page(Path(folders[0])).encode('utf-8', errors='replace'))
     return path
 
 

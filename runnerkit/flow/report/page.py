@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Sequence
 from html import escape
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def write_runs(work_dirs: Sequence[str | os.PathLike[str]], out: str | os.PathLi
         raise ValueError('a report needs at least one work dir')
     found = [read_run(folder) for folder in work_dirs]
     path = Path(out or (found[0].folder / 'report.html' if len(found) == 1 else 'report.html'))
-    write_atomically(path, methodcaller('write', page_of(found).encode('utf-8', errors='replace')))
+    write_atomically(path, page_of(found).encode('utf-8', errors='replace'))
     return path
 
 

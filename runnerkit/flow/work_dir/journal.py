@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -137,7 +136,7 @@ class JournalHook(Hook):
     def _write(self, path: Path, content: bytes) -> None:
         try:
             path.parent.mkdir(exist_ok=True)
-            write_atomically(path, methodcaller('write', content))
+            write_atomically(path, content)
         except OSError as error:  # the training is worth more than its record
             self._trouble(error)
 
