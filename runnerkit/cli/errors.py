@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from runnerkit.cli.troubleshooting import entry_of
+from runnerkit.cli.troubleshooting import section_about
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
@@ -136,7 +136,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 
 def print_error(message: str) -> None:
     """Print ``message`` on stderr, and before it the place of the page that explains it, if one does."""
-    if place := entry_of(message):
+    if place := section_about(message):
         print(f'help: {place}', file=sys.stderr)
     print(f'error: {message}', file=sys.stderr)
 

@@ -31,7 +31,7 @@ ENTRIES: dict[str, str] = {
 }
 
 
-def entry_of(message: str) -> str | None:
+def section_about(message: str) -> str | None:
     """The place of the entry that explains ``message``, or None."""
     found = (heading for heading, words in ENTRIES.items() if re.search(words, message))
     heading = next(found, None)

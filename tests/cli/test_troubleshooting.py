@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runnerkit.cli.main import main
-from runnerkit.cli.troubleshooting import ENTRIES, PAGE, entry_of
+from runnerkit.cli.troubleshooting import ENTRIES, PAGE, section_about
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / PAGE).read_text(encoding='utf-8')
@@ -28,7 +28,7 @@ def test_each_entry_is_a_section_whose_messages_lead_there():
     for heading in ENTRIES:
         assert messages(heading)
         for message, _ in messages(heading):
-            assert entry_of(message) == f'{PAGE}#{heading}'
+            assert section_about(message) == f'{PAGE}#{heading}'
 
 
 @pytest.mark.parametrize('heading', [heading for heading in SECTIONS if messages(heading)])
@@ -49,4 +49,4 @@ def test_an_error_names_its_entry_and_ends_with_the_message(tmp_path, monkeypatc
 
 
 def test_other_messages_have_none():
-    assert entry_of('an error of your code') is None
+    assert section_about('an error of your code') is None

@@ -163,7 +163,7 @@ def test_every_class_of_torch_and_of_data_is_named():
     assert {name for name in scheduler_names() if f'`{name}`' not in section(page, '### lr_config')} == set()
     for registry in (DATASETS, SAMPLERS):
         ours_or_torch = [
-            name for name in registry.names() if registry.get(name).__module__.startswith(('runn', 'torch.'))
+            name for name in registry.names() if registry.get(name).__module__.startswith(('runnerkit.', 'torch.'))
         ]
         assert {name for name in ours_or_torch if name not in section(page, '### data')} == set()
 

@@ -185,7 +185,7 @@ class Side:
         for key in settings if text else ():
             *path, last = [int(part) if part.isdecimal() else part for part in key.split('.')]
             places[key] = f'{start.config}:{lines.line(path, (last,))}'
-        places |= {key: place for key, _, place in start.entry.get('changed', []) if place}
+        places |= {key: place for key, _, place, is_own in start.entry.get('settings', []) if place and is_own}
         flags = {f'--{key}': value for key, value in (start.entry.get('options') or {}).items()}
         return {key: value for key, value in {**settings, **flags}.items() if key not in _PLACES}, places
 
