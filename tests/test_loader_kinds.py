@@ -29,7 +29,7 @@ SAMPLE = [
 
 
 def test_loaders_of_any_kind_are_resumed_exactly_or_it_is_told():
-    options = ['--loaders', *SAMPLE, '--moments', 'in epoch 2', 'end of epoch 1', 'after validation']
+    options = ['--loaders', *SAMPLE, '--moments', 'in epoch 2', 'after validation']
     done = subprocess.run([sys.executable, str(FAULTS), *options], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert f'{2 * len(SAMPLE)} kinds of loaders in a runner each, 0 not as promised' in done.stdout

@@ -412,6 +412,7 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
     assert whole['meta']['hook_msgs']['best_score'] == part['meta']['hook_msgs']['best_score']
 
 
+@pytest.mark.thorough  # tests/flow/stages/test_wrapping.py, tests/cli/test_work_dirs.py
 def test_two_processes_train_with_one_log_and_one_checkpoint(launch, tmp_path):
     arguments = [DEMO, '--launcher', 'pytorch', '--work-dir', str(tmp_path / 'run')]
     arguments += ['--cfg-options', 'runner.max_epochs=1', 'data.samples_per_gpu=256']

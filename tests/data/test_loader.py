@@ -71,6 +71,7 @@ def test_persistent_workers_change_nothing():
         assert same(flat(loader.enter(epoch)), flat(make().enter(epoch)))
 
 
+@pytest.mark.thorough  # tests/data/test_worker_signals.py spawns one
 def test_spawned_workers_change_nothing():
     assert same(flat(make(num_workers=1, multiprocessing_context='spawn').enter(2)), EXPECTED)
 

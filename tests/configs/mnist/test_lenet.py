@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 import runnerkit
@@ -30,6 +31,7 @@ def test_the_parts_fit_together():
     assert model.train_step(batch, optimizer)['loss'] < first['loss']
 
 
+@pytest.mark.thorough  # tests/cli/test_export.py
 def test_exported_files_give_the_predictions(tmp_path):
     import onnxruntime
 

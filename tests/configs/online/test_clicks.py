@@ -18,6 +18,7 @@ def served(tmp_path):
     server.communicate()
 
 
+@pytest.mark.thorough  # tests/data/test_stream.py
 def test_it_learns_from_ratings_to_come(served, tmp_path):
     work_dir = tmp_path / 'run'
     assert online.ended(online.train(work_dir, served), 120) == 0, (tmp_path / 'run.out').read_text()

@@ -3,6 +3,7 @@
 import logging
 from types import SimpleNamespace
 
+import pytest
 import torch
 from support import ROOT
 from torch.utils.data import TensorDataset
@@ -61,6 +62,7 @@ def test_weights_that_are_loaded_or_resumed_are_not_counted(tmp_path):
     assert not context.model.model.weights.weight.any()
 
 
+@pytest.mark.thorough  # the other tests of this file
 def test_counting_alone_ranks_the_test_ratings_well():
     table = f'{ROOT}/configs/online/ratings.py:table'
     model = Model(fields=7, features=2998, size=2, widths=[4], dropout=0.0).eval()

@@ -8,7 +8,16 @@ from runnerkit.flow.moment.logs import compare_logs, is_of_machine
 
 
 def line(step, mode='train', **values):
-    return {'mode': mode, 'step': step, 'epoch': 1, 'iter': step, 'time': step / 7, 'timestamp': step, 'memory': 3, **values}
+    return {
+        'mode': mode,
+        'step': step,
+        'epoch': 1,
+        'iter': step,
+        'time': step / 7,
+        'timestamp': step,
+        'memory': 3,
+        **values,
+    }
 
 
 def differences(tmp_path, then, now, since=0, done=9):

@@ -236,6 +236,7 @@ def test_what_is_exported_and_from_which_example(cfg, tmp_path):
     assert torch.export.load(path).module()(torch.ones(6, 4))[0].shape == (6, 3)
 
 
+@pytest.mark.thorough  # the other tests of this file
 def test_the_batch_is_known_wherever_it_is(cfg, tmp_path):
     cfg.model = dict(type='GRU', input_size=4, hidden_size=2, num_layers=3, batch_first=True)
     save_checkpoint(MODELS.build(cfg.model), f'{cfg.work_dir}/latest.pth')
