@@ -217,7 +217,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    'name',  # 'compile' has the same steps without a C++ compiler
+    'name',  # 'all' compiles as well
     [
         pytest.param(name, marks=pytest.mark.thorough) if 'inductor' in name or name.startswith('compile') else name
         for name in CASES
