@@ -15,6 +15,7 @@ from runnerkit.config import Config
 from runnerkit.flow import Flow, Options, StartupBase
 from runnerkit.hooks import HOOKS, Hook
 from runnerkit.parallel import MODULE_WRAPPERS, MMDistributedDataParallel, unwrap
+from runnerkit.parallel.bits import _BLOCK
 from runnerkit.parallel.same_weights import check_same_weights, checksum, local_tensors
 from runnerkit.parallel.steps import Steps
 
@@ -32,7 +33,8 @@ PAGE = Path(__file__).parents[2] / 'docs' / 'flow.md'
         (torch.tensor([0.0]), torch.tensor([-0.0])),
         (torch.tensor(1.5).bfloat16(), torch.tensor(1.25).bfloat16()),
         (torch.eye(1025), torch.eye(1025).roll(1, 0)),
-        (torch.ones(2**20 + 1).cumsum(0), torch.ones(2**20 + 1).cumsum(0).roll(2**20)),
+        # Two blocks of words in exchanged places.
+        (torch.arange(2 * _BLOCK).int(), torch.arange(2 * _BLOCK).int().roll(_BLOCK)),
     ],
 )
 def test_a_checksum_sees_bits_and_places(one, other):
