@@ -32,11 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with wrong_usage(OSError):
         found = runs(args.folder, earlier=args.earlier)
+    outcomes = sorted({each['outcome'] for each in found})
+    if args.outcome and outcomes and args.outcome not in outcomes:
+        raise UsageError(f'no run below {args.folder} is {args.outcome!r}; their outcomes are {", ".join(outcomes)}')
     found = [each for each in found if args.outcome in (None, each['outcome'])]
     if args.sort and found:
         keys = list(dict.fromkeys(key for each in found for key in each))
         if args.sort not in keys:
-            raise UsageError(f'the records have no key {args.sort!r}{suggestion(args.sort, keys)}')
+            raise UsageError(f'--sort: no key {args.sort!r}{suggestion(args.sort, keys)}; there are {", ".join(keys)}')
         known = [each for each in found if each.get(args.sort) is not None]
         known.sort(key=lambda each: (isinstance(each[args.sort], str), each[args.sort]))
         found = known + [each for each in found if each.get(args.sort) is None]

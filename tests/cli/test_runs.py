@@ -36,5 +36,7 @@ def test_what_is_not_there(tmp_path, capsys):
     two_runs(tmp_path)
     assert main(['runs', str(tmp_path), '--sort', 'iteration']) == 2
     assert 'iterations' in capsys.readouterr().err
+    assert main(['runs', str(tmp_path), '--outcome', 'stopped']) == 2
+    assert 'completed, failed' in capsys.readouterr().err
     assert main(['runs', str(tmp_path / 'nowhere')]) == 2
     assert 'no such folder' in capsys.readouterr().err

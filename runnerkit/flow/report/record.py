@@ -273,7 +273,8 @@ def read_run(folder: str | os.PathLike[str]) -> RunRecord:
     """
     run = RunRecord(Path(folder))
     if not run.folder.is_dir():
-        raise FileNotFoundError(f'no such folder: {run.folder}')
+        is_file = f'{run.folder} is a file: give the work dir of its run'
+        raise FileNotFoundError(is_file if run.folder.exists() else f'no such folder: {run.folder}')
     if not is_run(run.folder):
         raise FileNotFoundError(f'{run.folder} is no work dir of a run: it has neither {JOURNAL} nor a *.log.json')
     run.starts = starts_in(run.folder / JOURNAL)

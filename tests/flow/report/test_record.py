@@ -118,6 +118,9 @@ def test_other_folders_are_refused(tmp_path):
         read_run(tmp_path)
     with pytest.raises(FileNotFoundError, match='no such folder'):
         read_run(tmp_path / 'nowhere')
+    (tmp_path / 'epoch_1.pth').touch()
+    with pytest.raises(FileNotFoundError, match='epoch_1.pth is a file: give the work dir of its run'):
+        read_run(tmp_path / 'epoch_1.pth')
 
 
 def test_nothing_is_unpickled_or_imported(work_dir, monkeypatch):
