@@ -85,11 +85,11 @@ class LossJumpHook(Hook):
     def state_dict(self) -> dict[str, Any]:
         """Return the last lines."""
         lines = {name: list(values) for name, values in self._lines.items()}
-        return {'lines': lines, 'begun': dict(self._begun), 'high': sorted(self._high)}
+        return {'lines': lines, 'begun': dict(self._begun), 'high': sorted(self._high), 'seen': self._seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._lines = {name: deque(values, maxlen=self.window) for name, values in state['lines'].items()}
-        self._begun, self._high = dict(state['begun']), set(state['high'])
+        self._begun, self._high, self._seen = dict(state['begun']), set(state['high']), state['seen']
 
 
 def _highest(values: list[Any], done: int, count: int) -> int:

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import SequentialSampler
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.checkpoint.store import best_name
 from runnerkit.data.classes import class_names
-from runnerkit.data.kinds import dataset_of
+from runnerkit.data.kinds import dataset_of, is_in_order
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.hooks.evaluation import EvalHook
@@ -183,9 +182,10 @@ def rows_of(preds: Any, target: Any) -> Tensor | None:
     """
     if not isinstance(preds, Tensor) or not isinstance(target, Tensor) or not preds.is_floating_point():
         return None
+    rounding = 2 * torch.finfo(preds.dtype).eps
     preds, target = preds.detach().float(), target.detach()
     if preds.dim() == 2 and preds.shape[1] > 1 and target.shape == preds.shape[:1] and not target.is_floating_point():
-        are_chances = (preds >= 0).all() & ((preds.sum(1) - 1).abs() < 1e-3).all()
+        are_chances = (preds >= 0).all() & ((preds.sum(1) - 1).abs() < max(1e-3, rounding)).all()
         chances = torch.where(are_chances, preds, preds.softmax(1))
         confidence, prediction = chances.max(1)
         own = target.clamp(0, preds.shape[1] - 1).long()[:, None]
@@ -208,7 +208,7 @@ def names_of_samples(loader: Any, count: int) -> list[str]:
     places: Sequence[int] = range(count)
     if type(sampler) is EpochSampler and not sampler.shuffle:
         places = sampler.positions()[:count]
-    elif not isinstance(sampler, SequentialSampler):
+    elif not is_in_order(loader):
         return [f'place {number}' for number in places]
     return names_at(dataset, places)
 

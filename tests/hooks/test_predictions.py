@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from support import Noisy
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset
 
 from runnerkit.data import build_dataloader
 from runnerkit.flow import Context, train
@@ -136,11 +136,18 @@ def test_what_counts_as_classes_and_as_numbers(preds, target, rows):
         torch.testing.assert_close(found, torch.tensor(rows), atol=1e-4, rtol=0, equal_nan=True)
 
 
+def test_rounded_probabilities_are_no_logits():
+    chances = torch.randn(64, 10).mul(3).softmax(1).bfloat16()
+    assert torch.equal(rows_of(chances, torch.zeros(64).long())[:, 2], chances.float().amax(1))
+
+
 def test_names_are_those_of_the_files():
     data = Shades(6)
     assert names_of_samples(DataLoader(data), 3) == ['0.png', '1.png', '2.png']
     assert names_of_samples(DataLoader(Subset(data, [4, 2])), 2) == ['4.png', '2.png']
     assert names_of_samples(DataLoader(data, shuffle=True), 2) == ['place 0', 'place 1']
+    drawn = BatchSampler(RandomSampler(data), 2, drop_last=False)  # torch then has a SequentialSampler, too
+    assert names_of_samples(DataLoader(data, batch_sampler=drawn), 2) == ['place 0', 'place 1']
     assert names_of_samples(build_dataloader(data, 2, 0, shuffle=False), 2) == ['0.png', '1.png']
     data.samples = [{'img_info': {'filename': f'{number}.jpg'}} for number in range(6)]
     assert names_of_samples(DataLoader(data), 1) == ['0.jpg']

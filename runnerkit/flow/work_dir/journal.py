@@ -84,8 +84,13 @@ class JournalHook(Hook):
     def before_run(self, runner: RunnerView) -> None:
         """Write an entry for this start."""
         if runner.rank == 0:
-            self._starts = [*starts_in(self._path), entry_of(self._context, runner)]
-            self._write_starts()
+            self._seconds, self._inexact = {'evaluation': 0.0, 'saving': 0.0}, _Inexact()
+            with self._tolerant():
+                starts = starts_in(self._path)
+                if not starts and self._path.exists():  # it is damaged
+                    os.replace(self._path, self._path.with_suffix('.json.damaged'))
+                self._starts = [*starts, entry_of(self._context, runner)]
+                self._write_starts()
             runner.logger.addHandler(self._inexact)
             self._context.runner.hooks.listen('before_train_iter', self._note_batch)
 
@@ -103,8 +108,10 @@ class JournalHook(Hook):
     def _note_batch(self, runner: RunnerView) -> None:
         """Add checksums of the first batch to the entry."""
         self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
-        self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in batch_checksums(runner.data_batch).items()}
-        self._write_starts()
+        with self._tolerant():
+            checksums = batch_checksums(runner.data_batch)
+            self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in checksums.items()}
+            self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
@@ -134,10 +141,15 @@ class JournalHook(Hook):
         self._write(self._path, content.encode())
 
     def _write(self, path: Path, content: bytes) -> None:
-        try:
+        with self._tolerant():
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, content)
-        except OSError as error:  # the training is worth more than its record
+
+    @contextmanager
+    def _tolerant(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # the training is worth more than its record, and configs may hold anything
             self._trouble(error)
 
 

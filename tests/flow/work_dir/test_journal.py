@@ -70,6 +70,20 @@ class Fails(Hook):
         raise KeyError('the reason')
 
 
+def test_a_damaged_journal_is_kept_aside(tmp_path):
+    train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    (tmp_path / 'run.json').write_text('{"starts": [')
+    train(plans.CONFIG, work_dir=str(tmp_path), auto_resume=True)
+    assert (tmp_path / 'run.json.damaged').read_text() == '{"starts": ['
+    assert [each['iterations'] for each in starts(tmp_path)] == [5]
+
+
+def test_what_cannot_be_noted_is_a_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr('runnerkit.flow.work_dir.journal.batch_checksums', lambda batch: {'': []})
+    with pytest.warns(RuntimeWarning, match=r'run\.json cannot be written'):
+        assert train(plans.CONFIG, work_dir=str(tmp_path)).outcome.kind == 'completed'
+
+
 def test_a_failed_run_says_why(tmp_path):
     with pytest.raises(KeyError):
         train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Fails()])
