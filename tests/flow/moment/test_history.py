@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from work_dirs import lines_of, write_log
+from written_runs import lines_of, write_log
 
 from runnerkit.flow.moment.history import history_of, saved_in
 

@@ -2,17 +2,26 @@
 
 import math
 
-from work_dirs import write_log
+from written_runs import write_log
 
 from runnerkit.flow.moment.logs import compare_logs, is_of_machine
 
 
 def line(step, mode='train', **values):
-    return {'mode': mode, 'step': step, 'epoch': 1, 'iter': step, 'time': step / 7, 'at': step, 'memory': 3, **values}
+    return {
+        'mode': mode,
+        'step': step,
+        'epoch': 1,
+        'iter': step,
+        'time': step / 7,
+        'timestamp': step,
+        'memory': 3,
+        **values,
+    }
 
 
 def differences(tmp_path, then, now, since=0, done=9):
-    again = [{**each, 'time': 9.0, 'data_time_max': 2.0, 'at': 0, 'memory': 5} for each in now]
+    again = [{**each, 'time': 9.0, 'data_time_max': 2.0, 'timestamp': 0, 'memory': 5} for each in now]
     return compare_logs(then, [write_log(tmp_path / 'again', again)], since, done)
 
 
