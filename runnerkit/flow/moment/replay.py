@@ -105,7 +105,15 @@ class Moment:
     @property
     def samples(self) -> list[Sample] | None:
         """The samples of this rank's batch, in their order; None if the loader does not tell."""
-        return samples_of(self.run)
+        runner = self.run
+        reader = runner.readers.find(runner.data_loader)
+        order = None if reader is None else order_of(reader.dataloader)
+        if order is None:
+            return None
+        given = runner.progress.batches - reader.left_out if runner.by_epoch else reader.given - 1
+        positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
+        indices = order.sampler.indices(reader.epoch, positions)
+        return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
 
     @property
     def doubts(self) -> list[str]:
@@ -386,18 +394,6 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
     if saved is not None:
         return saved.path
     return str(passage.call(lambda runner: runner.save(filename_tmpl='at_start.pth', create_symlink=False)))
-
-
-def samples_of(runner: Any) -> list[Sample] | None:
-    """The samples of the batch that waits to be trained on; None if its loader has its own order."""
-    reader = runner.readers.find(runner.data_loader)
-    order = None if reader is None else order_of(reader.dataloader)
-    if order is None:
-        return None
-    given = runner.progress.batches - reader.left_out if runner.by_epoch else reader.given - 1
-    positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
-    indices = order.sampler.indices(reader.epoch, positions)
-    return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
 
 
 @contextmanager

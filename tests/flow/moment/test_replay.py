@@ -61,8 +61,8 @@ def of_ranks(rank, folder, kind, numbers):
     return {number: seen[number]['batch']['i'].tolist() for number in numbers}
 
 
-# The sharded one is thorough: test_two_ranks_are_where_each_of_them_was[ranks].
-@pytest.mark.parametrize('kind', ['ranks', pytest.param('sharded', marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # tests/cli/test_verify.py::test_as_many_ranks_as_the_run_had replays on two ranks
+@pytest.mark.parametrize('kind', ['ranks', 'sharded'])
 def test_two_ranks_are_where_each_of_them_was(on_ranks, tmp_path, kind):
     first, second = on_ranks(__file__, 'of_ranks', tmp_path, kind, [4, 8])
     assert all(not set(first[number]) & set(second[number]) for number in first)

@@ -12,7 +12,8 @@ def copied(work_dir, tmp_path):
     return shutil.copytree(work_dir, tmp_path / 'run', symlinks=True)
 
 
-@pytest.mark.parametrize('kind', ['epochs', 'optimizers'])
+# The other kind is thorough: test_all_stretches_of_a_run_are_equal[epochs].
+@pytest.mark.parametrize('kind', ['epochs', pytest.param('optimizers', marks=pytest.mark.thorough)])
 def test_all_stretches_of_a_run_are_equal(trained, kind):
     work_dir, _ = trained(kind)
     found = verify(work_dir, True)
@@ -21,6 +22,7 @@ def test_all_stretches_of_a_run_are_equal(trained, kind):
     assert {each.compared for each in found.stretches} == {'everything'}
 
 
+@pytest.mark.thorough  # test_all_stretches_of_a_run_are_equal; test_replay.py goes through several starts
 def test_a_resumed_run_is_verified_with_each_of_its_starts(trained):
     """The checkpoint of a stop is compared in its weights and optimizer alone: no interval had saved it."""
     work_dir, _ = trained('resumed')
