@@ -32,7 +32,7 @@ def local_part(tensor: Tensor) -> Tensor:
     return local.detach()
 
 
-def whole(tensor: Any) -> Tensor:
+def all_of(tensor: Any) -> Tensor:
     """``tensor`` itself; of one that is spread over processes, all of it, for which every rank calls this."""
     found: Tensor = tensor.full_tensor() if is_dtensor(tensor) else tensor
     return found
@@ -56,7 +56,7 @@ def own_of_stacked(value: Tensor, rank: int, world_size: int) -> Tensor:
     If this process has only a part of ``value``, all ranks call it.
     """
     if value.shape[0] != world_size:
-        return whole(value).mean(0)
+        return all_of(value).mean(0)
     return value.to_local()[0] if is_dtensor(value) else value[rank]  # type: ignore[attr-defined]
 
 

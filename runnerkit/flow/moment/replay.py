@@ -398,8 +398,8 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 
 @contextmanager
 def own_names() -> Iterator[None]:
-    """Within it, the user's files are imported anew, and what they had registered is not there: the code of a start may
-    have the same names as that of another one."""
+    """Within it, the user's files are imported again, and what they had registered is not there: the code of two starts
+    may have the same names."""
     places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in REGISTRIES)]
     former = [dict(names) for names in places]
 

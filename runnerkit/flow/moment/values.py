@@ -11,7 +11,7 @@ from torch import Tensor
 from runnerkit.parallel.bits import bit_words
 from runnerkit.utils.logging import shortened
 
-#: Up to how many units of the last place a difference is told in these.
+#: Up to how many units of the last place a difference is shown in these.
 MOST_ULPS = 10_000
 
 #: In place of a value that one side lacks.

@@ -39,7 +39,7 @@ def check_moment(work_dir, seen, number):
         assert moment.differences == []
 
 
-@pytest.mark.parametrize('kind', [*KINDS][:-2])
+@pytest.mark.parametrize('kind', ['epochs', 'workers', 'accumulation', 'optimizers', 'evaluation', 'resumed'])
 def test_a_moment_is_what_a_hook_has_seen_of_it(trained, kind):
     work_dir, seen = trained(kind)
     check_moment(work_dir, seen, random.Random(kind).randrange(len(seen)))
@@ -235,7 +235,11 @@ def test_discarded_iterations_are_named(trained):
 # --- the moment ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kind', ['epochs', 'iterations', 'accumulation'])
+# The others are thorough: test_a_run_that_resumes_a_saved_moment_ends_as_the_run_did[epochs].
+@pytest.mark.parametrize(
+    'kind',
+    ['epochs', *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ('iterations', 'accumulation'))],
+)
 def test_a_run_that_resumes_a_saved_moment_ends_as_the_run_did(trained, tmp_path, kind):
     work_dir, seen = trained(kind)
     number = len(seen) - 3
@@ -322,7 +326,8 @@ class Loads(Network):
 """
 
 
-@pytest.mark.parametrize('kind', ['Stream', 'Own', 'a loader of its own'])
+# A subclass is thorough: test_a_run_over_a_stream_is_refused_before_anything_is_acknowledged[Stream].
+@pytest.mark.parametrize('kind', ['Stream', pytest.param('Own', marks=pytest.mark.thorough), 'a loader of its own'])
 def test_a_run_over_a_stream_is_refused_before_anything_is_acknowledged(tmp_path, kind):
     config, told = write_project(tmp_path), tmp_path / 'told.txt'
     code = tmp_path / 'streams.py'
