@@ -594,8 +594,8 @@ def commands_page() -> str:
 
 
 def cell(text: str) -> str:
-    """A text in a row of a table."""
-    return text.replace('|', '\\|').replace('<', '&lt;').replace('\n', ' ')
+    """A text in a row of a table; ``[3][50]`` in it is no link."""
+    return text.replace('|', '\\|').replace('[', '\\[').replace('<', '&lt;').replace('\n', ' ')
 
 
 def main() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import code
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.runs import aligned
 from runnerkit.utils.exit_codes import DIFFERENT
@@ -49,37 +50,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     import torch
 
     from runnerkit.distributed import from_first_rank, get_dist_info
+    from runnerkit.flow.moment.history import history_of
     from runnerkit.flow.moment.measured import measured_step
     from runnerkit.flow.moment.replay import replay
     from runnerkit.hooks import HOOKS
     from runnerkit.registry import build_from_cfg
 
-    try:
-        with ranks(args.launcher, args.work_dir):
-            hooks = [build_from_cfg({'type': name}, HOOKS) for name in args.hook]
-            is_first = get_dist_info()[0] == 0
-            with replay(args.work_dir, args.to, trust=args.trust, hooks=hooks, device=args.device) as moment:
-                say = print_out if is_first else _nothing
-                say('\n'.join(moment_lines(moment)))
-                if args.batch and is_first:
-                    torch.save(moment.batch, args.batch)
-                    say(f'batch: {args.batch}')
-                if args.save:
-                    say(f'checkpoint: {moment.save(args.save)}')
-                if args.shell:
-                    names = {'moment': moment, 'run': moment.run, 'model': moment.model, 'batch': moment.batch}
-                    code.interact(banner='', local={**names, 'step': moment.step}, exitmsg='')
-                elif args.count:
-                    rows: list[Iteration] = []
-                    while len(rows) < args.count and not moment.has_ended:
-                        rows.append(measured_step(moment))
-                    say(iteration_table(rows))
-                elif not moment.has_ended:
-                    say(iteration_text(measured_step(moment)))
-                different = from_first_rank(lambda: moment.differences)
-                say(f'DIFFERENT: {different[0]}' if different else 'All log lines on the way are equal.')
-    except FileNotFoundError as error:
-        raise UsageError(str(error)) from error
+    with wrong_usage(ValueError, FileNotFoundError, of='--to: '):
+        number = history_of(Path(args.work_dir)).iteration_at(args.to)
+    with wrong_usage(FileNotFoundError), ranks(args.launcher, args.work_dir):
+        hooks = [build_from_cfg({'type': name}, HOOKS) for name in args.hook]
+        is_first = get_dist_info()[0] == 0
+        with replay(args.work_dir, number, trust=args.trust, hooks=hooks, device=args.device) as moment:
+            say = print_out if is_first else _nothing
+            say('\n'.join(moment_lines(moment)))
+            if args.batch and is_first:
+                torch.save(moment.batch, args.batch)
+                say(f'batch: {args.batch}')
+            if args.save:
+                say(f'checkpoint: {moment.save(args.save)}')
+            if args.shell:
+                names = {'moment': moment, 'run': moment.run, 'model': moment.model, 'batch': moment.batch}
+                code.interact(banner='', local={**names, 'step': moment.step}, exitmsg='')
+            elif args.count:
+                rows: list[Iteration] = []
+                while len(rows) < args.count and not moment.has_ended:
+                    rows.append(measured_step(moment))
+                say(iteration_table(rows))
+            elif not moment.has_ended:
+                say(iteration_text(measured_step(moment)))
+            different = from_first_rank(lambda: moment.differences)
+            say(f'DIFFERENT: {different[0]}' if different else 'All log lines on the way are equal.')
     return DIFFERENT if different else 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.replay import ranks
 from runnerkit.utils.exit_codes import DIFFERENT
@@ -39,12 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from runnerkit.distributed import get_dist_info
     from runnerkit.flow.moment.verify import verify
 
-    try:
-        with ranks(args.launcher, args.work_dir):
-            found = verify(args.work_dir, args.all, trust=args.trust, device=args.device)
-            is_first = get_dist_info()[0] == 0
-    except FileNotFoundError as error:
-        raise UsageError(str(error)) from error
+    with wrong_usage(FileNotFoundError), ranks(args.launcher, args.work_dir):
+        found = verify(args.work_dir, args.all, trust=args.trust, device=args.device)
+        is_first = get_dist_info()[0] == 0
     lines = [f'Perhaps not exact: {text}' for text in found.doubts] + [f'Note: {text}' for text in found.discarded]
     for each in found.stretches:
         what = 'equal' if each.is_equal else f'DIFFERENT: {each.difference}'

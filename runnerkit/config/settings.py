@@ -23,7 +23,7 @@ def settings_in(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            found.update(_flat(statement.targets[0].id, _literal(statement.value)))
+            found.update(flattened(statement.targets[0].id, _literal(statement.value)))
     return found
 
 
@@ -61,13 +61,13 @@ def _literal(node: ast.expr) -> Any:
         return ast.unparse(node)
 
 
-def _flat(key: str, value: Any) -> Iterable[tuple[str, Any]]:
+def flattened(key: str, value: Any) -> Iterable[tuple[str, Any]]:
     """``value`` with all that is inside its dicts, and inside its lists of dicts, by dotted key."""
     if isinstance(value, dict) and value:
         for name, each in value.items():
-            yield from _flat(f'{key}.{name}', each)
+            yield from flattened(f'{key}.{name}', each)
     elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
         for number, each in enumerate(value):
-            yield from _flat(f'{key}.{number}', each)
+            yield from flattened(f'{key}.{number}', each)
     else:
         yield key, value

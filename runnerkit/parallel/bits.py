@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from runnerkit.parallel.dtensors import is_dtensor, local_part
+from runnerkit.parallel.dtensors import all_of, is_dtensor, local_part
 
 #: Integers by the bytes of a number. Those of 8 bytes are two words: a sum of 64 bits would miss two flipped signs.
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
@@ -85,9 +85,9 @@ def placed_words(tensors: Iterable[Tensor], is_first: bool) -> Iterator[tuple[in
             if part.numel():
                 yield begin + first * tensor.numel() // tensor.shape[0] * per_number, bit_words(part)
         else:
-            whole = tensor.full_tensor() if is_dtensor(tensor) else tensor  # type: ignore[attr-defined]
-            if is_first and has_bits(whole):
-                yield begin, bit_words(whole)
+            found = all_of(tensor)
+            if is_first and has_bits(found):
+                yield begin, bit_words(found)
         begin += tensor.numel() * per_number
 
 

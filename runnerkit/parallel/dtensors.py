@@ -32,6 +32,12 @@ def local_part(tensor: Tensor) -> Tensor:
     return local.detach()
 
 
+def all_of(tensor: Any) -> Tensor:
+    """``tensor`` itself; of one that is spread over processes, all of it, for which every rank calls this."""
+    found: Tensor = tensor.full_tensor() if is_dtensor(tensor) else tensor
+    return found
+
+
 def stacked(value: Tensor, like: Any) -> Any:
     """A `DTensor` in which each rank of the mesh of ``like`` has its own ``value``, with a dimension more, the first.
 
@@ -50,7 +56,7 @@ def own_of_stacked(value: Tensor, rank: int, world_size: int) -> Tensor:
     If this process has only a part of ``value``, all ranks call it.
     """
     if value.shape[0] != world_size:
-        return (value.full_tensor() if is_dtensor(value) else value).mean(0)  # type: ignore[attr-defined]
+        return all_of(value).mean(0)
     return value.to_local()[0] if is_dtensor(value) else value[rank]  # type: ignore[attr-defined]
 
 

@@ -77,8 +77,9 @@ def test_a_log_that_differs_has_an_exit_code_of_its_own(trained, tmp_path, capsy
 @pytest.mark.parametrize(
     ('words', 'code', 'said'),
     [
-        (['{run}', '--to', '24'], 1, 'it may be 0 to 23'),
-        (['{run}', '--to', 'soon'], 1, 'such as [3][50]'),
+        (['{run}', '--to', '24'], 2, 'has trained 24 iterations, so it may be 0 to 23'),
+        (['{run}', '--to', '[9][1]'], 2, 'it may be 0 to 23'),
+        (['{run}', '--to', 'soon'], 2, 'such as [3][50]'),
         (['{run}/code', '--to', '1'], 2, 'no work dir of a run'),
         (['{run}'], 2, '--to'),
         (['{run}', '--to', '1', '--batch', '/none/b.pth'], 2, 'no such folder'),

@@ -15,21 +15,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
+import torch
 from torch import Tensor
 
 from runnerkit.checkpoint.loader import _load_checkpoint
-from runnerkit.config.origin import SourceLines
-from runnerkit.config.settings import differing, settings_in
+from runnerkit.config.settings import differing, flattened, settings_in
+from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.moment.history import History, Saved, Start, history_of
 from runnerkit.flow.moment.logs import Difference, compare_logs
-from runnerkit.flow.moment.verify import MISSING, difference_of, state_of
+from runnerkit.flow.moment.values import MISSING, difference_of, furthest
+from runnerkit.flow.moment.verify import state_of
 from runnerkit.flow.report.record import RunRecord, is_run
 from runnerkit.hooks.fingerprint import HASHES
 from runnerkit.utils.logging import printable
-
-#: Up to how many units of the last place a difference is shown in these.
-MOST_ULPS = 10_000
 
 #: What came of a run.
 RESULTS = ('log', 'fingerprints', 'checkpoints')
@@ -180,12 +178,8 @@ class Side:
     def settings(self, start: Start) -> tuple[dict[str, Any], dict[str, str]]:
         """The values of the config of a start by dotted key, and where they are written."""
         text = start.config.read_text(encoding='utf-8', errors='replace') if start.config else ''
-        settings, lines = settings_in(text) or self.history.run.settings, SourceLines(text)
-        places = {}
-        for key in settings if text else ():
-            *path, last = [int(part) if part.isdecimal() else part for part in key.split('.')]
-            places[key] = f'{start.config}:{lines.line(path, (last,))}'
-        places |= {key: place for key, _, place, is_own in start.entry.get('settings', []) if place and is_own}
+        settings = settings_in(text) or self.history.run.settings
+        places = {key: place for key, _, place, *_ in start.entry.get('settings', []) if place}
         flags = {f'--{key}': value for key, value in (start.entry.get('options') or {}).items()}
         return {key: value for key, value in {**settings, **flags}.items() if key not in _PLACES}, places
 
@@ -227,7 +221,8 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
     yield from _code_rows(one.config, other.config, since)
     for section, keys in _ENTRIES.items():
         for key in keys:
-            values = [_flat(key, start.entry.get(key)) for start in (one, other)]
+            values = [dict(flattened(key, start.entry.get(key))) for start in (one, other)]
+            values = [{name: each for name, each in value.items() if each not in (None, {})} for value in values]
             if key == 'first_batch' and one.begin != other.begin:
                 continue
             if all(values):  # an older version may not have recorded it
@@ -263,12 +258,6 @@ def _code_rows(one: Path | None, other: Path | None, since: int) -> Iterator[Row
                 )
                 yield Row('code', name, a, b, since, f'first in line {number}')
                 break
-
-
-def _flat(key: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return {name: each for part, inner in value.items() for name, each in _flat(f'{key}.{part}', inner).items()}
-    return {} if value is None else {key: value}
 
 
 def _entry_of(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -323,17 +312,10 @@ def _log_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
 def _log_row(section: str, each: Difference) -> Row:
     a, b = (printable(repr(value), 60) for value in (each.then, each.now))
     where = 'an evaluation' if each.mode == 'val' else 'the line'
-    apart = ulps(each.then, each.now)
-    size = '' if apart is None or apart > MOST_ULPS else f', {apart:.3g} ulp'
-    return Row(section, each.name, a, b, each.step, f'{where} at {each.step} iterations{size}')
-
-
-def ulps(one: Any, other: Any) -> float | None:
-    """How far two numbers are apart, in units of the last place of a float of 32 bits; None if they are not finite."""
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in (one, other)):
-        return None
-    largest = np.float32(max(abs(one), abs(other)))
-    return float(abs(one - other) / np.spacing(largest)) if np.isfinite(largest) else None
+    is_pair = is_number(each.then) and is_number(each.now)
+    size = furthest(*map(torch.tensor, (each.then, each.now)))[2] if is_pair else ''
+    note = f'{where} at {each.step} iterations{size and f", by {size}"}'
+    return Row(section, each.name, a, b, each.step, note)
 
 
 def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
@@ -392,7 +374,7 @@ def conclusion(found: Diff) -> str:
 
 
 def _named(row: Row) -> str:
-    size = row.note.rpartition(', ')[2]
+    size = row.note.rpartition(', by ')[2]
     return f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)
 
 

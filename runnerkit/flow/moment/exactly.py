@@ -8,16 +8,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.distributed import all_gather_objects
-from runnerkit.flow.look.dry_run import leaves
-from runnerkit.flow.moment.diff import MOST_ULPS, Diff, Side, causes_of
+from runnerkit.flow.look.dry_run import leaves, shape_of
+from runnerkit.flow.moment.diff import Diff, Side, causes_of
 from runnerkit.flow.moment.history import History
 from runnerkit.flow.moment.replay import travel
+from runnerkit.flow.moment.values import furthest
 from runnerkit.hooks.fingerprint import states_of
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import learning_rates
@@ -71,17 +71,15 @@ class Recorder(Hook):
     """Notes a mark of every value of each iteration, in the order in which they come about.
 
     Args:
-        keeps: whether to keep the values as well.
+        keeps: whether a tensor's mark is a copy of it, on the CPU, and not its checksum.
 
     Attributes:
         marks: of the running iteration, by kind and name.
-        values: the same values, on the CPU.
     """
 
     def __init__(self, keeps: bool = False) -> None:
         self.keeps = keeps
         self.marks: dict[Mark, Any] = {}
-        self.values: dict[Mark, Any] = {}
         self._counts: Counter[Mark] = Counter()
         self._is_open = False
 
@@ -98,7 +96,7 @@ class Recorder(Hook):
 
     def begin(self, runner: Any, samples: Any) -> None:
         """Note the state before an iteration."""
-        self.marks, self.values, self._counts, self._is_open = {}, {}, Counter(), False
+        self.marks, self._counts, self._is_open = {}, Counter(), False
         self._states('state', runner)
         self._draws('drawn')
         self._note('samples', 'samples', str([sample.index for sample in samples or ()]))
@@ -145,12 +143,11 @@ class Recorder(Hook):
             number = self._counts[kind, place]
             key = (kind, place if number == 1 else f'{place} (call {number})')
             if not isinstance(leaf, Tensor) or is_lazy(leaf):
-                self.marks[key] = self.values[key] = leaf if isinstance(leaf, str) else repr(leaf)
+                self.marks[key] = leaf if isinstance(leaf, str) else repr(leaf)
                 continue
             part = local_part(leaf)
-            self.marks[key] = (str(part.dtype), tuple(part.shape), checksum(part) if has_bits(part) else None)
-            if self.keeps:
-                self.values[key] = part.cpu().clone()
+            sum_of_bits = checksum(part) if has_bits(part) and not self.keeps else None
+            self.marks[key] = part.cpu().clone() if self.keeps else (shape_of(part), sum_of_bits)
 
 
 def exactly(found: Diff, trust: bool = False) -> Diff:
@@ -176,9 +173,9 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     if (found.first is None and end in found.equal_states) or found.is_shorter:
         return found  # the records say it all
     unlike: list[str] = []
-    former = [marks for marks, _ in traced(histories[0], begin, end, trust, unlike, 'A')]
+    former = list(traced(histories[0], begin, end, trust, unlike, 'A'))
     parting = Parting(None)
-    for (other, _), one in zip(traced(histories[1], begin, end, trust, unlike, 'B'), former, strict=False):
+    for other, one in zip(traced(histories[1], begin, end, trust, unlike, 'B'), former, strict=False):
         begin += 1
         if mark := next((mark for mark in {**one, **other} if one.get(mark) != other.get(mark)), None):
             parting = Parting(begin, *mark)
@@ -188,9 +185,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     if parting.iteration is not None:
         place = parting.iteration - 1
         pair = [
-            next(values for _, values in traced(each, place, place + 1, trust, [], '', keeps=True)).get(
-                (parting.kind, parting.name), 'absent'
-            )
+            next(traced(each, place, place + 1, trust, [], '', keeps=True)).get(parting[1:3], 'absent')
             for each in histories
         ]
         parting = Parting(*parting[:3], *_shown(*pair))
@@ -201,8 +196,8 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
 
 def traced(
     history: History, begin: int, end: int, trust: bool, unlike: list[str], name: str, keeps: bool = False
-) -> Iterator[tuple[dict[Mark, Any], dict[Mark, Any]]]:
-    """The marks and the values of each iteration from ``begin`` to ``end``, which a replay trains.
+) -> Iterator[dict[Mark, Any]]:
+    """The marks of each iteration from ``begin`` to ``end``, which a replay trains.
 
     Args:
         history: of the run.
@@ -210,7 +205,7 @@ def traced(
         trust: as in `runnerkit.replay`.
         unlike: gets a sentence if the log of the replay is not that of the run.
         name: of the run, in that sentence.
-        keeps: whether to keep the values.
+        keeps: see `Recorder`.
     """
     cuts = [begin, *(start.begin for start in history.starts if begin < start.begin < end), end]
     for first, last in pairwise(cuts):
@@ -220,7 +215,7 @@ def traced(
                 samples = moment.samples
                 moment.call(partial(recorder.begin, samples=samples))
                 moment.step()
-                yield recorder.marks, recorder.values
+                yield recorder.marks
             if not keeps and (lines := moment.differences):
                 unlike.append(f'the replay of {name} does not repeat its log: {lines[0]}')
 
@@ -249,16 +244,8 @@ def sentence_of(found: Diff, parting: Parting, end: int, unlike: Sequence[str]) 
 
 def _shown(one: Any, other: Any) -> tuple[str, str, str]:
     """Two values by the number that differs most, and how far they are apart."""
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-        return printable(str(one), 200), printable(str(other), 200), ''
-    if one.shape != other.shape or not one.numel() or one.is_complex():
-        return f'{tuple(one.shape)} {one.dtype}', f'{tuple(other.shape)} {other.dtype}', ''
-    a, b = one.double().flatten().numpy(), other.double().flatten().numpy()
-    distance = np.nan_to_num(np.abs(a - b), nan=np.inf)
-    place = int(distance.argmax())
-    size = f'{distance[place]:.3g}'
-    if one.is_floating_point():
-        with np.errstate(all='ignore'):
-            steps = distance / np.spacing(np.maximum(np.abs(a), np.abs(b)).astype(np.float32))
-        size = f'{np.nanmax(steps):.3g} ulp' if np.nanmax(steps) <= MOST_ULPS else size
-    return repr(float(a[place])), repr(float(b[place])), size
+    if isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape and one.numel():
+        a, b, size = furthest(one, other)
+        return repr(a), repr(b), size
+    texts = [shape_of(each) if isinstance(each, Tensor) else printable(str(each), 200) for each in (one, other)]
+    return texts[0], texts[1], ''

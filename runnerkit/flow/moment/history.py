@@ -89,8 +89,9 @@ class History:
             )
         number = int(text) if found is None else self._step_at(found[1], int(found[2])) - 1
         if number < 0 or (self.length is not None and number >= self.length):
-            where = f'the run in {self.run.folder} has trained {self.length} iterations'
-            raise ValueError(f'there is no iteration {place}: {where}, so it may be 0 to {(self.length or 0) - 1}')
+            where = f'the run in {self.run.folder} has trained {self.length} iterations, so it may be 0 to '
+            allowed = 'it must be at least 0' if self.length is None else f'{where}{self.length - 1}'
+            raise ValueError(f'there is no iteration {place}: {allowed}')
         return number
 
     def _step_at(self, epoch: str | None, inside: int) -> int:

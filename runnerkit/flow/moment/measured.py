@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from runnerkit.flow.moment.replay import Moment
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
-from runnerkit.parallel.dtensors import is_dtensor
+from runnerkit.parallel.dtensors import all_of
 from runnerkit.utils.numbers import plain_number
 
 
@@ -59,11 +58,13 @@ def measured_step(moment: Moment) -> Iteration:
     """
     run, found = moment.run, Iteration(moment.iter, moment.epoch + 1)
     parameters = dict(unwrap(moment.model).named_parameters())
-    before = {name: unsharded(parameter).clone() for name, parameter in parameters.items()}
+    before = {name: all_of(parameter.detach()).clone() for name, parameter in parameters.items()}
     gradients: dict[str, Tensor] = {}
 
     def note(runner: Any) -> None:
-        gradients.update({name: unsharded(p.grad).clone() for name, p in parameters.items() if p.grad is not None})
+        gradients.update(
+            {name: all_of(p.grad).detach().clone() for name, p in parameters.items() if p.grad is not None}
+        )
 
     def note_rates(runner: Any) -> None:  # an evaluation calls the point as well
         for name, optimizer in named_optimizers(runner.optimizer).items() if not found.values else ():
@@ -84,7 +85,7 @@ def measured_step(moment: Moment) -> Iteration:
     values = {**{f'loss {name}'.strip(): each for name, each in named.items()}, **outputs.get('log_vars', {})}
     values = {name: plain_number(each) for name, each in values.items()}
     found.values |= {name: float(each) for name, each in values.items() if isinstance(each, int | float)}
-    change = {name: unsharded(parameters[name]) - before[name] for name in before}
+    change = {name: all_of(parameters[name].detach()) - before[name] for name in before}
     for name, inside in [('model', list(before)), *parts_of(list(before)).items()]:
         own = [gradients[each] for each in inside if each in gradients]
         found.parts.append(
@@ -108,13 +109,6 @@ def parts_of(names: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, each in zip(names, pieces, strict=True):
         found.setdefault('.'.join(each[: depth + 1]), []).append(name)
-    return found
-
-
-@torch.no_grad()
-def unsharded(tensor: Any) -> Tensor:
-    """``tensor`` itself; of a sharded one, all of it, for which every rank calls this."""
-    found: Tensor = tensor.full_tensor() if is_dtensor(tensor) else tensor.detach()
     return found
 
 

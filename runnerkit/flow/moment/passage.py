@@ -10,12 +10,20 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from runnerkit.data.kinds import is_unbounded
 from runnerkit.flow.context import Context
 from runnerkit.flow.flow import Flow
 from runnerkit.utils.logging import ConsoleHandler, get_logger
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 T = TypeVar('T')
+
+#: Why a run over a stream is refused.
+NO_STREAM = (
+    '{what} is a stream: its source does not give the same events again once they are acknowledged, and a replay would '
+    'acknowledge events that the run has not trained on. Such a run cannot be replayed; runnerkit diff compares its '
+    'records'
+)
 
 
 class _Left(BaseException):
@@ -102,6 +110,9 @@ class Passage:
     @contextmanager
     def _guard(self, context: Context) -> Iterator[None]:
         self.runner = context.runner
+        loaders = context.val_loader.values() if isinstance(context.val_loader, dict) else [context.val_loader]
+        if any(map(is_unbounded, [*context.loaders, *loaders])):  # that no config tells; nothing has been read yet
+            raise ValueError(NO_STREAM.format(what='what a loader reads'))
         for hook in [hook for hook in self.runner.hooks if hook.sends_outside]:  # that only the object itself knows
             self.runner.hooks.remove(hook)
         self.runner.hooks.listen('before_train_iter', self._wait)

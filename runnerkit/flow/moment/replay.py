@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from runnerkit.config.objects import refuse_marks
+from runnerkit.data import DATASETS, Stream
 from runnerkit.data.kinds import dataset_of, order_of
 from runnerkit.distributed import barrier, broadcast_object, get_dist_info
 from runnerkit.flow.context import Context, Options
@@ -23,15 +24,17 @@ from runnerkit.flow.flow import Flow
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.moment.history import History, Saved, Start, history_of, saved_in
 from runnerkit.flow.moment.logs import Difference, compare_logs
-from runnerkit.flow.moment.passage import Passage
+from runnerkit.flow.moment.passage import NO_STREAM, Passage
 from runnerkit.flow.stages.defaults import hooks_by_name
 from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, is_made_here
-from runnerkit.flow.work_dir.snapshot import REGISTRIES, user_files
+from runnerkit.flow.work_dir.previous_runs import STARTS
+from runnerkit.flow.work_dir.snapshot import REGISTRIES
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.predictions import names_at
-from runnerkit.utils.user_files import file_of_module, name_of_file
+from runnerkit.utils.nested import values_in
+from runnerkit.utils.user_files import file_of_module
 from runnerkit.version import __version__
 
 #: Flags of a start that a replay takes over; the others say where it writes and what it continues.
@@ -102,7 +105,15 @@ class Moment:
     @property
     def samples(self) -> list[Sample] | None:
         """The samples of this rank's batch, in their order; None if the loader does not tell."""
-        return samples_of(self.run)
+        runner = self.run
+        reader = runner.readers.find(runner.data_loader)
+        order = None if reader is None else order_of(reader.dataloader)
+        if order is None:
+            return None
+        given = runner.progress.batches - reader.left_out if runner.by_epoch else reader.given - 1
+        positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
+        indices = order.sampler.indices(reader.epoch, positions)
+        return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
 
     @property
     def doubts(self) -> list[str]:
@@ -214,15 +225,14 @@ def travel(
     for start in starts:
         check_trust(start, trust or config is not None)
     folders: list[Path] = []
-    doubts = [text for start in starts for text in doubts_of(start)]
+    doubts = [text for start in starts for text in doubts_of(history, start)]
     with ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder())
-        stack.enter_context(names_kept() if several else nullcontext())
         source = since.path if since else None
         for start in starts:
             is_last = start is starts[-1]
             if several:
-                use_code_of(start)
+                stack.enter_context(own_names())
             folders.append(scratch / str(start.number) / history.run.folder.absolute().name)
             prepare = partial(
                 flow_of, start, source, folders[-1], config, device, hooks if is_last else (), history.run.seed
@@ -289,8 +299,13 @@ def check_trust(start: Start, trust: bool) -> None:
         raise ValueError(f'{start.config.parent}: {NOT_MADE_HERE}')
 
 
-def doubts_of(start: Start) -> Iterator[str]:
+def doubts_of(history: History, start: Start) -> Iterator[str]:
     """What is known to differ between a start and this process."""
+    if start.end is not None and not (history.run.folder / STARTS).is_dir():  # which each resume makes
+        yield (
+            f'start {start.number} is replayed with the config and the code of the newest start: the version of '
+            'runnerkit that has resumed the run kept no others'
+        )
     versions = {'runnerkit': __version__, 'torch': torch.__version__, 'python': sys.version.split()[0]}
     for name, then in (start.entry.get('versions') or {}).items():
         if versions.get(name, then) != then:
@@ -322,6 +337,7 @@ def flow_of(
             section[key] = list(filter(None, map(kept_inside, section[key])))
     if config is None:
         refuse_marks(cfg._cfg_dict)
+    refuse_streams(cfg.get('data'))
     entry = start.entry
     if cfg.get('num_threads') is None and entry.get('threads'):
         cfg.num_threads = entry['threads']
@@ -335,6 +351,18 @@ def flow_of(
     )
     added = [(hook, 'NORMAL') for hook in hooks]
     return Flow(cfg, options, stages={'terminal': None}, hooks=added, guard=guard)
+
+
+def refuse_streams(data: Any) -> None:
+    """Refuse a run over a stream by the config of its data, before the source is made.
+
+    Raises:
+        ValueError: it trains or evaluates on a stream.
+    """
+    for path, value in values_in(data):
+        kind = DATASETS.get(value) if path[-1:] == ('type',) and isinstance(value, str) else value
+        if isinstance(kind, Stream) or (isinstance(kind, type) and issubclass(kind, Stream)):
+            raise ValueError(NO_STREAM.format(what='.'.join(map(str, ('data', *path)))))
 
 
 class Quiet(LoggerHook):
@@ -368,50 +396,26 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
     return str(passage.call(lambda runner: runner.save(filename_tmpl='at_start.pth', create_symlink=False)))
 
 
-def samples_of(runner: Any) -> list[Sample] | None:
-    """The samples of the batch that waits to be trained on; None if its loader has its own order."""
-    reader = runner.readers.find(runner.data_loader)
-    order = None if reader is None else order_of(reader.dataloader)
-    if order is None:
-        return None
-    given = runner.progress.batches - reader.left_out if runner.by_epoch else reader.given - 1
-    positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
-    indices = order.sampler.indices(reader.epoch, positions)
-    return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
-
-
-#: What the user's files have registered, by module: a file is executed once in a process.
-_registered: dict[str, dict[tuple[int, str], Any]] = {}
-
-
 @contextmanager
-def names_kept() -> Iterator[None]:
-    """Restore on leaving the context what the user's files had registered."""
-    former = [dict(registry.module_dict) for registry in REGISTRIES]
+def own_names() -> Iterator[None]:
+    """Within it, the user's files are imported again, and what they had registered is not there: the code of two starts
+    may have the same names."""
+    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in REGISTRIES)]
+    former = [dict(names) for names in places]
+
+    def forget() -> None:
+        for names in places:
+            for name, made in list(names.items()):
+                if file_of_module(name if names is sys.modules else str(getattr(made, '__module__', ''))) is not None:
+                    del names[name]
+
+    forget()
     try:
         yield
     finally:
-        forget_names()
-        for registry, names in zip(REGISTRIES, former, strict=True):
-            registry.module_dict.update(names)
-
-
-def forget_names() -> None:
-    """Remove what the user's files have registered, and note it."""
-    for number, registry in enumerate(REGISTRIES):
-        for name, made in list(registry.module_dict.items()):
-            module = str(getattr(made, '__module__', ''))
-            if file_of_module(module) is not None:
-                _registered.setdefault(module, {})[number, name] = registry.module_dict.pop(name)
-
-
-def use_code_of(start: Start) -> None:
-    """Let the registries have the names in this start's code: another start's may have the same names."""
-    forget_names()
-    for file in user_files(config_from(start.config, {})):
-        module = getattr(sys.modules.get(name_of_file(file)), '__name__', '')
-        for (number, name), made in _registered.get(module, {}).items():
-            REGISTRIES[number].module_dict.setdefault(name, made)
+        forget()
+        for names, before in zip(places, former, strict=True):
+            names.update(before)
 
 
 @contextmanager

@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.distributed import from_first_rank
@@ -19,10 +16,10 @@ from runnerkit.flow.look.dry_run import leaves
 from runnerkit.flow.moment.history import History, Saved, history_of
 from runnerkit.flow.moment.logs import is_of_machine
 from runnerkit.flow.moment.replay import Moment, travel
+from runnerkit.flow.moment.values import MISSING, difference_of
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.utils.logging import shortened
 
 #: What is no state of the training: where it was, when, and the text of its config.
 _OF_PLACE = ('time', 'env_info', 'config', 'runnerkit_version', 'mmcv_version')
@@ -152,10 +149,6 @@ def first_difference(then: str, now: str, compared: str) -> str:
     return ''
 
 
-#: In place of a value that one side lacks.
-MISSING = object()
-
-
 def state_of(path: str, compared: str) -> dict[str, Any]:
     """All values in a checkpoint by their places, those first from which others follow; without what belongs to a
     machine or a place."""
@@ -192,23 +185,3 @@ def is_logger(name: str) -> bool:
     """Whether a hook, by its name in a checkpoint, only logs; the log itself is compared."""
     kind = HOOKS.module_dict.get(name.partition('#')[0])
     return isinstance(kind, type) and issubclass(kind, LoggerHook)
-
-
-def difference_of(place: str, then: Any, now: Any) -> str:
-    """How two values differ; empty if they do not."""
-    if isinstance(then, Tensor) and isinstance(now, Tensor):
-        if then.shape != now.shape or then.dtype != now.dtype:
-            return f'{place} was {tuple(then.shape)} {then.dtype} and is {tuple(now.shape)} {now.dtype}'
-        if torch.equal(_bits(then), _bits(now)):
-            return ''
-        differ = (then != now) & ~((then != then) & (now != now))
-        largest = (then.double() - now.double()).abs().nan_to_num(0.0).max() if not then.is_complex() else 0
-        return f'{place} differs in {int(differ.sum())} of {then.numel()} values, by up to {float(largest):.3g}'
-    if then is MISSING or now is MISSING:
-        return f'{place} is missing in the {"checkpoint" if then is MISSING else "replay"}'
-    is_same = type(then) is type(now) and (then == now or (then != then and now != now))
-    return '' if is_same else f'{place} was {shortened([then])} and is {shortened([now])}'
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ from moments import BY_ITER, KINDS, Seen, after, quietly, same, train_kind, weig
 
 from runnerkit import replay, train
 from runnerkit.data import DATASETS
+from runnerkit.flow.moment.diff import diff
+from runnerkit.flow.moment.exactly import exactly
 from runnerkit.flow.moment.replay import kept_inside
+from runnerkit.flow.moment.verify import verify
 from runnerkit.hooks import Hook
 from runnerkit.nn import MODELS
 
@@ -35,7 +39,7 @@ def check_moment(work_dir, seen, number):
         assert moment.differences == []
 
 
-@pytest.mark.parametrize('kind', [*KINDS][:-2])
+@pytest.mark.parametrize('kind', ['epochs', 'workers', 'accumulation', 'optimizers', 'evaluation', 'resumed'])
 def test_a_moment_is_what_a_hook_has_seen_of_it(trained, kind):
     work_dir, seen = trained(kind)
     check_moment(work_dir, seen, random.Random(kind).randrange(len(seen)))
@@ -57,8 +61,8 @@ def of_ranks(rank, folder, kind, numbers):
     return {number: seen[number]['batch']['i'].tolist() for number in numbers}
 
 
-# The sharded one is thorough: test_two_ranks_are_where_each_of_them_was[ranks].
-@pytest.mark.parametrize('kind', ['ranks', pytest.param('sharded', marks=pytest.mark.thorough)])
+@pytest.mark.thorough  # tests/cli/test_verify.py::test_as_many_ranks_as_the_run_had replays on two ranks
+@pytest.mark.parametrize('kind', ['ranks', 'sharded'])
 def test_two_ranks_are_where_each_of_them_was(on_ranks, tmp_path, kind):
     first, second = on_ranks(__file__, 'of_ranks', tmp_path, kind, [4, 8])
     assert all(not set(first[number]) & set(second[number]) for number in first)
@@ -231,7 +235,11 @@ def test_discarded_iterations_are_named(trained):
 # --- the moment ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kind', ['epochs', 'iterations', 'accumulation'])
+# The others are thorough: test_a_run_that_resumes_a_saved_moment_ends_as_the_run_did[epochs].
+@pytest.mark.parametrize(
+    'kind',
+    ['epochs', *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ('iterations', 'accumulation'))],
+)
 def test_a_run_that_resumes_a_saved_moment_ends_as_the_run_did(trained, tmp_path, kind):
     work_dir, seen = trained(kind)
     number = len(seen) - 3
@@ -276,6 +284,78 @@ def refused(work_dir, number, error, match, **options):
             pass
 
 
+STREAM = """
+from runnerkit.data import DATASETS, SOURCES, Event, Source, Stream, build_dataloader
+from runnerkit.flow.stages.network import Network
+
+
+def note(file, text):
+    with open(file, 'a') as opened:
+        opened.write(text + ' ')
+
+
+@SOURCES.register_module()
+class Counted(Source):
+    def __init__(self, file):
+        self.file = file
+        note(file, 'made')
+
+    def read(self, after):
+        for number in range(0 if after is None else after + 1, 12):
+            yield Event(number, [float(number)] * 4)
+
+    def acknowledge(self, offset):
+        note(self.file, f'acknowledged-{offset}')
+
+
+@DATASETS.register_module()
+class Own(Stream):
+    pass
+
+
+def decode(payload):
+    import torch
+
+    return dict(x=torch.tensor(payload), y=torch.ones(1), i=int(payload[0]))
+
+
+class Loads(Network):
+    def build_data(self, context):
+        stream = Stream(Counted(context.cfg.file), decode)
+        context.loaders, context.workflow = [build_dataloader(stream, 4, 0)], [('train', 1)]
+"""
+
+
+# A subclass is thorough: test_a_run_over_a_stream_is_refused_before_anything_is_acknowledged[Stream].
+@pytest.mark.parametrize('kind', ['Stream', pytest.param('Own', marks=pytest.mark.thorough), 'a loader of its own'])
+def test_a_run_over_a_stream_is_refused_before_anything_is_acknowledged(tmp_path, kind):
+    config, told = write_project(tmp_path), tmp_path / 'told.txt'
+    code = tmp_path / 'streams.py'
+    code.write_text(STREAM)
+    (tmp_path / 'cfg.py').write_text(config.read_text().replace("net.py']", "net.py', '{{ fileDirname }}/streams.py']"))
+    source = dict(type='Counted', file=str(told))
+    data = dict(samples_per_gpu=4, workers_per_gpu=0, _delete_=True)
+    options = {**BY_ITER, 'runner': dict(type='IterBasedRunner', _delete_=True), 'lr_config': None}
+    options['checkpoint_config'] = dict(interval=1)
+    if kind == 'a loader of its own':
+        options |= {'data': None, 'file': str(told), 'flow': dict(network=f'{code}:Loads')}
+    else:
+        options['data'] = {**data, 'train': dict(type=kind, source=source, decode=f'{code}:decode')}
+    quietly(train, config, tmp_path / 'run', cfg_options=options)
+    before = told.read_text()
+    assert 'acknowledged-7' in before
+    again = shutil.copytree(tmp_path / 'run', tmp_path / 'again', symlinks=True)
+    for look in (
+        lambda: replay(tmp_path / 'run', 2, trust=True).__enter__(),
+        lambda: verify(tmp_path / 'run', trust=True),
+        lambda: exactly(replace(diff(tmp_path / 'run', again), equal_states=[]), trust=True),
+    ):
+        with pytest.raises(ValueError, match='is a stream: its source does not give the same events again'):
+            look()
+    made = told.read_text().removeprefix(before).split()
+    assert made == (['made'] * 3 if kind == 'a loader of its own' else [])
+
+
 def test_no_run_and_no_iteration(trained, tmp_path):
     refused(tmp_path, 3, FileNotFoundError, 'no work dir of a run')
     refused(tmp_path / 'none', 3, FileNotFoundError, 'no such folder')
@@ -312,3 +392,16 @@ def test_another_version_is_doubted(trained, tmp_path):
     (run / 'run.json').write_text(json.dumps(content))
     with replay(run, 0) as moment:
         assert moment.doubts == [f'the run used torch 1.0, and this is {torch.__version__}']
+
+
+def test_a_resume_of_a_version_that_kept_no_earlier_start_is_doubted(trained, tmp_path):
+    run = shutil.copytree(trained('resumed')[0], tmp_path / 'run', symlinks=True)
+
+    def told(number):
+        with replay(run, number) as moment:
+            return [text for text in moment.doubts if 'the code of the newest start' in text]
+
+    assert told(0) == []
+    shutil.rmtree(run / 'starts')
+    assert [text.partition(' with')[0] for text in told(0)] == ['start 1 is replayed']
+    assert told(22) == []

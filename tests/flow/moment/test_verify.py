@@ -5,14 +5,15 @@ import shutil
 import pytest
 import torch
 
-from runnerkit.flow.moment.verify import difference_of, verify
+from runnerkit.flow.moment.verify import verify
 
 
 def copied(work_dir, tmp_path):
     return shutil.copytree(work_dir, tmp_path / 'run', symlinks=True)
 
 
-@pytest.mark.parametrize('kind', ['epochs', 'optimizers'])
+# The other kind is thorough: test_all_stretches_of_a_run_are_equal[epochs].
+@pytest.mark.parametrize('kind', ['epochs', pytest.param('optimizers', marks=pytest.mark.thorough)])
 def test_all_stretches_of_a_run_are_equal(trained, kind):
     work_dir, _ = trained(kind)
     found = verify(work_dir, True)
@@ -21,6 +22,7 @@ def test_all_stretches_of_a_run_are_equal(trained, kind):
     assert {each.compared for each in found.stretches} == {'everything'}
 
 
+@pytest.mark.thorough  # test_all_stretches_of_a_run_are_equal; test_replay.py goes through several starts
 def test_a_resumed_run_is_verified_with_each_of_its_starts(trained):
     """The checkpoint of a stop is compared in its weights and optimizer alone: no interval had saved it."""
     work_dir, _ = trained('resumed')
@@ -89,11 +91,3 @@ def test_without_two_checkpoints_there_is_nothing_to_compare(trained, tmp_path):
         path.unlink()
     with pytest.raises(FileNotFoundError, match='nothing to compare with'):
         verify(run)
-
-
-def test_values_are_compared_by_their_bits():
-    assert difference_of('x', torch.tensor([0.0]), torch.tensor([-0.0])) != ''
-    assert difference_of('x', torch.tensor([float('nan')]), torch.tensor([float('nan')])) == ''
-    assert difference_of('x', 1, 1.0) == 'x was 1 and is 1.0'
-    assert difference_of('x', float('nan'), float('nan')) == ''
-    assert 'torch.float64' in difference_of('x', torch.zeros(2), torch.zeros(2, dtype=torch.float64))
