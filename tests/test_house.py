@@ -370,7 +370,7 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1290,
+    '': 1280,
     'checkpoint': 3500,
     'cli': 1880,
     'compat': 4220,
@@ -378,8 +378,8 @@ BUDGETS = {
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
-    'flow': 8930,
-    'flow/moment': 1300,
+    'flow': 8940,
+    'flow/moment': 1570,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
     'hooks': 6990,
     'nn': 1240,

@@ -66,7 +66,7 @@ def diff_text(found: Diff) -> str:
         own = [row for row in found.rows if row.section == section]
         lines = [text for row in own[:_MOST] for text in _row_lines(row)]
         if len(own) > _MOST:
-            lines.append(f'… and {len(own) - _MOST} more')
+            lines.append(f'… and {len(own) - _MOST} more; --json has all')
         parts += ['\n'.join([section, *(f'  {line}' for line in lines)])] if lines else []
     return '\n\n'.join([*parts, *(['\n'.join(found.notes)] if found.notes else []), found.sentence])
 

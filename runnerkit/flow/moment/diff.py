@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -154,7 +155,8 @@ class Side:
             self.history = history_of(self.path)
             self.saved, self.is_run, self.compared = sorted(self.history.checkpoints()), True, 'everything'
             return
-        if not self.path.exists() or (self.path.is_dir() and not (self.path / '.metadata').exists()):
+        is_file = self.path.is_file() and (self.path.suffix in ('.pth', '.pt') or zipfile.is_zipfile(self.path))
+        if not (is_file or (self.path / '.metadata').exists()):
             raise FileNotFoundError(f'{path} is neither a work dir of a run nor a checkpoint')
         meta = self.content['meta']
         run = RunRecord(self.path.parent, meta=dict(meta))

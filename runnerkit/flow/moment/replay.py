@@ -282,7 +282,7 @@ def check_ranks(history: History) -> None:
         raise ValueError(
             f'the run in {history.run.folder} had {then} rank{"s" * (then != 1)}, and this is a replay on {here}: each '
             'rank has its own random states and samples. Start it with torchrun --nproc-per-node '
-            f'{then} -m runnerkit replay … --launcher pytorch'
+            f'{then} -m runnerkit … --launcher pytorch, with the same arguments'
         )
 
 
@@ -294,7 +294,10 @@ def check_trust(start: Start, trust: bool) -> None:
         ValueError: it is from elsewhere, or was edited.
     """
     if start.config is None:
-        raise FileNotFoundError(f'the config of start {start.number} is not in the work dir: give it (config=…)')
+        raise FileNotFoundError(
+            f'the config of start {start.number} is not in the work dir, as in a run that a program has built in Python; '
+            'give it to runnerkit.replay(…, config=…)'
+        )
     if not trust and not is_made_here(start.config):
         raise ValueError(f'{start.config.parent}: {NOT_MADE_HERE}')
 
