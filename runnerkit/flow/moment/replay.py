@@ -295,8 +295,8 @@ def check_trust(start: Start, trust: bool) -> None:
     """
     if start.config is None:
         raise FileNotFoundError(
-            f'the config of start {start.number} is not in the work dir, as in a run that a program has built in Python; '
-            'give it to runnerkit.replay(…, config=…)'
+            f'the config of start {start.number} is not in the work dir (a program may have built the run in Python). '
+            'Give it to runnerkit.replay(…, config=…).'
         )
     if not trust and not is_made_here(start.config):
         raise ValueError(f'{start.config.parent}: {NOT_MADE_HERE}')
