@@ -21,6 +21,7 @@ from runnerkit.data.named import name_of_scores
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.parallel import to_device
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import as_pixels, png_of
 
@@ -56,35 +57,31 @@ class PredictionsHook(Hook):
     def before_val_epoch(self, runner: RunnerView) -> None:
         """A pass over a loader begins."""
         if runner.rank == 0:
-            self._passes[name_of_scores(runner.data_loader)] = Pass(runner.data_loader)
+            with self._trouble.instead_of_raising():
+                self._passes[name_of_scores(runner.data_loader)] = Pass(runner.data_loader, runner.completed_iters)
 
     def after_val_iter(self, runner: RunnerView) -> None:
         """Note the predictions for a batch."""
-        name = name_of_scores(runner.data_loader)
-        if name in self._passes:
-            with self._tolerant():
-                self._passes[name].add(runner.outputs, runner.data_batch)
+        with self._trouble.instead_of_raising():
+            name = name_of_scores(runner.data_loader)
+            if (seen := self._passes.pop(name, None)) is not None:
+                seen.add(runner.outputs, runner.data_batch)
+                self._passes[name] = seen  # without one of the batches, it would be of no use
 
     @contextmanager
     def around_save(self, runner: RunnerView) -> Iterator[None]:
         """Keep the predictions of the last evaluation if the checkpoint is the best one, saved after it."""
         yield
-        score = best_now(runner) if self._passes else None
-        seen = None if score is None else self._passes.get(score.rpartition('/')[0])
-        if score is not None and seen is not None:
-            self._passes = {}
-            with self._tolerant():
-                self._write(score, runner.completed_iters, seen)
+        with self._trouble.instead_of_raising():
+            score = best_now(runner) if self._passes else None
+            name = '' if score is None else score.partition('/')[0]  # a score may have a slash of its own
+            seen = self._passes.get(name, self._passes.get(''))
+            if score is not None and seen is not None and seen.iterations == runner.completed_iters:
+                self._passes = {}
+                self._write(score, seen)
 
-    @contextmanager
-    def _tolerant(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # the training is worth more than its record, and data sets may raise anything
-            self._passes = {}
-            self._trouble(error)
-
-    def _write(self, score: str, iterations: int, seen: Pass) -> None:
+    def _write(self, score: str, seen: Pass) -> None:
+        iterations = seen.iterations
         path, folder = self._work_dir / PREDICTIONS, self._work_dir / SAMPLES
         found, pictures = seen.samples(), dict(seen.pictures())
         for place in pictures:
@@ -119,10 +116,11 @@ class Pass:
 
     Args:
         loader: of the evaluation.
+        iterations: how many were completed at the evaluation.
     """
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
+    def __init__(self, loader: Any, iterations: int = 0) -> None:
+        self._loader, self.iterations = loader, iterations
         self._rows: list[Tensor] = []
         self._count = 0
         self._shown: list[tuple[Tensor, Tensor, Tensor]] = []  # of the worst and the best: order, places, pictures
@@ -138,7 +136,7 @@ class Pass:
         if images is not None:
             step = -(-max(images.shape[2:]) // SIDE)
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
-            loss, small = rows[:, 3], images[:, :, ::step, ::step]
+            loss, small = rows[:, 3], to_device(images[:, :, ::step, ::step], rows.device)  # does not wait for it
             worst, best = loss.nan_to_num(-math.inf), loss.nan_to_num(math.inf).neg()
             before = self._shown or [(worst[:0], places[:0], small[:0])] * 2
             self._shown = [_largest(old, (new, places, small)) for old, new in zip(before, (worst, best), strict=True)]
@@ -248,9 +246,9 @@ def _is_image(tensor: Tensor, count: int) -> bool:
 
 def _largest(old: Sequence[Tensor], new: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """The samples with the largest first values of ``old`` and ``new``, on their device."""
-    order, places, images = (torch.cat([one, other.to(one.device)]) for one, other in zip(old, new, strict=True))
+    order, places, images = map(torch.cat, zip(old, new, strict=True))
     chosen = order.topk(min(PICTURES, len(order))).indices
-    return order[chosen], places[chosen], images[chosen.to(images.device)]
+    return order[chosen], places[chosen], images[chosen]
 
 
 def _short(value: float) -> float | None:

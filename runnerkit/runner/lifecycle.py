@@ -115,13 +115,15 @@ class Lifecycle:
                 raise
             finally:
                 runner.stopping.end(outcome)
-                self._tell_end(outcome)
                 try:
-                    runner.call_hook('after_run')
+                    try:
+                        self._tell_end(outcome)
+                    finally:
+                        runner.call_hook('after_run')
                 except Exception:
                     if error is None:
                         raise
-                    runner.logger.exception('after_run of a hook failed')
+                    runner.logger.exception('after_run failed')
                 finally:
                     for stream in runner.readers.streams():  # after the save at the end of the run
                         stream.close()

@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -189,6 +190,14 @@ class WarnsOnce:
             warnings.warn(
                 f'{self.what} cannot be written ({error}); the run continues without it', RuntimeWarning, stacklevel=3
             )
+
+    @contextmanager
+    def instead_of_raising(self) -> Iterator[None]:
+        """For code that only observes the run and meets values of the user's, which may raise anything: warn of it."""
+        try:
+            yield
+        except Exception as error:
+            self(error)
 
 
 class _Tolerant(logging.Handler):

@@ -7,15 +7,16 @@ import plans
 import pytest
 import torch
 from PIL import Image
-from support import Noisy
+from support import Measured, Noisy, loader, tiny_runner
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset
 
 from runnerkit.data import build_dataloader
 from runnerkit.flow import Context, train
 from runnerkit.flow.report.record import read_run
 from runnerkit.flow.work_dir.journal import recording_hooks
+from runnerkit.hooks import EvalHook
 from runnerkit.hooks import predictions as module
-from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES, Pass, names_of_samples, rows_of
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES, Pass, PredictionsHook, names_of_samples, rows_of
 from runnerkit.hooks.report import ReportHook
 
 
@@ -102,6 +103,41 @@ def test_what_a_data_set_raises_is_a_warning(tmp_path, monkeypatch):
     assert read_run(tmp_path).outcome == 'completed'
 
 
+@pytest.mark.parametrize('step', ['name_of_scores', 'best_now', 'rows_of'])
+def test_no_step_of_the_record_fails_the_run(step, tmp_path, monkeypatch):
+    def fails(*args):
+        raise KeyError(step)
+
+    monkeypatch.setattr(module, step, fails)
+    with pytest.warns(RuntimeWarning, match='best_predictions.json cannot be written'):
+        train(plans.CONFIG, work_dir=str(tmp_path))
+    run = read_run(tmp_path)
+    assert (run.outcome, run.predictions) == ('completed', None)
+
+
+def test_a_score_may_have_a_slash_of_its_own(tmp_path):
+    changes = {**CLASSES, 'model.metrics': {'top/accuracy': CLASSES['model.metrics']['accuracy']}}
+    train(plans.config(changes, {'evaluation.save_best': 'top/accuracy'}), work_dir=str(tmp_path), stop_after=1)
+    assert read_run(tmp_path).predictions['score'] == 'top/accuracy'
+
+
+def test_predictions_of_an_earlier_validation_are_not_those_of_the_best(tmp_path):
+    """The evaluation, which decides, has no val points; the workflow's validation has, after the epoch."""
+
+    class Scores(Noisy):
+        accuracy = 0.0
+
+        def evaluate(self, results, logger=None):
+            self.accuracy += 0.1
+            return {'accuracy': self.accuracy}
+
+    runner = tiny_runner(model=Measured(), work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(EvalHook(DataLoader(Scores(4)), save_best='accuracy', test_fn=lambda *args: []))
+    runner.register_hook(PredictionsHook(tmp_path))
+    runner.run([loader(8), loader(4)], [('train', 1), ('val', 1)])
+    assert sorted(path.name for path in tmp_path.glob('best_*')) == ['best_accuracy_epoch_2.pth']
+
+
 def test_trials_of_a_study_keep_none(tmp_path):
     context = Context(None, work_dir=tmp_path, val_loader=DataLoader(Noisy(6)))
     assert [type(hook).__name__ for hook in recording_hooks(context)] == [
@@ -159,3 +195,11 @@ def test_an_evaluation_that_is_not_understood_is_forgotten():
     for preds in (LOGITS, None, LOGITS):
         seen.add({'preds': preds, 'target': torch.tensor([0, 0])}, None)
     assert seen.samples() == [] == [*seen.pictures()]
+
+
+def test_pictures_go_to_the_device_of_the_predictions():
+    """The other way round, the host would wait for the device at each batch. A meta tensor cannot be read at all."""
+    seen = Pass(DataLoader(Noisy(6)))
+    for _ in range(2):
+        seen.add({'preds': LOGITS.to('meta'), 'target': torch.tensor([0, 1], device='meta')}, torch.zeros(2, 3, 4, 4))
+    assert {each.device.type for each in seen._shown[0]} == {'meta'}

@@ -51,6 +51,9 @@ MOST_PIXELS = 640
 #: The most rows of a start: values of the config, modules of the model, sentences about inexact resumes.
 MOST_ROWS = 300
 
+#: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
+MOST_WHOLE = 100
+
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
     """The hooks that keep what a report shows. Trials of a study keep no predictions."""
@@ -85,7 +88,7 @@ class JournalHook(Hook):
         """Write an entry for this start."""
         if runner.rank == 0:
             self._seconds, self._inexact = {'evaluation': 0.0, 'saving': 0.0}, _Inexact()
-            with self._tolerant():
+            with self._trouble.instead_of_raising():
                 starts = starts_in(self._path)
                 if not starts and self._path.exists():  # it is damaged
                     os.replace(self._path, self._path.with_suffix('.json.damaged'))
@@ -97,18 +100,20 @@ class JournalHook(Hook):
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
         runner.logger.removeHandler(self._inexact)
-        if self._starts and runner.outcome is not None:
-            outcome = runner.outcome
+        outcome = runner.outcome
+        if not self._starts or outcome is None:
+            return
+        with self._trouble.instead_of_raising():
+            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'seconds': self._seconds}
+            self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'exactness': self._inexact.said}
             reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
-            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
-            self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
-            self._starts[-1]['exactness'] = self._inexact.said
+            self._starts[-1]['reason'] = (reason or '')[:500]
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
         """Add checksums of the first batch to the entry."""
         self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
-        with self._tolerant():
+        with self._trouble.instead_of_raising():
             checksums = batch_checksums(runner.data_batch)
             self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in checksums.items()}
             self._write_starts()
@@ -116,9 +121,11 @@ class JournalHook(Hook):
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
         if runner.rank == 0:
-            content = png_of(scaled_down(pixels, MOST_PIXELS))
-            file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
-            self._write(file, content)
+            with self._trouble.instead_of_raising():
+                content = png_of(scaled_down(pixels, MOST_PIXELS))
+                file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
+                file.parent.mkdir(exist_ok=True)
+                write_atomically(file, content)
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure an evaluation."""
@@ -137,20 +144,11 @@ class JournalHook(Hook):
             self._seconds[what] += time.monotonic() - began
 
     def _write_starts(self) -> None:
+        for start in self._starts[:-MOST_WHOLE]:
+            for rows in ('settings', 'modules'):
+                start.pop(rows, None)
         content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
-        self._write(self._path, content.encode())
-
-    def _write(self, path: Path, content: bytes) -> None:
-        with self._tolerant():
-            path.parent.mkdir(exist_ok=True)
-            write_atomically(path, content)
-
-    @contextmanager
-    def _tolerant(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # the training is worth more than its record, and configs may hold anything
-            self._trouble(error)
+        write_atomically(self._path, content.encode())
 
 
 class _Inexact(logging.Handler):

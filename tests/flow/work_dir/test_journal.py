@@ -39,6 +39,40 @@ def test_each_start_has_an_entry_that_the_end_completes(tmp_path):
     assert read_run(tmp_path).outcome == 'completed'
 
 
+def test_old_starts_keep_only_what_is_short(tmp_path):
+    """Else a run that is resumed thousands of times has a file that is too large to be read."""
+    train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    former = starts(tmp_path)[0]
+    (tmp_path / 'run.json').write_text(json.dumps({'version': 1, 'starts': [former] * 10_000}))
+    train(plans.CONFIG, work_dir=str(tmp_path), auto_resume=True)
+    found = starts(tmp_path)
+    assert len(found) == 10_001
+    assert [number for number, start in enumerate(found) if 'settings' in start] == [*range(9901, 10_001)]
+    assert found[0] == {key: value for key, value in former.items() if key not in ('settings', 'modules')}
+    assert (tmp_path / 'run.json').stat().st_size < 16 << 20
+    assert not (tmp_path / 'run.json.damaged').exists()
+
+
+@pytest.mark.parametrize('raises', ['png_of', 'write_atomically'])
+def test_a_record_that_cannot_be_written_is_a_warning(raises, tmp_path, monkeypatch):
+    def fails(*args):
+        raise ZeroDivisionError(raises)
+
+    class Broken(RuntimeError):
+        def __str__(self):
+            raise ZeroDivisionError('a broken error')
+
+    class Shows(Hook):
+        def after_train_iter(self, runner):
+            report_image('x', np.zeros((4, 4), 'uint8'))
+            if runner.iter == 1:
+                raise Broken
+
+    monkeypatch.setattr(f'runnerkit.flow.work_dir.journal.{raises}', fails)
+    with pytest.warns(RuntimeWarning, match='run.json cannot be written'), pytest.raises(Broken):
+        train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Shows()])
+
+
 class Inexact(Hook):
     """Logs that something is not exact."""
 
