@@ -142,23 +142,15 @@ class LogBuffer:
                 f'n must be in [0, {self.window}], the number of values that the log buffer keeps one by one, but got '
                 f'{n}: set a larger window on it before the run'
             )
-        hashes = {} if self.hashes is None else self.hashes()
-        parts = {
-            f'{name} {i}': [number >> _BITS * i & 2**_BITS - 1 for number in numbers]
-            for name, numbers in hashes.items()
-            for i in range(3)
-        }
+        parts = {} if self.hashes is None else _in_parts(self.hashes())
         self._read(n, parts.values())
         sums = {name: self._sum(name, n) for name in self.val_history}
         sums |= {name: (float(sum(numbers)), 1.0) for name, numbers in parts.items()}
         if reduce is not None:
             sums = self._over_ranks(sums, reduce, tells)
-        totals = {name: int(sums.pop(name)[0]) for name in parts}
+        hashes = _joined({name: int(sums.pop(name)[0]) for name in parts})
         averages = {name: total / weight for name, (total, weight) in sums.items() if weight}
-        self.output.update(averages)
-        for name in hashes:
-            number = sum(totals[f'{name} {i}'] << _BITS * i for i in range(3))
-            self.output[name] = f'{number % 2**64:016x}'
+        self.output.update({**averages, **hashes})
         self.ready = True
         self.averaged = self.averaged or bool(averages)
 
@@ -283,6 +275,24 @@ class LogBuffer:
         self.ready, self.averaged = state['ready'], state['averaged']
         self.window = max(self.window, state['window'])
         self.mark_losses()
+
+
+def _in_parts(hashes: Mapping[str, list[int | Tensor]]) -> dict[str, list[int | Tensor]]:
+    """The numbers of each hash in three parts, ``<name> 0`` to ``<name> 2``, whose sums stay exact."""
+    return {
+        f'{name} {i}': [number >> _BITS * i & 2**_BITS - 1 for number in numbers]
+        for name, numbers in hashes.items()
+        for i in range(3)
+    }
+
+
+def _joined(sums: Mapping[str, int]) -> dict[str, str]:
+    """The hashes by name, modulo 2**64, from the sums of their parts."""
+    numbers: dict[str, int] = {}
+    for part, total in sums.items():
+        name, i = part.rsplit(' ', 1)
+        numbers[name] = numbers.get(name, 0) + (total << _BITS * int(i))
+    return {name: f'{number % 2**64:016x}' for name, number in numbers.items()}
 
 
 def _number(name: str, value: Any) -> float:

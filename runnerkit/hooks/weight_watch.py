@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.bits import bit_words, has_bits
+from runnerkit.parallel.bits import bit_words, has_bits, in_memory_order
 from runnerkit.parallel.dtensors import local_part
 
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.
@@ -117,7 +117,7 @@ def trainable(model: Any) -> list[nn.Parameter]:
 
 def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
     """For each tensor the sum of its words, as integers of their size, on its device."""
-    words = (bit_words(local_part(weight)) for weight in weights)
+    words = (bit_words(in_memory_order(local_part(weight))) for weight in weights)
     return [each.sum(dtype=each.dtype) for each in words]  # a sum in another type would be eighty times slower
 
 

@@ -39,6 +39,12 @@ def bit_words(tensor: Tensor) -> Tensor:
     return real.detach().resolve_neg().reshape(-1).contiguous().view(_WORDS[real.element_size()])
 
 
+def in_memory_order(tensor: Tensor) -> Tensor:
+    """A view of ``tensor`` with the strides of a contiguous one, if it is dense (channels last): its words then need no
+    copy, but come in another order."""
+    return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+
+
 @torch.no_grad()
 def bit_sums(parts: Iterable[tuple[int, Tensor]]) -> list[Tensor]:
     """For each device a sum of words, modulo 2**64, in which each place has its own odd weight.

@@ -7,9 +7,10 @@ import torch
 from support import Tiny, loader, tiny_runner
 from torch import nn
 
-from runnerkit.hooks import Hook, OptimizerHook
+from runnerkit.hooks import Hook, OptimizerHook, weight_watch
 from runnerkit.hooks.weight_watch import FIRST_LOOK, checksums, trainable
 from runnerkit.parallel import MMDataParallel
+from runnerkit.parallel.bits import bit_words
 
 ALARM = 'THE WEIGHTS HAVE NOT CHANGED'
 
@@ -320,3 +321,11 @@ def test_parameters_whose_bits_cannot_be_read_are_left_out():
     lazy, plain, empty = nn.LazyLinear(3), nn.Linear(2, 2), nn.Linear(0, 3, bias=False)
     model = nn.ModuleList([lazy, plain, empty, nn.Linear(2, 2, device='meta'), frozen(nn.Linear(2, 2))])
     assert [id(each) for each in trainable(model)] == [id(each) for each in plain.parameters()]
+
+
+def test_channels_last_weights_are_read_without_a_copy(monkeypatch):
+    weight = torch.nn.Parameter(torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last))
+    seen = []
+    monkeypatch.setattr(weight_watch, 'bit_words', lambda tensor: seen.append(bit_words(tensor)) or seen[-1])
+    checksums([weight])
+    assert [each.data_ptr() for each in seen] == [weight.data_ptr()]

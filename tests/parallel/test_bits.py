@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runnerkit.parallel import bits
-from runnerkit.parallel.bits import bit_sums, bit_words, checksum, has_bits, placed_words
+from runnerkit.parallel.bits import bit_sums, bit_words, checksum, has_bits, in_memory_order, placed_words
 
 VALUES = {
     torch.float32: [0.0, -0.0, 1.5, float('nan'), float('inf')],
@@ -45,6 +45,15 @@ def test_a_sum_follows_values_not_strides():
     assert checksum(tensor.t().contiguous().t()) == checksum(tensor)
     assert checksum(torch.stack([tensor, tensor], -1)[..., 0]) == checksum(tensor)
     assert checksum(torch.complex(tensor, tensor).conj()) == checksum(torch.complex(tensor, -tensor))
+
+
+@pytest.mark.parametrize('shape', [(4, 3, 5, 5), (8, 1, 3, 3), (1, 3, 1, 1)])
+def test_words_in_memory_order_are_no_copy(shape):
+    tensor = torch.randn(shape).contiguous(memory_format=torch.channels_last)
+    words = bit_words(in_memory_order(tensor))
+    assert words.data_ptr() == tensor.data_ptr()
+    assert sorted(words.tolist()) == sorted(bit_words(tensor).tolist())
+    assert torch.equal(bit_words(in_memory_order(torch.ones(()))), bit_words(torch.ones(())))
 
 
 @pytest.mark.parametrize('block', [7, 2**18])

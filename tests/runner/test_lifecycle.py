@@ -231,3 +231,20 @@ def test_a_loop_of_the_users_own_is_left_when_the_run_has_been_asked_to_end():
             rounds.append(number)
     assert rounds == [0]
     assert str(runner.outcome) == 'stopped: enough'
+
+
+def test_after_run_is_called_even_if_the_end_cannot_be_logged():
+    class Broken(RuntimeError):
+        def __str__(self):
+            raise ZeroDivisionError('an error that cannot be shown')
+
+    class Fail(Recorder):
+        def after_train_iter(self, runner):
+            raise Broken
+
+    hook = Fail()
+    runner = tiny_runner(max_epochs=1)
+    runner.register_hook(hook)
+    with pytest.raises(Broken):
+        runner.run([loader(8)], [('train', 1)])
+    assert hook.names()[-1] == 'after_run'
