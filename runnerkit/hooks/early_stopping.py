@@ -72,9 +72,9 @@ class EarlyStoppingHook(Hook):
         self._stop_if_due()
 
     def _is_better(self, score: float) -> bool:
-        """Whether ``score`` is better than the best one so far. NaN never is."""
-        if self.best is None:
-            return score == score
+        """Whether ``score`` is better than the best one so far. NaN and infinity never are."""
+        if self.best is None or not isfinite(score):
+            return isfinite(score)
         gain = score - self.best if self.rule == 'greater' else self.best - score
         return gain > self.min_delta
 

@@ -6,7 +6,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
+from math import inf, isfinite, nan
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -51,7 +51,7 @@ class EvalHook(StoringHook):
         by_epoch: True counts epochs, False iterations.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
             among the evaluation's scores; with several loaders it begins with a name. The file is called
-            ``best_<score>_<epoch|iter>_<n>.pth``. A model with NaN or infinite weights is never the best.
+            ``best_<score>_<epoch|iter>_<n>.pth``. A model whose score or weights are NaN or infinite is never the best.
         rule: whether ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
         greater_keys: parts of score names for which more is better.
@@ -129,9 +129,9 @@ class EvalHook(StoringHook):
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best not in (None, 'auto') and '' not in self.dataloaders:
-            of, _, score = str(save_best).rpartition('/')
-            if of not in self.dataloaders:
-                choices = ', '.join(f'{name}/{score}' for name in self.dataloaders)
+            of, _, score = str(save_best).partition('/')
+            if of not in self.dataloaders or not score:
+                choices = ', '.join(f'{name}/{score or of}' for name in self.dataloaders)
                 raise WrongValue(f'save_best={save_best!r} names none of the data sets; choose one of {choices}')
         if save_best is not None and (rule is not None or self._asks_dataset):
             self._init_rule(rule, save_best)
@@ -182,17 +182,18 @@ class EvalHook(StoringHook):
 
     def _begin(self, runner: RunnerView, done: int) -> None:
         """Evaluate once before the training if ``start`` is reached already."""
+        self.initial_flag = False  # in the best checkpoint, too
         if self.start is not None and done >= self.start:
             (self.after_train_epoch if self.by_epoch else self.after_train_iter)(runner)
-        self.initial_flag = False
+            for hook in _loggers(runner):
+                hook.after_val_iter(runner)  # the training begins with an empty buffer
 
     def after_train_iter(self, runner: RunnerView) -> None:
         if self.by_epoch or not self._should_evaluate(runner):
             return
         # Loggers are called later and would mix training values with the scores. Let them log the training values now.
-        for hook in runner.hooks:
-            if isinstance(hook, LoggerHook):
-                hook.after_train_iter(runner)
+        for hook in _loggers(runner) if runner.completed_iters > runner.iter else ():
+            hook.after_train_iter(runner)
         runner.log_buffer.clear()
         self._evaluate(runner)
 
@@ -363,8 +364,11 @@ class EvalHook(StoringHook):
     def _keep_if_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
         """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``. The former
         best is deleted when the new one is safe."""
-        current = runner.meta.setdefault('hook_msgs', {})
-        if not self.compare_func(score, current.get('best_score', self.init_value_map[str(self.rule)])):
+        if not isfinite(score):
+            runner.logger.warning('%s is %s, which is never the best', self.key_indicator, score)
+            return
+        best = runner.meta.setdefault('hook_msgs', {}).get('best_score', nan)
+        if not self.compare_func(score, best if isfinite(best) else self.init_value_map[str(self.rule)]):
             return
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
         store, name, former = self.store(runner), best_name(self.key_indicator, unit, done), self.best_ckpt_path
@@ -481,6 +485,10 @@ class DistEvalHook(EvalHook):
         if tmpdir is None and not self._is_default_test and runner.work_dir is not None:
             tmpdir = os.path.join(runner.work_dir, '.eval_hook')
         return self.test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=self.gpu_collect)
+
+
+def _loggers(runner: RunnerView) -> list[LoggerHook]:
+    return [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
 
 
 class _OwnPoints(Hook):

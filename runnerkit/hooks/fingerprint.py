@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.bits import bit_sums, placed_words
+from runnerkit.parallel.bits import bit_sums, bit_words, placed_words
 from runnerkit.utils.seed import rng_state
 
 #: Their names in log lines.
@@ -72,7 +72,7 @@ def _sums_of(values: dict[str, Any], rank: int) -> list[int | Tensor]:
 
 
 def _digest(value: Any, *more: Any) -> int:
-    """A hash of 64 bits of plain values and tensors in main memory."""
+    """A hash of 64 bits of plain values and tensors; waits for the device of tensors that are not in main memory."""
     digest = hashlib.blake2b(repr(more).encode(), digest_size=8)
     for piece in _bytes_of(value):
         digest.update(piece)
@@ -81,7 +81,7 @@ def _digest(value: Any, *more: Any) -> int:
 
 def _bytes_of(value: Any) -> Iterable[bytes]:
     if isinstance(value, Tensor):
-        yield value.numpy().tobytes()
+        yield bit_words(value.detach().cpu()).numpy().tobytes()
     elif isinstance(value, dict | list | tuple):
         for each in value.items() if isinstance(value, dict) else value:
             yield from _bytes_of(each)

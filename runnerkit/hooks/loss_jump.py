@@ -93,8 +93,8 @@ class LossJumpHook(Hook):
 
 
 def _highest(values: list[Any], done: int, count: int) -> int:
-    """The number, from 1, of the iteration with the highest of the last ``count`` values; ``done`` if unknown."""
-    last = values[-count:] if 0 < count <= len(values) else []
-    if not last or not all(isinstance(value, float) for value in last):
-        return done
-    return done - len(last) + 1 + max(range(len(last)), key=last.__getitem__)
+    """The number, from 1, of the iteration with the highest of the last ``count`` values, one for each iteration;
+    ``done`` if none is known. Those of an epoch's last iterations, which are in no line, are gone."""
+    last = values[-count:] if count > 0 else []
+    known = [i for i, value in enumerate(last) if isinstance(value, float)]
+    return done - len(last) + 1 + max(known, key=last.__getitem__) if known else done

@@ -127,7 +127,7 @@ class Lifecycle:
                 finally:
                     for stream in runner.readers.streams():  # after the save at the end of the run
                         stream.close()
-                runner.snapshots.forget()
+                    runner.snapshots.forget()
                 was_cut = runner.stopping.ends_for_outer
         if runner.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt

@@ -62,6 +62,13 @@ class Progress:
         """How many batches of the open epoch this rank has trained on."""
         return self.iters - self.began if self.epoch_is_open else 0
 
+    @property
+    def last_point(self) -> str | None:
+        """The point that ended what was trained last; None if nothing was."""
+        if self.by_epoch and not self.epoch_is_open and self.epochs:
+            return 'after_train_epoch'
+        return 'after_train_iter' if self.batches or (self.iters and not self.by_epoch) else None
+
     # --- points ------------------------------------------------------------------------------------------------------
 
     def before_train_epoch(self, runner: Any) -> None:

@@ -20,6 +20,7 @@ from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
@@ -329,7 +330,20 @@ class Snapshots:
             text = lacks if name in saved else 'the checkpoint has no state of the part %r'
             runner.logger.warning(text, name, extra=NOT_EXACT)
         self.restore_moment()
+        if self.resumed['ranks'][0]['log_buffer']['ready']:
+            self._log_pending(own)
         runner.nest.load_state_dict(own)
+
+    def _log_pending(self, own: dict[str, Any]) -> None:
+        """Log the line that was ready when the checkpoint was saved: a best one is saved before the loggers are called.
+        All ranks call it."""
+        runner = self._runner
+        point = runner.progress.last_point or 'after_val_iter'  # of an evaluation before the training
+        with runner.progress.as_at(point):
+            for hook in runner.hooks:
+                if isinstance(hook, LoggerHook):
+                    getattr(hook, point)(runner)
+        own['log_buffer'] = runner.train_log.state_dict()  # which is restored once more
 
     def restore_moment(self) -> None:
         """Restore random states, log buffer and the state of loaders."""

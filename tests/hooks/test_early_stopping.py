@@ -57,6 +57,7 @@ WHEN = [
     ([0.1, 0.15, 0.25, 0.35, 0.36, 0.37], {'patience': 2, 'min_delta': 0.09}, 6),
     ([3.0, 2.0, 2.5, 2.5], {'patience': 2, 'rule': 'less'}, 4),
     ([math.nan, 0.3, math.nan, math.nan], {'patience': 2}, 4),
+    ([-math.inf, math.inf, 0.4, 0.3, math.inf, -math.inf, 0.5], {'patience': 3}, 6),
     ([0.1 * k for k in range(10)], {'patience': 1}, 10),
 ]
 

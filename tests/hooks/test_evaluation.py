@@ -2,11 +2,13 @@
 
 import errno
 import json
+import math
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
+from mmcv_record import benchmark
 from support import Measured, Noisy, Tiny, loader, tiny_runner
 from torch.utils.data import DataLoader, Dataset
 
@@ -15,6 +17,8 @@ from runnerkit.checkpoint import NotSavedError, Store
 from runnerkit.hooks import CheckpointHook, DistEvalHook, EvalHook, Hook, TextLoggerHook
 from runnerkit.hooks.hook import Score
 from runnerkit.runner import EpochBasedRunner
+
+attempts = benchmark('kills.attempts')
 
 
 class Scored(Dataset):
@@ -73,6 +77,8 @@ def test_the_data_set_is_asked_with_all_predictions(tmp_path):
         ([0.0, -1.0], None, 0.0, 'best_acc_epoch_1.pth'),
         ([0.2, 0.2], None, 0.2, 'best_acc_epoch_1.pth'),
         ([0.2, 0.2], 'less', 0.2, 'best_acc_epoch_1.pth'),
+        ([0.1, math.inf, 0.2], None, 0.2, 'best_acc_epoch_3.pth'),
+        ([-math.inf, 0.2, math.nan], 'less', 0.2, 'best_acc_epoch_2.pth'),
     ],
 )
 def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
@@ -81,6 +87,38 @@ def test_the_best_is_kept_and_only_it(tmp_path, scores, rule, best, name):
     assert runner.meta['hook_msgs']['best_score'] == best
     assert runner.meta['hook_msgs']['best_ckpt'] == str(tmp_path / name)
     assert torch.load(tmp_path / name)['meta']['hook_msgs']['best_score'] == best
+
+
+def test_a_best_score_that_is_not_finite_does_not_count(tmp_path):
+    """As another program, or an earlier version, may have stored it."""
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=1)
+    runner.meta['hook_msgs'] = {'best_score': math.nan}
+    runner.register_hook(EvalHook(DataLoader(Scored([0.1])), save_best='acc'))
+    runner.run([loader(4)], [('train', 1)])
+    assert best_files(tmp_path) == ['best_acc_epoch_1.pth']
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+def test_an_evaluation_before_the_training_has_its_own_line(kind, tmp_path):
+    runner = tiny_runner(kind, Predicts(), tmp_path, **{f'max_{kind}s': 1})
+    runner.register_logger_hooks({'interval': 1, 'hooks': [{'type': 'TextLoggerHook'}]})
+    by_epoch = kind == 'epoch'
+    runner.register_hook(EvalHook(DataLoader(Scored([0.1, 0.2])), 0, by_epoch=by_epoch, save_best='acc'), 'LOW')
+    kept = {}
+
+    class Keeps(Hook):
+        def before_train_iter(self, runner):
+            kept.update(torch.load(tmp_path / best_files(tmp_path)[0])['runnerkit']['ranks'][0])
+
+    runner.register_hook(Keeps(), 'LOWEST')
+    runner.run([loader(4)], [('train', 1)])
+    lines = attempts.log_of(tmp_path)
+    assert [(line['mode'], line['step'], line.get('acc')) for line in lines] == [
+        ('val', 0, 0.1),
+        ('train', 1, None),
+        ('val', 1, 0.2),
+    ]
+    assert kept['hooks']['EvalHook#0']['initial_flag'] is False  # a run that resumes it does not evaluate once more
 
 
 def test_a_best_one_that_cannot_be_saved_leaves_the_former_one_and_its_score(tmp_path, monkeypatch, caplog):
@@ -513,6 +551,7 @@ def test_several_loaders_have_readers_of_their_own_and_hear_hooks():
 def test_the_best_score_must_be_of_one_of_the_loaders(tmp_path):
     with pytest.raises(ValueError, match='choose one of a/error, b/error'):
         EvalHook(by_name('a', 'b'), save_best='error')
+    assert EvalHook(by_name('a', 'b'), save_best='b/coco/mAP').key_indicator == 'b/coco/mAP'
     runner = tiny_runner('epoch', Measured(), tmp_path, max_epochs=1)
     runner.register_hook(EvalHook(by_name('a', 'b'), save_best='b/loss_of_what', rule='less'))
     with pytest.raises(KeyError, match='the evaluation gave a/loss, a/error, b/loss, b/error'):

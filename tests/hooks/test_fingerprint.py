@@ -11,7 +11,7 @@ from torch import nn
 from runnerkit.data import build_dataloader
 from runnerkit.distributed.slowest import reduce_and_find_slowest
 from runnerkit.hooks import FingerprintHook, Hook
-from runnerkit.hooks.fingerprint import HASHES, fingerprint
+from runnerkit.hooks.fingerprint import HASHES, _sums_of, fingerprint
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.parallel import FSDP2, unwrap
@@ -112,6 +112,15 @@ def test_no_optimizer_and_parts_whose_bits_cannot_be_read():
     net.lazy, net.empty = nn.LazyLinear(2), nn.Linear(0, 0)
     net.register_buffer('sparse', torch.eye(2).to_sparse())
     assert len(set(hashes_of(View(net)))) == 3
+
+
+def test_tensors_inside_of_a_state_have_hashes_whatever_their_type():
+    """As those of LBFGS; numpy has no bfloat16."""
+
+    def sums(value):
+        return _sums_of({'old of parameter 0': [torch.full((2,), value).bfloat16()]}, 0)
+
+    assert sums(1.0) == sums(1.0) != sums(-1.0)
 
 
 def test_each_line_has_the_hashes_of_its_moment():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import planted
 import pytest
+import torch
 from support import Noisy, tiny_runner
 
 from runnerkit.data import build_dataloader
@@ -95,6 +96,22 @@ def test_it_names_the_iteration_inside_a_line():
     losses = [[1.0, 1.1, 0.9]] * 30 + [[1.0, 40.0, 1.1]] + [[1.0, 1.1, 0.9]] * 30
     (said,) = jumps_in(losses)
     assert 'at iteration 92:' in said
+
+
+def test_it_names_the_iteration_inside_the_first_line_of_an_epoch():
+    """Two iterations at the end of each epoch are in no line."""
+    view, hook = View(), LossJumpHook()
+    hook.before_run(view)
+    for epoch in range(12):
+        view.log_buffer.clear()
+        for inner in range(1, 9):
+            view.completed_iters += 1
+            view.log_buffer.update({'loss': torch.tensor(50.0 if (epoch, inner) == (11, 2) else 1.0)})
+            if inner in (3, 6):
+                view.log_buffer.average(3)
+                hook.after_log(view)
+    (said,) = view.logger.warnings
+    assert f'at iteration {11 * 8 + 2}:' in said
 
 
 def test_first_lines_nan_and_other_values_are_not_judged():

@@ -248,3 +248,23 @@ def test_after_run_is_called_even_if_the_end_cannot_be_logged():
     with pytest.raises(Broken):
         runner.run([loader(8)], [('train', 1)])
     assert hook.names()[-1] == 'after_run'
+
+
+def test_a_run_after_a_failed_after_run_continues_and_does_not_resume_again(tmp_path):
+    class Fails(Hook):
+        failed = False
+
+        def after_run(self, runner):
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError('once')
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_checkpoint_hook({'interval': 1})
+    runner.run([loader(8)], [('train', 1)])
+    runner = tiny_runner(max_epochs=2)
+    runner.register_hook(Fails())
+    runner.resume(str(tmp_path / 'epoch_1.pth'))
+    with pytest.raises(RuntimeError, match='once'):
+        runner.run([loader(8)], [('train', 1)])
+    assert runner.snapshots.resumed is None

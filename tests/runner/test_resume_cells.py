@@ -5,13 +5,15 @@ dimension is in at least one cell.
 """
 
 import itertools
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from mmcv_record import benchmark
-from support import loader, thinned, tiny_runner, weights
+from support import Measured, loader, thinned, tiny_runner, weights
 
-from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.hooks import CheckpointHook, EvalHook, Hook
 
 attempts, cells = benchmark('kills.attempts'), benchmark('kills.cells')
 #: Every value of each dimension; after the first five, in which all numbers of workers are, what takes no time.
@@ -132,3 +134,45 @@ def test_what_hooks_draw_and_log_at_an_epochs_beginning_is_done_once(workflow, s
     assert torch.equal(found, whole)
     assert again.drawn[-1:] == plays.drawn[-1:]
     assert rest == log[len(log) - len(rest) :]
+
+
+@thinned(
+    kind=['epoch', 'iter'],
+    every=[2, 3, None],
+    number=[1, 2, 3],
+)
+def test_a_run_resumed_from_a_best_checkpoint_logs_what_the_undisturbed_one_does(number, every, kind, tmp_path):
+    """A best checkpoint is saved before the line with its scores is logged."""
+
+    def run(folder, seed=0, resumed=None):
+        runner = tiny_runner(
+            kind, Measured(), folder, seed, **({'max_epochs': 3} if kind == 'epoch' else {'max_iters': 12})
+        )
+        evaluation = {'interval': every or (1 if kind == 'epoch' else 4), 'by_epoch': kind == 'epoch' and every is None}
+        runner.register_training_hooks(
+            {'policy': 'fixed'}, {}, None, {'interval': 2, 'hooks': [{'type': 'TextLoggerHook'}], 'fingerprint': True}
+        )
+        runner.register_hook(EvalHook(loader(8), **evaluation, save_best='error', rule='less'), 'LOW')
+        runner.register_hook(Keeps())
+        if resumed is not None:
+            runner.resume(str(resumed))
+        runner.run([loader(16)], [('train', 1)])
+        return attempts.log_of(folder)
+
+    whole = run(tmp_path / 'whole')
+    best = sorted((tmp_path / 'whole' / 'kept').iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    found = run(tmp_path / 'resumed', 9, best[min(number, len(best)) - 1])
+    assert found
+    assert found == whole[-len(found) :]
+    assert found[0]['mode'] == 'val'
+
+
+class Keeps(Hook):
+    """Copies each best checkpoint."""
+
+    def after_save(self, runner):
+        for path in Path(runner.work_dir).glob('best_*.pth'):
+            folder = Path(runner.work_dir) / 'kept'
+            folder.mkdir(exist_ok=True)
+            if not (folder / path.name).exists():
+                shutil.copy(path, folder)
