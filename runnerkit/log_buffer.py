@@ -288,10 +288,8 @@ def _in_parts(hashes: Mapping[str, list[int | Tensor]]) -> dict[str, list[int | 
 
 def _joined(sums: Mapping[str, int]) -> dict[str, str]:
     """The hashes by name, modulo 2**64, from the sums of their parts."""
-    numbers: dict[str, int] = {}
-    for part, total in sums.items():
-        name, i = part.rsplit(' ', 1)
-        numbers[name] = numbers.get(name, 0) + (total << _BITS * int(i))
+    names = dict.fromkeys(part[:-2] for part in sums)
+    numbers = {name: sum(sums[f'{name} {i}'] << _BITS * i for i in range(3)) for name in names}
     return {name: f'{number % 2**64:016x}' for name, number in numbers.items()}
 
 

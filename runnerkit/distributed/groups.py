@@ -95,5 +95,7 @@ def _group(timeout: timedelta | None) -> Any:
         _groups.clear()
         _made_beside = dist.group.WORLD
     if timeout not in _groups:
+        if timeout is not None:
+            dist.barrier(cpu_group())  # it notices that a rank has gone; a new group would wait for it that long
         _groups[timeout] = dist.new_group(backend='gloo', timeout=timeout)
     return _groups[timeout]

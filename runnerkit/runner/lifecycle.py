@@ -116,14 +116,11 @@ class Lifecycle:
             finally:
                 runner.stopping.end(outcome)
                 try:
-                    try:
-                        self._tell_end(outcome)
-                    finally:
-                        runner.call_hook('after_run')
+                    runner.call_hook('after_run')
                 except Exception:
                     if error is None:
                         raise
-                    runner.logger.exception('after_run failed')
+                    runner.logger.exception('after_run of a hook failed')
                 finally:
                     for stream in runner.readers.streams():  # after the save at the end of the run
                         stream.close()
@@ -149,9 +146,11 @@ class Lifecycle:
             return Outcome('diverged', reason)
         return Outcome('completed' if reason is None else 'stopped', reason)
 
-    def _tell_end(self, outcome: Outcome) -> None:
-        """Log the outcome, and the notices once more."""
-        runner, error = self._runner, outcome.error
+    def after_run(self, runner: Any) -> None:
+        """Log the outcome, and the notices once more. Called first."""
+        if (outcome := runner.outcome) is None:  # of a subclass's own run
+            return
+        error = outcome.error
         level = logging.INFO if outcome.ended_well or isinstance(error, RollBackRequest) else logging.ERROR
         runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
         if error is not None and is_lost(error):

@@ -63,11 +63,11 @@ class Progress:
         return self.iters - self.began if self.epoch_is_open else 0
 
     @property
-    def last_point(self) -> str | None:
-        """The point that ended what was trained last; None if nothing was."""
-        if self.by_epoch and not self.epoch_is_open and self.epochs:
-            return 'after_train_epoch'
-        return 'after_train_iter' if self.batches or (self.iters and not self.by_epoch) else None
+    def last_point(self) -> str:
+        """The point that ended what is done; that of an evaluation, if training has not begun, or its next epoch."""
+        if not self.iters or (self.epoch_is_open and not self.batches):
+            return 'after_val_iter'
+        return 'after_train_epoch' if self.by_epoch and not self.epoch_is_open else 'after_train_iter'
 
     # --- points ------------------------------------------------------------------------------------------------------
 

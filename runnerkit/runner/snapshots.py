@@ -337,8 +337,7 @@ class Snapshots:
     def _log_pending(self, own: dict[str, Any]) -> None:
         """Log the line that was ready when the checkpoint was saved: a best one is saved before the loggers are called.
         All ranks call it."""
-        runner = self._runner
-        point = runner.progress.last_point or 'after_val_iter'  # of an evaluation before the training
+        runner, point = self._runner, self._runner.progress.last_point
         with runner.progress.as_at(point):
             for hook in runner.hooks:
                 if isinstance(hook, LoggerHook):
