@@ -1,8 +1,11 @@
 """Groups beside the default one, and what the ranks wait for in them."""
 
+from datetime import timedelta
+
 import torch
 
 from runnerkit import distributed as d
+from runnerkit.distributed.watch import is_lost
 
 
 def test_alone_nobody_waits():
@@ -27,3 +30,20 @@ def test_a_first_rank_that_fails_keeps_nobody_waiting(ranks):
     assert told.startswith('ToldByFirstRank("rank 0 has failed: ValueError(\'a text that is long éé')
     assert 1000 < len(told) < 2100
     assert first == next_one == 'goes on'
+
+
+def gone(rank):
+    """What rank 1 hears at its first evaluation if rank 0 has left before."""
+    d.groups.PATIENCE = timedelta(seconds=40)  # of a store that nobody answers, instead of a day
+    torch.distributed.barrier()
+    if rank == 0:
+        torch.distributed.destroy_process_group()
+        return None
+    try:
+        d.meet_patiently()
+    except RuntimeError as error:
+        return is_lost(error)
+
+
+def test_a_rank_that_has_gone_is_noticed_at_once(on_ranks):
+    assert on_ranks(__file__, 'gone') == [None, True]
