@@ -370,7 +370,7 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1280,
+    '': 1290,
     'checkpoint': 3500,
     'cli': 1880,
     'compat': 4220,
@@ -385,7 +385,7 @@ BUDGETS = {
     'nn': 1240,
     'optim': 1630,
     'parallel': 1550,
-    'runner': 3410,
+    'runner': 3430,  # a best checkpoint's line is logged at the resume
     'search': 4700,
     'utils': 2380,
 }

@@ -74,7 +74,7 @@ class PredictionsHook(Hook):
         yield
         with self._trouble.instead_of_raising():
             score = best_now(runner) if self._passes else None
-            name = '' if score is None else score.partition('/')[0]  # a score may have a slash of its own
+            name = '' if score is None else score.partition('/')[0]  # or the score's name has a slash
             seen = self._passes.get(name, self._passes.get(''))
             if score is not None and seen is not None and seen.iterations == runner.completed_iters:
                 self._passes = {}
