@@ -385,7 +385,7 @@ BUDGETS = {
     'nn': 1240,
     'optim': 1630,
     'parallel': 1550,
-    'runner': 3430,  # a best checkpoint's line is logged at the resume
+    'runner': 3430,
     'search': 4700,
     'utils': 2380,
 }
