@@ -389,6 +389,7 @@ def test_a_bug_of_the_user_keeps_its_traceback(project, train):
 DEMO = str(ROOT / 'configs/mnist/lenet.py')
 
 
+@pytest.mark.thorough  # tests/cli/test_signals.py::test_the_exit_code_is_128_and_the_signal
 def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
     """Ctrl-C after an epoch, --auto-resume: the weights are those of the run that was left alone."""
 
