@@ -33,7 +33,7 @@ def test_the_runner_gives_the_same_bits():
     cfg = config()
     model, losses = train(cfg, epochs=2)
     assert len(losses) == 14
-    assert losses[-1] < 0.6 * losses[0]
+    assert losses[-1] < 0.7 * losses[0]
 
     class Losses(Hook):
         def __init__(self):
