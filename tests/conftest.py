@@ -53,13 +53,22 @@ def key_of_the_tests(tmp_path_factory):
 def no_pictures():
     """Files in place of matplotlib's pictures, which take longer than most trainings of the tests; no reports.
 
-    Yields the method that draws, for the fixture `real_pictures`.
+    A learning curve is not even composed, which is a third of what a small training takes.
+
+    Yields what draws, for the fixture `real_pictures`.
     """
     from matplotlib.figure import Figure
 
-    drawing = Figure.savefig
+    from runnerkit.flow.look import curve
+
+    def write(path):
+        Path(path).write_bytes(b'\x89PNG, not drawn')
+        return path
+
+    drawing = Figure.savefig, curve.draw_curve
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, 'savefig', lambda self, path, **_: Path(path).write_bytes(b'\x89PNG, not drawn'))
+        patch.setattr(Figure, 'savefig', lambda self, path, **_: write(path))
+        patch.setattr(curve, 'draw_curve', lambda lines, path, *_: write(path) if curve.curves_of(lines) else None)
         patch.setattr('runnerkit.flow.stages.terminal.write_runs', lambda work_dirs: Path(work_dirs[0]) / 'report.html')
         yield drawing
 
@@ -79,7 +88,9 @@ def real_pictures(no_pictures, monkeypatch):
 
     from runnerkit.flow.report.page import write_runs
 
-    monkeypatch.setattr(Figure, 'savefig', no_pictures)
+    savefig, draw_curve = no_pictures
+    monkeypatch.setattr(Figure, 'savefig', savefig)
+    monkeypatch.setattr('runnerkit.flow.look.curve.draw_curve', draw_curve)
     monkeypatch.setattr('runnerkit.flow.stages.terminal.write_runs', write_runs)
 
 
