@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 import sys
-from pathlib import Path
 
 import forks
 import processes
@@ -51,26 +50,11 @@ def key_of_the_tests(tmp_path_factory):
 
 @pytest.fixture(scope='session', autouse=True)
 def no_pictures():
-    """Files in place of matplotlib's pictures, which take longer than most trainings of the tests; no reports.
+    """See `pictures.leave_out`. Yields what draws, for the fixture `real_pictures`."""
+    import pictures
 
-    A learning curve is not even composed, which is a third of what a small training takes.
-
-    Yields what draws, for the fixture `real_pictures`.
-    """
-    from matplotlib.figure import Figure
-
-    from runnerkit.flow.look import curve
-
-    def write(path):
-        Path(path).write_bytes(b'\x89PNG, not drawn')
-        return path
-
-    drawing = Figure.savefig, curve.draw_curve
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, 'savefig', lambda self, path, **_: write(path))
-        patch.setattr(curve, 'draw_curve', lambda lines, path, *_: write(path) if curve.curves_of(lines) else None)
-        patch.setattr('runnerkit.flow.stages.terminal.write_runs', lambda work_dirs: Path(work_dirs[0]) / 'report.html')
-        yield drawing
+        yield pictures.leave_out(patch)
 
 
 @pytest.fixture(scope='session', autouse=True)

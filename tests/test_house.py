@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -20,12 +21,17 @@ from runnerkit.hooks.hook import RINGS
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / 'runnerkit'
 FILES = sorted(PACKAGE.rglob('*.py'))
-TREES = {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
 
 # Modules without a test file of their own at the mirrored path, each with the reason.
 WITHOUT_MIRROR = {}
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@cache
+def trees():
+    """The syntax tree of each file."""
+    return {file: ast.parse(file.read_text(encoding='utf-8')) for file in FILES}
 
 
 def module_name(file):
@@ -84,12 +90,12 @@ def test_the_search_for_forgotten_prefixes_finds_them():
 
 
 def test_no_message_has_lost_its_f():
-    found = [(place(file, node), text) for file, tree in TREES.items() for node, text in forgotten_prefixes(tree)]
+    found = [(place(file, node), text) for file, tree in trees().items() for node, text in forgotten_prefixes(tree)]
     assert found == []
 
 
 def test_nothing_is_asserted_of_what_users_pass():
-    found = [place(f, node) for f, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    found = [place(f, node) for f, tree in trees().items() for node in ast.walk(tree) if isinstance(node, ast.Assert)]
     assert found == []
 
 
@@ -118,7 +124,7 @@ def unannotated(function):
 def test_public_functions_are_annotated():
     found = {
         place(file, function): unannotated(function)
-        for file, tree in TREES.items()
+        for file, tree in trees().items()
         for function in public_functions(tree)
         if unannotated(function)
     }
@@ -146,7 +152,7 @@ def test_everything_public_is_documented():
 
     A protocol's class says it for its members, and `Hook` for its rings, which no base class defines.
     """
-    found = [f'{module_name(f)}: missing docstring' for f, tree in TREES.items() if not ast.get_docstring(tree)]
+    found = [f'{module_name(f)}: missing docstring' for f, tree in trees().items() if not ast.get_docstring(tree)]
     for file in FILES:
         if file.name != '__main__.py':
             module = import_module(module_name(file))
@@ -344,7 +350,7 @@ for name in {sorted(name for name in MODULES if not name.endswith('__main__'))!r
 def imports_of(file):
     """The modules of the package that ``file`` imports, inside functions and for annotations as well."""
     found = set()
-    for node in ast.walk(TREES[file]):
+    for node in ast.walk(trees()[file]):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 deeper = f'{node.module}.{alias.name}'
@@ -428,7 +434,7 @@ SHARED_NAMES = {
 
 def test_a_name_is_defined_in_one_module():
     found = {}
-    for file, tree in TREES.items():
+    for file, tree in trees().items():
         for node in tree.body:
             if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and not node.name.startswith('_'):
                 found.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
