@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runnerkit.cli.errors import usage_checked, wrong_usage
+from runnerkit.cli.errors import check_extension, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.logging import print_out
 
@@ -27,6 +27,8 @@ def parser(prog: str = 'runnerkit report') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report; returns the exit code."""
     args = parser().parse_args(argv)
+    if args.out:
+        check_extension('--out', args.out, ('.html', '.htm'), 'a report is written')
     from runnerkit.search.study_page import write_report  # imports torch
 
     with wrong_usage(OSError, ValueError):
