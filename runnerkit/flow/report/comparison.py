@@ -75,7 +75,7 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
         'path': path,
         'outcome': run.outcome,
         'epoch': run.epoch,
-        'iterations': run.step,
+        'iterations': run.iterations,
         'best': None if best is None else best.score,
         'best_score': None if best is None else best.value,
         'seed': run.seed,
@@ -110,7 +110,7 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
     columns = ['run', 'outcome', 'best score', *scores, 'epoch', 'iterations', 'duration', 'seed']
     rows = []
     for name, run, best in zip(names, found, bests, strict=True):
-        values = [best and best.value, *map(run.scores.get, scores), run.epoch, run.step, run.busy, run.seed]
+        values = [best and best.value, *map(run.scores.get, scores), run.epoch, run.iterations, run.busy, run.seed]
         rows.append([name, run.outcome, *values])
     settings = [{key: value for key, value in run.settings.items() if key != 'work_dir'} for run in found]
     differs = {key: [each.get(key) for each in settings] for key in differing(settings)}

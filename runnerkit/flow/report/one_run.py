@@ -104,7 +104,7 @@ def _facts(run: RunRecord) -> Iterable[str]:
         yield html.fact(f'best {best.score}', in_short(best.value), when)
     for name, value in list(run.scores.items())[:6]:
         yield html.fact(f'last {name}', in_short(value), '', not math.isfinite(value))
-    yield html.fact('trained', f'{run.step:,}', 'iterations' + (f', epoch {run.epoch}' if run.epoch_length else ''))
+    yield html.fact('trained', f'{run.iterations:,}', 'iterations' + (f', epoch {run.epoch}' if run.epoch_length else ''))
     if run.busy is not None:
         yield html.fact('duration', in_seconds(run.busy), f'{len(run.resumed_at) + 1} starts' if run.resumed_at else '')
     if run.seed is not None:
@@ -220,15 +220,17 @@ def _reported(run: RunRecord, pictures: _Pictures) -> str:
 
 
 def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
-    folder = shlex.quote(str(run.folder.absolute()))
+    folder, ranks = shlex.quote(str(run.folder.absolute())), run.last_start.get('ranks')
+    is_spread = isinstance(ranks, int) and ranks > 1
+    before, after = (f'torchrun --nproc_per_node {ranks} -m ', ' --launcher pytorch') if is_spread else ('', '')
     name = run.meta.get('exp_name')
     if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
         config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
-        yield 'resume', f'runnerkit train {config} --work-dir {folder} --auto-resume'
+        yield 'resume', f'{before}runnerkit train {config} --work-dir {folder} --auto-resume{after}'
     yield 'test', f'runnerkit test {folder}'
     yield 'predict', f'runnerkit predict {folder} test'
-    bad = next((step for step, kind, _ in moments if kind == 'nan'), run.step)
-    yield 'replay', f'runnerkit replay {folder} --to {max(0, bad - 1)}'
+    bad = next((step for step, kind, _ in moments if kind == 'nan'), run.iterations)
+    yield 'replay', f'{before}runnerkit replay {folder} --to {max(0, bad - 1)}{after}'
 
 
 def _model(run: RunRecord) -> str:

@@ -128,6 +128,12 @@ class RunRecord:
         return self.lines[-1]['step'] if self.lines else 0
 
     @property
+    def iterations(self) -> int:
+        """The completed iterations: at the end as the journal has them, else as far as logged."""
+        done = self.last_start.get('iterations_at_end')
+        return done if isinstance(done, int) else self.step
+
+    @property
     def epoch(self) -> int | None:
         """The running or last epoch, as logged."""
         epoch = self.lines[-1].get('epoch') if self.lines else None

@@ -98,11 +98,12 @@ class JournalHook(Hook):
         """Complete the entry."""
         runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
-            outcome = runner.outcome
-            reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
-            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
+            outcome, error = runner.outcome, runner.outcome.error
+            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'exactness': self._inexact.said}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
-            self._starts[-1]['exactness'] = self._inexact.said
+            with self._tolerant():  # an error of the user's may have no text
+                reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
+                self._starts[-1]['reason'] = (reason or '')[:500]
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
@@ -137,8 +138,9 @@ class JournalHook(Hook):
             self._seconds[what] += time.monotonic() - began
 
     def _write_starts(self) -> None:
-        content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
-        self._write(self._path, content.encode())
+        with self._tolerant():
+            content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
+            self._write(self._path, content.encode())
 
     def _write(self, path: Path, content: bytes) -> None:
         with self._tolerant():
