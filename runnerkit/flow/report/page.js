@@ -153,7 +153,7 @@ function draw(chart) {
     svg('text', {x: chart.X(tick), y: HEIGHT - 6, 'text-anchor': 'middle'}, drawing, short(tick));
   }
   const id = `clip${charts.indexOf(chart)}`, clip = svg('clipPath', {id}, drawing);
-  svg('rect', {x: MARGIN.left - 2, y: MARGIN.top - 4, width: width - MARGIN.left - MARGIN.right + 4, height: HEIGHT - MARGIN.top - MARGIN.bottom + 6}, clip);
+  svg('rect', {x: MARGIN.left - 5, y: MARGIN.top - 4, width: width - MARGIN.left - MARGIN.right + 10, height: HEIGHT - MARGIN.top - MARGIN.bottom + 6}, clip);
   if (!many) drawMarks(chart);
   const inside = svg('g', {'clip-path': `url(#${id})`}, drawing);
   for (const line of chart.lines) drawLine(chart, line, inside);

@@ -309,8 +309,8 @@ def _read_text_logs(run: RunRecord) -> None:
             began = began or ended
             if end := _END.match(text):
                 run.outcome, run.reason = end[1], (end[2] or '')[:300]
-            elif level not in ('INFO', 'DEBUG'):
-                counts[level, text] += len(counts) < MOST_WARNINGS or (level, text) in counts
+            elif level not in ('INFO', 'DEBUG') and (len(counts) < MOST_WARNINGS or (level, text) in counts):
+                counts[level, text] += 1
             elif text.startswith(('Training ', 'Config ', 'Start running')):
                 run.outcome, run.reason = 'unknown', ''
         first, last = seconds_of(began), seconds_of(ended)
