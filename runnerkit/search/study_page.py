@@ -123,8 +123,7 @@ def _data(folder: Path, steps: Mapping[str, list[Record]], best: Mapping[str, Re
 
 def _curve(folder: Path, record: Record) -> Points:
     """The first objective over the iterations, from the log in the trial's folder inside of the study."""
-    place = Path(record.work_dir)
-    parts = place.relative_to(place.anchor).parts
+    parts = Path(record.work_dir.lstrip(os.sep)).parts
     inside = [folder.joinpath(*parts[-count:]) for count in (4, 3, 2, 1) if '..' not in parts]
     place = next((each for each in inside if any(each.glob('*.log.json'))), None)
     name = next(iter(record.objectives), '')

@@ -39,8 +39,6 @@ _NO_VALUES = {
     'data_time_max_rank',
 }
 
-_LARGEST = 5e307
-
 #: The name of a best checkpoint: its score, the unit, and how many of these were done.
 _BEST = re.compile(r'best_(.+)_(epoch|iter)_(\d+)(\.pth)?')
 
@@ -76,9 +74,9 @@ def read_log(work_dir: str | os.PathLike[str]) -> Log:
             reached = log.lines[-1]['step'] if log.lines else 0
             if not _is_count(line.get('step')):  # of an older version, or of MMCV: iterations of the epoch, or of all
                 inside = line['iter'] if _is_count(line.get('iter')) and line['mode'] != 'val' else 0
-                if inside and not before:  # a resumed run goes on after the epochs before, if it counts in its epoch
-                    began = _end_of_epochs_before(line.get('epoch'), log.lines)
-                    began = began if inside <= began else 0
+                if inside and not before:  # a resumed run continues after the epochs before, if it counts in its epoch
+                    ended = [each['step'] for each in log.lines if _epoch_of(each) < _epoch_of(line)]
+                    began = ended[-1] if ended and inside <= ended[-1] else 0
                 began, before = (reached, inside) if inside and inside <= before else (began, inside or before)
                 line['step'] = began + inside if inside else reached
             if is_first and log.lines:
@@ -92,9 +90,8 @@ def read_log(work_dir: str | os.PathLike[str]) -> Log:
     return log
 
 
-def _end_of_epochs_before(epoch: Any, lines: Iterable[dict[str, Any]]) -> int:
-    before = (line for line in lines if _is_count(line.get('epoch')) and _is_count(epoch) and line['epoch'] < epoch)
-    return max((line['step'] for line in before), default=0)
+def _epoch_of(line: dict[str, Any]) -> int:
+    return line['epoch'] if _is_count(line.get('epoch')) else 0
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -221,4 +218,4 @@ def _number(value: float) -> float | None:
     """``value`` with six digits, below the largest so that the page can subtract; None if it is not finite."""
     if isinstance(value, int) and abs(value) < 2**53:
         return value
-    return float(f'{max(-_LARGEST, min(value, _LARGEST)):.6g}') if math.isfinite(value) else None
+    return float(f'{max(-5e307, min(value, 5e307)):.6g}') if math.isfinite(value) else None

@@ -104,7 +104,8 @@ def _facts(run: RunRecord) -> Iterable[str]:
         yield html.fact(f'best {best.score}', in_short(best.value), when)
     for name, value in list(run.scores.items())[:6]:
         yield html.fact(f'last {name}', in_short(value), '', not math.isfinite(value))
-    yield html.fact('trained', f'{run.iterations:,}', 'iterations' + (f', epoch {run.epoch}' if run.epoch_length else ''))
+    epoch = f', epoch {run.epoch}' if run.epoch_length else ''
+    yield html.fact('trained', f'{run.iterations:,}', f'iterations{epoch}')
     if run.busy is not None:
         yield html.fact('duration', in_seconds(run.busy), f'{len(run.resumed_at) + 1} starts' if run.resumed_at else '')
     if run.seed is not None:

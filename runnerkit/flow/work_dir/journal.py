@@ -117,9 +117,10 @@ class JournalHook(Hook):
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
         if runner.rank == 0:
-            content = png_of(scaled_down(pixels, MOST_PIXELS))
             file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
-            self._write(file, content)
+            with self._tolerant():
+                file.parent.mkdir(exist_ok=True)
+                write_atomically(file, png_of(scaled_down(pixels, MOST_PIXELS)))
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure an evaluation."""
@@ -140,12 +141,7 @@ class JournalHook(Hook):
     def _write_starts(self) -> None:
         with self._tolerant():
             content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
-            self._write(self._path, content.encode())
-
-    def _write(self, path: Path, content: bytes) -> None:
-        with self._tolerant():
-            path.parent.mkdir(exist_ok=True)
-            write_atomically(path, content)
+            write_atomically(self._path, content.encode())
 
     @contextmanager
     def _tolerant(self) -> Iterator[None]:
