@@ -30,7 +30,6 @@ COMMANDS = {
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),
-    'batch': ('runnerkit.cli.batch', 'rebuild one training batch and look for NaN and infinite values'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
     'completion': ('runnerkit.cli.completion', 'print a completion script for bash, zsh or fish'),
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.cli import batch, print_config, test, train
+from runnerkit.cli import print_config, summary, test, train
 
 
 def refused(capsys, words, parser=train.parser):
@@ -50,7 +50,7 @@ def test_a_hint_names_only_flags_of_its_tool(capsys):
     assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.parser)
     assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('unknown flag --resume')
     assert 'the second argument' in refused(capsys, ['cfg.py', '--checkpoint', 'x.pth'], test.parser)
-    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], batch.parser)
+    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], summary.parser)
 
 
 def test_what_is_right_passes(tmp_path, monkeypatch):
