@@ -43,11 +43,8 @@ def usage() -> str:
 
 def way_out(words: Sequence[str]) -> str:
     """What to write instead of a command that does not exist."""
-    from runnerkit.cli.foreign import COMMANDS as FOREIGN
     from runnerkit.utils.suggest import suggestion
 
-    if words[0] in FOREIGN:
-        return f': use runnerkit {FOREIGN[words[0]]}'
     if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
         return f': use runnerkit train {" ".join(words)}'
     if words[0].startswith('-'):
