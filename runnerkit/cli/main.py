@@ -31,7 +31,6 @@ COMMANDS = {
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
-    'completion': ('runnerkit.cli.completion', 'print a completion script for bash, zsh or fish'),
 }
 
 
