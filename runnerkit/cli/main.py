@@ -14,7 +14,7 @@ COMMANDS = {
     'search': ('runnerkit.cli.search', 'run the steps of a pipeline: search over configs, train the best ones'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
-    'export': ('runnerkit.cli.export', 'write a trained model as safetensors, torch.export or ONNX'),
+    'export': ('runnerkit.cli.export', 'write a trained model as torch.export or ONNX'),
     'publish': ('runnerkit.cli.publish', 'write a checkpoint with only its weights, and its hash in the name'),
     'convert': ('runnerkit.cli.convert', 'convert a sharded checkpoint to one file, and back'),
     'report': ('runnerkit.cli.report', 'write the curves, scores and settings of runs into one HTML file'),
