@@ -202,7 +202,7 @@ for name, line in {WITHOUT_TORCH!r}.items():
     if not os.fork():
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             exec(line)
-        print(name, [module for module in ('torch', 'rich', 'yapf', 'fsspec', 'torchmetrics') if module in sys.modules])
+        print(name, [module for module in ('torch', 'rich', 'fsspec', 'torchmetrics') if module in sys.modules])
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -296,7 +296,7 @@ LATE = {
     'torch._inductor',
     'torch.utils.tensorboard',
     'numpy.random',
-    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml', 'yapf'),
+    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml'),
 }
 
 

@@ -89,10 +89,8 @@ def stopping(pipeline: Pipeline) -> Iterator[None]:
 
     former: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for name in ('SIGINT', 'SIGTERM', 'SIGUSR1'):
-            if hasattr(signal, name):
-                number = getattr(signal, name)
-                former[number] = signal.signal(number, receive)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            former[number] = signal.signal(number, receive)
     try:
         yield
     finally:
