@@ -250,7 +250,7 @@ def _bound(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """
     described = signature(module.forward)
     name = f'{getattr(module.forward, "__name__", "forward")}{described} of {type(module).__name__}'
-    way_out = 'give the shape of each of its inputs (--shape 3,224,224), or export another method, in forward_dummy of the model'
+    way_out = 'give the shape of each of its inputs (--shape 3,224,224), or the model a forward_dummy for the export'
     try:
         bound = described.bind(*args, **kwargs)
         if not batch_size_of(bound):
