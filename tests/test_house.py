@@ -370,24 +370,24 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1280,
+    '': 1250,
     'checkpoint': 3500,
-    'cli': 1880,
+    'cli': 1580,
     'compat': 4220,
-    'config': 2450,
+    'config': 2430,
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
-    'flow': 8940,
+    'flow': 8390,
     'flow/moment': 1570,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
     'hooks': 6990,
-    'nn': 1240,
+    'nn': 1200,
     'optim': 1630,
-    'parallel': 1550,
+    'parallel': 1540,
     'runner': 3410,
     'search': 4700,
-    'utils': 2380,
+    'utils': 2350,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.
