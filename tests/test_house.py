@@ -250,7 +250,6 @@ WRONG = {
     'top-level option': (['train', 'good.py', '--cfg-options', 'evalution.interval=1'], "'evaluation'"),
     'data key': (['train', 'data.py'], "'samples_per_gpu'"),
     'data key to test': (['test', 'data.py', 'x.pth'], "'samples_per_gpu'"),
-    'data key of a batch': (['batch', 'data.py', '--epoch', '1', '--batch', '1'], "'samples_per_gpu'"),
     'data key to predict': (['predict', 'data.py', 'test'], "'samples_per_gpu'"),
     'config to predict': (['predict', 'goood.py', 'test'], "'good.py'"),
     'format of predictions': (['predict', 'run', 'test', '--out', 'x.txt'], '.json, .csv, .npy'),
@@ -378,7 +377,7 @@ BUDGETS = {
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
-    'flow': 8390,
+    'flow': 8420,
     'flow/moment': 1570,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
     'hooks': 6990,

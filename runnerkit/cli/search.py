@@ -87,7 +87,7 @@ def stopping(pipeline: Pipeline) -> Iterator[None]:
             raise KeyboardInterrupt
         pipeline.stop(number)
 
-    former: dict[int, Any] = {}
+    former: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             former[number] = signal.signal(number, receive)

@@ -53,7 +53,7 @@ def first_non_finite(groups: Iterable[Points]) -> int | None:
     return min((step for points in groups for step, value in points if not math.isfinite(value)), default=None)
 
 
-def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) -> None:
+def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None, focus: bool) -> None:
     """Draw one panel: its curves, their first and last values, where they cease to be finite, and the best one."""
     is_rate = label == 'learning rate'
     for name, points in group.items():
@@ -74,7 +74,7 @@ def draw(axis: Any, label: str, group: Mapping[str, Points], best: Best | None) 
         if is_there and math.isfinite(best.value):
             text = f'best {best.value:.4g}, {best.when}'
             axis.plot([best.step], [best.value], marker='*', markersize=12, color='tab:red', linestyle='', label=text)
-    chosen = limits(group.values())
+    chosen = limits(group.values()) if focus else None
     if chosen is not None:
         axis.set_ylim(*chosen)
     axis.set_ylabel(label)
@@ -97,10 +97,23 @@ def plot(work_dir: str | Path, best: str | None = None, outcome: str = '') -> Pa
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
     """
-    lines, path = read_log(work_dir).lines, Path(work_dir) / 'curve.png'
-    title = f'{Path(work_dir).absolute().name}: learning curve'
+    lines, title = read_log(work_dir).lines, f'{Path(work_dir).absolute().name}: learning curve'
     title += f' ({outcome} after {lines[-1]["step"]} iterations)' if outcome and lines else ''
-    marked = None if best is None else best_of(lines, best)
+    return draw_curve(lines, Path(work_dir) / 'curve.png', title, None if best is None else best_of(lines, best))
+
+
+def draw_curve(
+    lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None, focus: bool = True
+) -> Path | None:
+    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw.
+
+    Args:
+        lines: of the log.
+        path: of the picture.
+        title: the line above it.
+        best: the evaluation to mark.
+        focus: cut off values at the beginning that would squash the rest, see `limits`.
+    """
     found = {key: points for key, points in curves_of(lines).items() if key[1] not in _NO_PANEL}
     rates = {name: points for (mode, name), points in found.items() if mode != 'val' and name.split(' ')[0] == 'lr'}
     drawn = {key: points for key, points in found.items() if key[1].split(' ')[0] not in ('lr', 'momentum')}
@@ -123,7 +136,7 @@ def plot(work_dir: str | Path, best: str | None = None, outcome: str = '') -> Pa
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
     diverged = first_non_finite(drawn.values())
     for axis, (label, group) in zip(axes, panels.items(), strict=False):
-        draw(axis, label, group, marked)
+        draw(axis, label, group, best, focus)
         if diverged is not None and first_non_finite(group.values()) is None:  # else its own lines are there
             axis.axvline(diverged, color='tab:red', linestyle='--', linewidth=1)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))

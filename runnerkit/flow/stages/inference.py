@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import Store
@@ -14,6 +16,7 @@ from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
+from runnerkit.flow.look.curve import draw_and_tell, draw_curve
 from runnerkit.flow.look.dry_run import DryRun, printer
 from runnerkit.flow.stages.defaults import required_section, splits_in
 from runnerkit.flow.stages.loading import build_loaders
@@ -25,8 +28,8 @@ from runnerkit.flow.work_dir.resume import is_in
 from runnerkit.utils.exceptions import WrongKey
 from runnerkit.utils.logging import print_result, printable
 
-#: The file with the scores, in the work dir.
-SCORES = 'scores.json'
+#: The files with the scores and with their curves, in the work dir.
+SCORES, PICTURE = 'scores.json', 'scores.png'
 
 
 @STAGES.register_module()
@@ -51,7 +54,8 @@ class Infer(RunnerBase):
     """Evaluate every checkpoint of a folder, oldest first; scores are computed again for each.
 
     The scores of all are in ``scores.json`` in the work dir, and in ``context['scores']``: a list of dicts with
-    ``checkpoint``, ``epoch``, ``iter`` and the scores by name.
+    ``checkpoint``, ``epoch``, ``iter`` and the scores by name. ``scores.png`` has the validation curve, if there are
+    several checkpoints and matplotlib is installed.
 
     Args:
         context: the run's.
@@ -91,6 +95,8 @@ class Infer(RunnerBase):
             for path in paths:
                 found.append(self.scores(context, path, score))
                 self.write(context)  # each time, so that an error in a later one does not lose them
+        if context.rank == 0:
+            draw_and_tell('validation curve', partial(self.draw, context), context.logger)
 
     def write(self, context: Context) -> None:
         """Write the scores so far."""
@@ -100,6 +106,14 @@ class Infer(RunnerBase):
         if context.rank == 0:
             content = json.dumps(found, indent=2) + '\n'
             write_atomically(context.work_dir / SCORES, content.encode())
+
+    def draw(self, context: Context) -> Path | None:
+        """Draw the scores over the iterations after which the checkpoints were saved."""
+        lines = [{'mode': 'test', 'step': each['iter'], **each} for each in context['scores']]
+        if len(lines) < 2 or any(line['step'] is None for line in lines):  # one point, or files of other programs
+            return None
+        title = f'{context.work_dir.name}: validation curve'
+        return draw_curve(lines, context.work_dir / PICTURE, title, focus=False)
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.

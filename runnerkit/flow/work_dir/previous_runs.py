@@ -37,11 +37,11 @@ STARTS = 'starts'
 AGENT = 'torchrun process '
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
+_PICTURES = ('curve.png', 'scores.json', 'scores.png')
 _TELLING = (RECORD, OWNER, LATEST)
 #: The other files of a run: neither logs nor checkpoints, nor its config and code.
 OTHER_FILES = {
-    'curve.png',
-    'scores.json',
+    *_PICTURES,
     'tf_logs',
     'tf_tracing_logs',
     '.eval_hook',

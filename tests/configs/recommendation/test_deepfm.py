@@ -22,6 +22,7 @@ def test_three_of_its_epochs_pass_the_bar(tmp_path, monkeypatch, capsys):
     scores = json.loads((infer / 'scores.json').read_text())
     assert [each['epoch'] for each in scores] == [1, 2, 3]
     assert scores[-1]['auc'] > 0.774  # counting alone, in the startup, gives 0.767
+    assert (infer / 'scores.png').exists()
     saved = torch.load(tmp_path / 'work_dirs/deepfm/train_runner/epoch_3.pth', weights_only=True)
     assert saved['meta']['iter'] == 3 * 352
     assert {path.name for path in (infer.parent / 'train_runner/code').rglob('*.py')} == {

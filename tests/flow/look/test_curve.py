@@ -11,6 +11,7 @@ import pytest
 from runnerkit.flow.look.curve import (
     draw,
     draw_and_tell,
+    draw_curve,
     limits,
     plot,
 )
@@ -135,6 +136,16 @@ def test_first_values_do_not_squash_the_rest():
     assert high > 1
 
 
+def test_first_values_are_shown_where_each_counts(drawn, tmp_path):
+    lines = [val_line(epoch, score=score) for epoch, score in enumerate((-7.0, 0.9, 0.95, 0.99, 1.0))]
+    (focused,) = drawn(*lines).axes
+    draw_curve(lines, tmp_path / 'all.png', 'all', focus=False)
+    assert focused.get_ylim()[0] > 0.8
+    (whole,) = drawn.figures[-1].axes
+    assert whole.get_ylim()[0] < -7
+    assert drawn.figures[-1].get_suptitle() == 'all'
+
+
 def test_limits_of_few_equal_and_infinite_values():
     assert limits([[(0, 90.0), (1, 1.0)]])[1] > 90
     assert limits([[(0, 1.0), (1, 1.0)]]) is limits([]) is limits([[(0, math.nan)]]) is None
@@ -152,7 +163,7 @@ def axis_of(points, best=None):
     from matplotlib.figure import Figure
 
     axis = Figure().subplots()
-    draw(axis, 'loss', {'train loss': points}, best)
+    draw(axis, 'loss', {'train loss': points}, best, focus=True)
     return axis
 
 

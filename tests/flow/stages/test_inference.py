@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -57,13 +58,37 @@ def test_each_checkpoint_has_its_own_scores(trained, tmp_path, capsys):
     assert len({each['error'] for each in found}) == 3
 
 
-def test_checkpoints_of_other_programs_have_scores(trained, tmp_path):
+@pytest.mark.usefixtures('real_pictures')
+def test_the_validation_curve_lies_beside_the_scores(trained, tmp_path, monkeypatch, capsys, caplog):
+    from matplotlib.figure import Figure
+
+    figures, save = [], Figure.savefig
+    monkeypatch.setattr(Figure, 'savefig', lambda self, path, **_: figures.append(self) or save(self, path))
+    found = inferred(tmp_path / 'infer', trained)['scores']
+    picture = tmp_path / 'infer' / 'scores.png'
+    assert picture.read_bytes().startswith(b'\x89PNG')
+    assert 'Validation curve' in capsys.readouterr().out
+    (figure,) = figures
+    points = {axis.get_ylabel(): axis.get_lines()[0].get_xydata().T.tolist() for axis in figure.axes if axis.axison}
+    assert points == {name: [[2, 4, 6], [each[name] for each in found]] for name in ('loss', 'error')}
+    assert figure.get_suptitle() == 'infer: validation curve'
+    inferred(tmp_path / 'one', trained / 'latest.pth')  # one point is no curve
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    with caplog.at_level('INFO', 'runnerkit'):
+        inferred(tmp_path / 'without', trained)
+    assert 'no validation curve is drawn: it needs matplotlib' in caplog.text
+    assert [*tmp_path.glob('*/scores.png')] == [picture]
+    assert len([*tmp_path.glob('*/scores.json')]) == 3
+
+
+def test_checkpoints_of_other_programs_have_scores_and_no_curve(trained, tmp_path):
     weights = torch.load(trained / 'latest.pth', weights_only=True)['state_dict']
     for n in (1, 2):
         torch.save(weights, tmp_path / f'epoch_{n}.pth')
     first, second = inferred(tmp_path / 'infer', tmp_path)['scores']
     assert first == {**second, 'checkpoint': 'epoch_1.pth'}
     assert first['iter'] is None
+    assert not (tmp_path / 'infer' / 'scores.png').exists()
 
 
 def test_checkpoints_by_epoch_and_by_iteration_are_put_in_order(trained, tmp_path):
@@ -81,7 +106,7 @@ def test_the_folder_of_the_training_may_be_the_work_dir(trained):
     assert {path.name: path.read_bytes() for path in trained.iterdir() if path.name in before} == before
     Flow(Config(CONFIG), Options(work_dir=str(trained), device='cpu')).run()
     assert not (trained / 'scores.json').exists()  # it is aside, with what it tells of
-    assert len([*trained.glob('earlier/*/scores.*')]) == 1
+    assert len([*trained.glob('earlier/*/scores.*')]) == 2
 
 
 def test_a_dry_run_needs_no_checkpoints(tmp_path, capsys):
