@@ -195,7 +195,7 @@ def test_every_command_line_of_the_pages_is_understood(capsys):
                     import_module(COMMANDS[name][0]).parser().parse_args(arguments)
                 except SystemExit:
                     pytest.fail(f'{page}: {name} {arguments}: {capsys.readouterr().err}')
-    assert seen >= {'train', 'test', 'predict', 'search', 'export', 'profile', 'completion'}
+    assert seen >= {'train', 'test', 'predict', 'search', 'export', 'profile'}
 
 
 def test_make_help_lists_every_target():

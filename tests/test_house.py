@@ -208,7 +208,7 @@ for name, line in {WITHOUT_TORCH!r}.items():
     if not os.fork():
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             exec(line)
-        print(name, [module for module in ('torch', 'rich', 'yapf', 'fsspec', 'torchmetrics') if module in sys.modules])
+        print(name, [module for module in ('torch', 'rich', 'fsspec', 'torchmetrics') if module in sys.modules])
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -256,7 +256,6 @@ WRONG = {
     'top-level option': (['train', 'good.py', '--cfg-options', 'evalution.interval=1'], "'evaluation'"),
     'data key': (['train', 'data.py'], "'samples_per_gpu'"),
     'data key to test': (['test', 'data.py', 'x.pth'], "'samples_per_gpu'"),
-    'data key of a batch': (['batch', 'data.py', '--epoch', '1', '--batch', '1'], "'samples_per_gpu'"),
     'data key to predict': (['predict', 'data.py', 'test'], "'samples_per_gpu'"),
     'config to predict': (['predict', 'goood.py', 'test'], "'good.py'"),
     'format of predictions': (['predict', 'run', 'test', '--out', 'x.txt'], '.json, .csv, .npy'),
@@ -302,7 +301,7 @@ LATE = {
     'torch._inductor',
     'torch.utils.tensorboard',
     'numpy.random',
-    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml', 'yapf'),
+    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml'),
 }
 
 
@@ -371,24 +370,24 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1280,
+    '': 1250,
     'checkpoint': 3500,
-    'cli': 1880,
+    'cli': 1580,
     'compat': 4220,
-    'config': 2450,
+    'config': 2430,
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
-    'flow': 8940,
+    'flow': 8420,
     'flow/moment': 1570,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
     'hooks': 6990,
-    'nn': 1240,
+    'nn': 1200,
     'optim': 1630,
-    'parallel': 1550,
+    'parallel': 1540,
     'runner': 3410,
     'search': 4700,
-    'utils': 2380,
+    'utils': 2350,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.
