@@ -100,14 +100,13 @@ class JournalHook(Hook):
     def after_run(self, runner: RunnerView) -> None:
         """Complete the entry."""
         runner.logger.removeHandler(self._inexact)
-        outcome = runner.outcome
-        if not self._starts or outcome is None:
-            return
-        with self._trouble.instead_of_raising():
-            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'seconds': self._seconds}
-            self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'exactness': self._inexact.said}
-            reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
-            self._starts[-1]['reason'] = (reason or '')[:500]
+        if self._starts and runner.outcome is not None:
+            outcome, error = runner.outcome, runner.outcome.error
+            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'exactness': self._inexact.said}
+            self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
+            with self._trouble.instead_of_raising():  # an error of the user's may have no text
+                reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
+                self._starts[-1]['reason'] = (reason or '')[:500]
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
@@ -121,11 +120,10 @@ class JournalHook(Hook):
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
         if runner.rank == 0:
+            file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
             with self._trouble.instead_of_raising():
-                content = png_of(scaled_down(pixels, MOST_PIXELS))
-                file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
                 file.parent.mkdir(exist_ok=True)
-                write_atomically(file, content)
+                write_atomically(file, png_of(scaled_down(pixels, MOST_PIXELS)))
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure an evaluation."""
@@ -144,11 +142,12 @@ class JournalHook(Hook):
             self._seconds[what] += time.monotonic() - began
 
     def _write_starts(self) -> None:
-        for start in self._starts[:-MOST_WHOLE]:
-            for rows in ('settings', 'modules'):
-                start.pop(rows, None)
-        content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
-        write_atomically(self._path, content.encode())
+        with self._trouble.instead_of_raising():
+            for start in self._starts[:-MOST_WHOLE]:
+                for rows in ('settings', 'modules'):
+                    start.pop(rows, None)
+            content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
+            write_atomically(self._path, content.encode())
 
 
 class _Inexact(logging.Handler):
