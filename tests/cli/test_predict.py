@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import torch
 import runnerkit
 from runnerkit.cli.predict import main
 from runnerkit.nn import Supervised
+from runnerkit.utils.imports import import_object
 
 READS_FILES = """
     CLASSES = ['only']
@@ -58,6 +60,30 @@ def test_files_and_splits_as_json(trained, said):
     code, rows = said(trained / 'run', 'val', '--apply', 'sigmoid')
     assert [row['input'] for row in rows] == list(range(8))
     assert all(0 < row['prediction'][0] < 1 for row in rows)
+
+
+def test_the_log_says_once_that_the_run_has_its_own_copy_of_the_code(trained, said, caplog, monkeypatch):
+    run, file = trained / 'run', trained / 'b.pt'
+    monkeypatch.setattr(logging.getLogger('runnerkit'), 'propagate', True)
+    before = said(run, file)
+    changed = classmethod(lambda cls, files, **settings: [(torch.zeros(4),)])
+    monkeypatch.setattr(import_object(f'{trained / "points.py"}:Points'), 'from_files', changed)
+    assert said(run, file) == before
+    assert said(run, 'val')[0] == 0
+    (line,) = [record.getMessage() for record in caplog.records if 'copy of your code' in record.getMessage()]
+    assert line.startswith(f"The run's copy of your code reads these files: {run / 'code'}. If you have changed the ")
+    way_out = f'runnerkit predict cfg.py FILE --checkpoint {run}'
+    assert line.endswith(way_out)
+    monkeypatch.chdir(trained)
+    assert said(*(str(file) if word == 'FILE' else word for word in way_out.split()[2:])) != before
+
+
+def test_files_under_a_collate_fn_that_reads_targets(trained, said):
+    (trained / 'pairs.py').write_text('def pairs(samples):\n    return [target for _, target in samples]\n')
+    options = ('--checkpoint', trained / 'run', '--cfg-options', f'data.collate_fn={trained}/pairs.py:pairs')
+    code, error = said(trained / 'cfg.py', trained / 'a.pt', *options)
+    assert code == 1
+    assert 'In the collate_fn pairs, read the target only if len(samples[0]) > 1' in error
 
 
 def test_names_of_classes(trained, said, tmp_path):
