@@ -14,8 +14,9 @@ import torch
 
 import runnerkit
 from runnerkit.cli.predict import main
+from runnerkit.data.files import dataset_of_files
+from runnerkit.flow.use import predict as prediction
 from runnerkit.nn import Supervised
-from runnerkit.utils.imports import import_object
 
 READS_FILES = """
     CLASSES = ['only']
@@ -63,19 +64,20 @@ def test_files_and_splits_as_json(trained, said):
 
 
 def test_the_log_says_once_that_the_run_has_its_own_copy_of_the_code(trained, said, caplog, monkeypatch):
-    run, file = trained / 'run', trained / 'b.pt'
+    run, file, readers = trained / 'run', trained / 'b.pt', []
     monkeypatch.setattr(logging.getLogger('runnerkit'), 'propagate', True)
-    before = said(run, file)
-    changed = classmethod(lambda cls, files, **settings: [(torch.zeros(4),)])
-    monkeypatch.setattr(import_object(f'{trained / "points.py"}:Points'), 'from_files', changed)
-    assert said(run, file) == before
-    assert said(run, 'val')[0] == 0
+    monkeypatch.setattr(
+        prediction, 'dataset_of_files', lambda cfg, files: readers.append(cfg['type']) or dataset_of_files(cfg, files)
+    )
+    for words in ([run, file], [run, file], [run, 'val']):
+        assert said(*words)[0] == 0
     (line,) = [record.getMessage() for record in caplog.records if 'copy of your code' in record.getMessage()]
     assert line.startswith(f"The run's copy of your code reads these files: {run / 'code'}. If you have changed the ")
     way_out = f'runnerkit predict cfg.py FILE --checkpoint {run}'
     assert line.endswith(way_out)
     monkeypatch.chdir(trained)
-    assert said(*(str(file) if word == 'FILE' else word for word in way_out.split()[2:])) != before
+    assert said(*(str(file) if word == 'FILE' else word for word in way_out.split()[2:]))[0] == 0
+    assert readers == [f'{run}/code/points.py:Points'] * 2 + [f'{trained}/points.py:Points']
 
 
 def test_files_under_a_collate_fn_that_reads_targets(trained, said):
