@@ -374,7 +374,7 @@ BUDGETS = {
     'checkpoint': 3500,
     'cli': 1580,
     'compat': 4220,
-    'config': 2430,
+    'config': 2440,
     'data': 4160,
     'distributed': 1570,
     'fileio': 850,
