@@ -375,7 +375,7 @@ BUDGETS = {
     'cli': 1580,
     'compat': 4220,
     'config': 2450,
-    'data': 4140,
+    'data': 4160,
     'distributed': 1570,
     'fileio': 850,
     'flow': 8440,
