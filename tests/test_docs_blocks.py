@@ -6,6 +6,7 @@ repository's `tools`, its demo's config with two epochs, and a `.venv` that lead
 
 import ast
 import csv
+import gzip
 import json
 import os
 import re
@@ -164,8 +165,6 @@ RUN = {
     },
     'docs/preflight.md': {'import torch'},
     'docs/search.md': {
-        '# tune.py',
-        'runnerkit search tune.py',
         '# my_algorithm.py',
         '# my_executor.py',
         '# my_search.py',
@@ -325,7 +324,6 @@ COMPARED = {
     'docs/preflight.md': {'error:'},
     'docs/profiling.md': {'50 iterations'},
     'docs/resuming.md': {'Changed since'},
-    'docs/search.md': {'search: 12'},
     'docs/seeing_everything.md': {'Epoch [1][5/10]'},
     'docs/terminal.md': {'$ runnerkit'},  # in test_docs.py
 }
@@ -840,9 +838,7 @@ def test_the_part_of_the_page_about_growing_keeps_its_count(shell, tmp_path):
 
 def test_the_searches_of_pages_are_planned(shell, tmp_path):
     """Everything that a search checks before its first trial."""
-    (tmp_path / 'config.py').write_text(text_of('docs/first_steps.md', '# config.py'))
     for page, first, name, steps in (
-        ('docs/search.md', '# tune.py', 'tune.py', ['search']),
         ('docs/search.md', '# my_search.py', 'my_search.py', ['search', 'best', 'test']),
         ('docs/vega.md', '# hpo.yml', 'hpo.yml', ['hpo']),
     ):
@@ -853,23 +849,21 @@ def test_the_searches_of_pages_are_planned(shell, tmp_path):
 
 
 @pytest.mark.thorough  # test_the_searches_of_pages_are_planned, tests/search
-def test_the_first_search_and_parts_of_ones_own(shell, tmp_path):
-    for name in ('my_data.py', 'config.py'):
-        (tmp_path / name).write_text(text_of('docs/first_steps.md', f'# {name}'))
-    shutil.copy(metadata.distribution('mlxtend').locate_file('mlxtend/data/data/wine.csv'), tmp_path)
-    text = text_of('docs/search.md', '# tune.py')
-    assert 'trials=12' in text
-    (tmp_path / 'tune.py').write_text(text.replace('trials=12', 'trials=6'))
-    said = shell(text_of('docs/search.md', 'runnerkit search tune.py'))
-    # The best of twelve is the sixth, and so the best of six.
-    check_printed(shown('docs/search.md', 'search: 12').replace('12', '6'), said, 'docs/search.md')
+def test_a_search_with_your_own_parts(shell, tmp_path):
+    for name in ('my_cars.py', 'cars.py'):
+        (tmp_path / name).write_text(text_of('docs/tutorials/table.md', f'# {name}'))
+    packed = metadata.distribution('mlxtend').locate_file('mlxtend/data/data/autompg.csv.gz')
+    (tmp_path / 'cars.csv').write_text(gzip.open(packed, 'rt').read())
     for name in ('my_algorithm.py', 'my_executor.py'):
         (tmp_path / name).write_text(text_of('docs/search.md', f'# {name}'))
     own = "search_algorithm=dict(type='my_algorithm.py:OneByOne', trials=12)"
     rested = "executor=dict(type='my_executor.py:Rested', seconds=10)"
     assert own in read('docs/search.md')
     assert rested in read('docs/search.md')
-    text = text.replace("search_algorithm=dict(type='TPE', trials=12)", f'{own},\n    {rested}')
+    text = text_of('docs/tutorials/search.md', '# tune.py')
+    text = text.replace("search_algorithm=dict(type='TPE', trials=12)", f'{own},\n    {rested}').replace(
+        ': 20}', ': 5}'
+    )
     (tmp_path / 'own.py').write_text(text.replace('trials=12', 'trials=3').replace('seconds=10', 'seconds=0'))
     said = shell('runnerkit search own.py')
     assert 'search: 3 trials (3 completed); best:' in said

@@ -13,9 +13,7 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from contextlib import redirect_stdout
-from importlib import metadata
 from io import StringIO
 from pathlib import Path
 
@@ -24,7 +22,7 @@ import pytest
 import torch
 from printed import NUMBER, check_printed, same
 from test_docs import BLOCK, ROOT, dedent, read
-from test_docs_blocks import MNIST, NOT_RUN, called, shell  # noqa: F401  # a fixture
+from test_docs_blocks import MNIST, NOT_RUN, called, shell, text_of  # noqa: F401  # a fixture
 
 from runnerkit.data import DATASETS
 from runnerkit.hooks import HOOKS
@@ -166,14 +164,15 @@ def test_comparing_two_runs(walk):
     walk('docs/diff.md')
 
 
-def test_first_steps(walk, tmp_path):
-    packages = tmp_path / '.venv' / 'lib' / f'python3.{sys.version_info.minor}' / 'site-packages'
-    packages.mkdir(parents=True)
-    (packages / 'mlxtend').symlink_to(str(metadata.distribution('mlxtend').locate_file('mlxtend')))
+def test_first_steps(walk):
+    walk('docs/tutorials/table.md')
     walk('docs/first_steps.md')
 
 
-def test_replay(walk):
+def test_replay(walk, type_line):
+    for name in ('my_readings.py', 'readings.py'):
+        Path(name).write_text(text_of('docs/tutorials/replay.md', f'# {name}'))
+    type_line('runnerkit train readings.py')
     walk('docs/replay.md')
 
 

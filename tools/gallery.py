@@ -1,7 +1,7 @@
 """Run the gallery and write its pages: docs/gallery/.
 
     python tools/gallery.py                # every entry of tools/gallery.yml: about half an hour
-    python tools/gallery.py lenet wine     # only these
+    python tools/gallery.py lenet wine     # only these; `make gallery-mmcls` runs resnet_mnist
     python tools/gallery.py --pages        # only the pages, from the numbers in docs/gallery/results.json
 
 Commands run in a temporary folder that has this repository's ``configs`` and ``tools``.
@@ -21,6 +21,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def page(entry: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> str:
     if 'shorter' in entry:
         lines += [f'- These commands train less than the config says: {entry["shorter"]}']
     if 'needs' in entry:
-        lines += [f'- It needs {entry["needs"]}, in a separate environment.']
+        lines += [f'- It needs {entry["needs"]}, in a separate environment: `make gallery-{entry["needs"]}`']
     if 'see' in entry:
         lines += [f'- [More about it](../{entry["see"]})']
     for kind, alt in (('samples', 'samples'), ('curve', 'curve of the run')):
@@ -255,7 +256,8 @@ def main() -> int:
     results = json.loads(RESULTS.read_text(encoding='utf-8')) if RESULTS.exists() else {}
     failed = []
     for entry in ENTRIES if not args.pages else ():
-        if not args.names or entry['name'] in args.names:
+        is_installed = 'needs' not in entry or find_spec(entry['needs']) is not None
+        if entry['name'] in args.names or (not args.names and is_installed):
             try:
                 results[entry['name']] = record(entry)
             except RuntimeError as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runnerkit.data.builder import _NESTED, DATASETS
+from runnerkit.utils.exceptions import add_note
 
 _PROTOCOL = (
     'write a class method from_files(cls, files, **settings) that returns the samples of the files as a list or '
@@ -44,6 +45,37 @@ def dataset_of_files(cfg: Any, files: Sequence[str]) -> Any:
     if not (hasattr(made, '__len__') and hasattr(made, '__getitem__')):
         raise TypeError(f'from_files of {name} has returned {made!r}; {_PROTOCOL}')
     return made
+
+
+class CollateFiles:
+    """A user's ``collate_fn`` for samples of files. They have no target, so its error says how to do without.
+
+    Args:
+        collate_fn: the user's own.
+    """
+
+    def __init__(self, collate_fn: Callable[[list[Any]], Any]) -> None:
+        self.collate_fn = collate_fn
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Make a batch of ``samples``."""
+        try:
+            return self.collate_fn(samples)
+        except Exception as error:
+            function = getattr(self.collate_fn, 'func', self.collate_fn)  # of a partial
+            name, sample = getattr(function, '__name__', type(function).__name__), samples[0]
+            if isinstance(sample, Mapping):
+                has, condition = f'only {", ".join(map(str, sample))}', 'the samples have its key'
+            elif isinstance(sample, tuple | list):
+                has, condition = f'{len(sample)} field{"s" * (len(sample) != 1)}', f'len(samples[0]) > {len(sample)}'
+            else:
+                has, condition = f'no more than a {type(sample).__name__}', 'the samples are tuples'
+            add_note(
+                error,
+                f'the samples of from_files have no target ({has}). In the collate_fn {name}, read the target only if '
+                f'{condition}',
+            )
+            raise
 
 
 def _innermost(cfg: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ import torch
 
 import runnerkit
 from runnerkit.cli.predict import main
+from runnerkit.data.files import dataset_of_files
+from runnerkit.flow.use import predict as prediction
 from runnerkit.nn import Supervised
 
 READS_FILES = """
@@ -58,6 +61,31 @@ def test_files_and_splits_as_json(trained, said):
     code, rows = said(trained / 'run', 'val', '--apply', 'sigmoid')
     assert [row['input'] for row in rows] == list(range(8))
     assert all(0 < row['prediction'][0] < 1 for row in rows)
+
+
+def test_the_log_says_once_that_the_run_has_its_own_copy_of_the_code(trained, said, caplog, monkeypatch):
+    run, file, readers = trained / 'run', trained / 'b.pt', []
+    monkeypatch.setattr(logging.getLogger('runnerkit'), 'propagate', True)
+    monkeypatch.setattr(
+        prediction, 'dataset_of_files', lambda cfg, files: readers.append(cfg['type']) or dataset_of_files(cfg, files)
+    )
+    for words in ([run, file], [run, file], [run, 'val']):
+        assert said(*words)[0] == 0
+    (line,) = [record.getMessage() for record in caplog.records if 'copy of your code' in record.getMessage()]
+    assert line.startswith(f"The run's copy of your code reads these files: {run / 'code'}. If you have changed the ")
+    way_out = f'runnerkit predict cfg.py FILE --checkpoint {run}'
+    assert line.endswith(way_out)
+    monkeypatch.chdir(trained)
+    assert said(*(str(file) if word == 'FILE' else word for word in way_out.split()[2:]))[0] == 0
+    assert readers == [f'{run}/code/points.py:Points'] * 2 + [f'{trained}/points.py:Points']
+
+
+def test_files_under_a_collate_fn_that_reads_targets(trained, said):
+    (trained / 'pairs.py').write_text('def pairs(samples):\n    return [target for _, target in samples]\n')
+    options = ('--checkpoint', trained / 'run', '--cfg-options', f'data.collate_fn={trained}/pairs.py:pairs')
+    code, error = said(trained / 'cfg.py', trained / 'a.pt', *options)
+    assert code == 1
+    assert 'In the collate_fn pairs, read the target only if len(samples[0]) > 1' in error
 
 
 def test_names_of_classes(trained, said, tmp_path):

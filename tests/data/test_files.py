@@ -1,10 +1,13 @@
 """Data sets of files."""
 
+import re
+from functools import partial
+
 import pytest
 from torch.utils.data import Dataset
 
 from runnerkit.data import DATASETS
-from runnerkit.data.files import dataset_of_files
+from runnerkit.data.files import CollateFiles, dataset_of_files
 
 
 class Numbers(Dataset):
@@ -65,3 +68,37 @@ def test_the_class_reads_the_files_with_the_settings_of_its_config(cfg, monkeypa
 def test_errors_say_what_to_write(cfg, error, text):
     with pytest.raises(error, match=text):
         dataset_of_files(cfg, ['a'])
+
+
+def pad(samples, key=1):
+    return [sample[key] for sample in samples]
+
+
+class Pad:
+    def __call__(self, samples):
+        return [sample['label'] for sample in samples]
+
+
+@pytest.mark.parametrize(
+    'function, sample, text',
+    [
+        (
+            pad,
+            ('words',),
+            r'no target \(1 field\)\. In the collate_fn pad, read the target only if len\(samples\[0\]\) > 1$',
+        ),
+        (partial(pad, key=2), ['words', 'mask'], r'\(2 fields\)\. In the collate_fn pad, .* > 2$'),
+        (
+            Pad(),
+            {'words': 0, 'mask': 1},
+            r'\(only words, mask\)\. In the collate_fn Pad, .* if the samples have its key$',
+        ),
+        (pad, 3, r'\(no more than a int\)\. .* if the samples are tuples$'),
+    ],
+)
+def test_a_collate_function_that_reads_targets_is_named(function, sample, text):
+    collate = CollateFiles(function)
+    with pytest.raises((IndexError, KeyError, TypeError)) as caught:
+        collate([sample])
+    assert re.search(text, ''.join(caught.value.__notes__))
+    assert CollateFiles(len)([sample, sample]) == 2

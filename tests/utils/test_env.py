@@ -80,6 +80,7 @@ def test_compilers(tmp_path, monkeypatch):
     for file in (gcc, nvcc):
         file.chmod(0o755)
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
+    monkeypatch.setattr(torch.backends.cudnn, 'version', lambda: None)  # a torch for CUDA asks the GPU
     monkeypatch.setattr(torch.utils.cpp_extension, 'CUDA_HOME', str(tmp_path))
     monkeypatch.setattr(torch.version, 'hip', None)
     with monkeypatch.context() as patch:

@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
-from runnerkit.data.files import dataset_of_files
+from runnerkit.data.files import CollateFiles, dataset_of_files
 from runnerkit.data.named import named_datasets
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
@@ -28,9 +29,12 @@ from runnerkit.flow.stages.instance import Instance, choose_device, configured_w
 from runnerkit.flow.stages.loading import loader_settings
 from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.use.load import Trained, build_trained, find_trained
+from runnerkit.flow.work_dir.made_here import config_of
+from runnerkit.flow.work_dir.previous_runs import read_record
+from runnerkit.flow.work_dir.snapshot import CODE
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import find_function, placed_errors
-from runnerkit.utils.logging import is_terminal
+from runnerkit.utils.logging import get_logger, is_terminal, printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.suggest import suggestion
@@ -115,7 +119,12 @@ def find_to_predict(
     """
     if not isinstance(source, Config) and not (os.fspath(source).endswith(EXTENSIONS) and not is_url(source)):
         place = source if checkpoint is None else checkpoint
-        return find_trained(place, config, which, trust, lambda cfg: _parts_read(cfg, inputs), work_dir=source)
+        trained = find_trained(place, config, which, trust, lambda cfg: _parts_read(cfg, inputs), work_dir=source)
+        files_come = inputs is not None and split_meant(trained.cfg, _inputs_of(trained.cfg, inputs)) is None
+        kept = config_of(source) if files_come and config is None else None
+        if kept is not None:
+            _log_kept_code(kept, str(trained.cfg._cfg_dict))
+        return trained
     cfg = source if isinstance(source, Config) else Config.fromfile(source)
     place = configured_work_dir(cfg) if checkpoint is None else checkpoint
     try:
@@ -127,6 +136,18 @@ def find_to_predict(
             f'{error}. That is the work dir of {cfg.filename or "the config"}: train the model first, or name another '
             'work dir or checkpoint (checkpoint=…, --checkpoint)'
         ) from None
+
+
+@cache  # once for each run
+def _log_kept_code(kept: Path, values: str) -> None:
+    """Log that the run's copy of the user's code reads files, if ``values`` of the config ``kept`` name it."""
+    code = kept.parent / (read_record(kept.parent).get('code') or CODE)
+    if str(code.absolute()) in values:
+        get_logger('runnerkit').info(
+            "The run's copy of your code reads these files: %s. If you have changed the code since, give your config "
+            'in place of the work dir: runnerkit predict %s FILE --checkpoint %s',
+            *map(printable, (code, kept.name, kept.parent)),
+        )
 
 
 def predictions(
@@ -198,8 +219,12 @@ def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None)
     """What is built of ``cfg``: the model; and, for ``inputs``, their data set and what its loader gets."""
     if inputs is None:
         return [cfg.get('model')]
-    key, dataset = _read_by(cfg, split_meant(cfg, inputs(cfg) if callable(inputs) else inputs))
+    key, dataset = _read_by(cfg, split_meant(cfg, _inputs_of(cfg, inputs)))
     return [cfg.get('model'), dataset, _settings(required_section(cfg, 'data'), key)]
+
+
+def _inputs_of(cfg: Config, inputs: Inputs | Callable[[Config], Inputs]) -> Inputs:
+    return inputs(cfg) if callable(inputs) else inputs
 
 
 def _settings(data: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -239,7 +264,10 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     seed = cfg.get('seed')
     with placed_errors(cfg, 'seed'):
         check_whole_number('seed', seed, at_least=0, or_none=True)
-    return build_dataloader(dataset, dist=False, seed=seed or 0, shuffle=False, round_up=False, **settings)
+    loader = build_dataloader(dataset, dist=False, seed=seed or 0, shuffle=False, round_up=False, **settings)
+    if meant is None and settings.get('collate_fn') is not None:
+        loader.collate_fn = CollateFiles(loader.collate_fn)
+    return loader
 
 
 def _existing(files: list[str], names: list[str]) -> list[str]:
