@@ -237,7 +237,7 @@ def travel(
             prepare = partial(
                 flow_of, start, source, folders[-1], config, device, hooks if is_last else (), history.run.seed
             )
-            passage = Passage(prepare)
+            passage = Passage(prepare, partial(start.roll_backs, begin if start is starts[0] else start.begin))
             stack.callback(passage.leave)
             passage.advance(number if is_last else start.end)
             if not is_last:

@@ -43,7 +43,7 @@ IMAGES = 'reported_images'
 
 #: Kinds of entries of a start; others are left out.
 _KINDS = {'seconds': dict, 'data': dict, 'outcome': str, 'parameters': int}
-_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness'), list)
+_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness', 'rolled_back'), list)
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
@@ -89,7 +89,7 @@ class JournalHook(Hook):
                 starts = starts_in(self._path)
                 if not starts and self._path.exists():  # it is damaged
                     os.replace(self._path, self._path.with_suffix('.json.damaged'))
-                self._starts = [*starts, entry_of(self._context, runner)]
+                self._starts = [*starts, {**entry_of(self._context, runner), 'exactness': self._inexact.said}]
                 self._write_starts()
             runner.logger.addHandler(self._inexact)
             self._context.runner.hooks.listen('before_train_iter', self._note_batch)
@@ -102,7 +102,12 @@ class JournalHook(Hook):
             reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
             self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
-            self._starts[-1]['exactness'] = self._inexact.said
+            self._write_starts()
+
+    def after_roll_back(self, runner: RunnerView) -> None:
+        """Note the completed iterations to which the run has gone back."""
+        if self._starts:
+            self._starts[-1].setdefault('rolled_back', []).append(runner.completed_iters)
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
