@@ -112,8 +112,8 @@ class Diff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
-        return not self.rows
+        """Whether something was compared, and nothing differs."""
+        return not self.rows and not (self.parting or {}).get('iteration') and any(self.compared.values())
 
     @property
     def first(self) -> int | None:
@@ -172,6 +172,20 @@ class Side:
             raise ValueError(f'{self.path} is not a checkpoint of a run: it has no meta')
         return content
 
+    def like(self, other: Side) -> Side:
+        """Its checkpoint after as many iterations, if ``other`` is a checkpoint."""
+        wanted = other.saved[0].iterations
+        if not self.is_run:
+            return self
+        found = next((saved for saved in self.saved if saved.iterations == wanted), None)
+        if found is None:
+            has = ', '.join(str(saved.iterations) for saved in self.saved) or 'none'
+            raise ValueError(
+                f'{other.path} is a checkpoint of {wanted} iterations, and {self.path} has none of as many to compare it '
+                f'with; it has {has}'
+            )
+        return Side(found.path)
+
     @property
     def begins(self) -> list[int]:
         """The completed iterations at which the starts began that count."""
@@ -187,17 +201,24 @@ class Side:
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
-    """Compare two runs, or two checkpoints, by their records.
+    """Compare two runs, or two checkpoints, by their records; with a checkpoint, that of the run after as many iterations.
 
     Args:
         a, b: work dirs or checkpoints.
 
     Raises:
         FileNotFoundError: one of them is neither.
-        ValueError: a checkpoint is damaged.
+        ValueError: a checkpoint is damaged, or there is nothing to compare it with.
     """
     sides = Side(a), Side(b)
     found = Diff(str(sides[0].path), str(sides[1].path))
+    if sides[0].is_run != sides[1].is_run:
+        sides = sides[0].like(sides[1]), sides[1].like(sides[0])
+        found.notes = [
+            f'{each.path} is the checkpoint that was compared'
+            for each in sides
+            if str(each.path) not in (found.a, found.b)
+        ]
     rows: dict[tuple[str, str, str, str], Row] = {}
     for iteration in sorted({*sides[0].begins, *sides[1].begins}):
         one, other = (side.history.start_of(iteration) for side in sides)
@@ -206,7 +227,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
     found.rows += rows.values()
     found.rows += [*_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
     found.rows.sort(key=lambda row: SECTIONS.index(row.section))
-    found.notes = [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
+    found.notes += [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
     found.sentence = conclusion(found)
     return found
 
@@ -315,7 +336,9 @@ def _log_row(section: str, each: Difference) -> Row:
     a, b = (printable(repr(value), 60) for value in (each.then, each.now))
     where = 'an evaluation' if each.mode == 'val' else 'the line'
     is_pair = is_number(each.then) and is_number(each.now)
-    size = furthest(*map(torch.tensor, (each.then, each.now)))[2] if is_pair else ''
+    size = (
+        furthest(*(torch.tensor(value, dtype=torch.float64) for value in (each.then, each.now)))[2] if is_pair else ''
+    )
     note = f'{where} at {each.step} iterations{size and f", by {size}"}'
     return Row(section, each.name, a, b, each.step, note)
 
@@ -360,10 +383,13 @@ def conclusion(found: Diff) -> str:
     """The one sentence, for a person to act on."""
     counts = [(what, count) for what, count in found.compared.items() if count and what != 'fingerprints']
     said = [f'{count} {what if count > 1 else what.removesuffix("s")}' for what, count in counts]
-    compared = ' and '.join(said) or 'no log line and no checkpoint'
+    compared = ' and '.join(said)
     if found.is_equal:
-        return f'A and B are equal in every value of {compared}.' if said else f'A and B have {compared} in common.'
+        return f'A and B are equal in every value of {compared}.'
     cause = _cause(found)
+    if not said:
+        more = f', and what went into them differs: {cause}' if found.rows else ''
+        return f'A and B have no log line and no checkpoint of the same iteration in common{more}.'
     if found.first is None:
         return f'The results are equal ({compared}), but not what went into them: {cause}.'
     first = [row for row in found.rows if row.since == found.first and row.section in RESULTS]

@@ -16,7 +16,7 @@ from runnerkit.distributed import all_gather_objects
 from runnerkit.flow.look.dry_run import leaves, shape_of
 from runnerkit.flow.moment.diff import Diff, Side, causes_of
 from runnerkit.flow.moment.history import History
-from runnerkit.flow.moment.replay import travel
+from runnerkit.flow.moment.replay import own_names, travel
 from runnerkit.flow.moment.values import furthest
 from runnerkit.hooks.fingerprint import states_of
 from runnerkit.hooks.hook import Hook
@@ -173,6 +173,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     if (found.first is None and end in found.equal_states) or found.is_shorter:
         return found  # the records say it all
     unlike: list[str] = []
+    first = begin
     former = list(traced(histories[0], begin, end, trust, unlike, 'A'))
     parting = Parting(None)
     for other, one in zip(traced(histories[1], begin, end, trust, unlike, 'B'), former, strict=False):
@@ -189,7 +190,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
             for each in histories
         ]
         parting = Parting(*parting[:3], *_shown(*pair))
-    found.parting = parting._asdict()
+    found.parting, found.compared['iterations'] = parting._asdict(), begin - first
     found.sentence = sentence_of(found, parting, end, unlike)
     return found
 
@@ -210,7 +211,7 @@ def traced(
     cuts = [begin, *(start.begin for start in history.starts if begin < start.begin < end), end]
     for first, last in pairwise(cuts):
         recorder = Recorder(keeps)
-        with travel(history, first, trust=trust, hooks=[recorder]) as moment:
+        with own_names(), travel(history, first, trust=trust, hooks=[recorder]) as moment:
             while moment.iter < last and not moment.has_ended:
                 samples = moment.samples
                 moment.call(partial(recorder.begin, samples=samples))

@@ -42,7 +42,8 @@ from runnerkit.version import __version__
 IMAGES = 'reported_images'
 
 #: Kinds of entries of a start; others are left out.
-_KINDS = {'seconds': dict, 'data': dict, 'outcome': str, 'parameters': int}
+_KINDS = {'outcome': str, 'resumed_from': str, 'parameters': int, 'ranks': int}
+_KINDS |= dict.fromkeys(('seconds', 'data', 'options', 'versions'), dict)
 _KINDS |= dict.fromkeys(('settings', 'modules', 'exactness', 'rolled_back'), list)
 
 #: Height and width of a kept picture, at most.
@@ -50,6 +51,9 @@ MOST_PIXELS = 640
 
 #: The most rows of a start: values of the config, modules of the model, sentences about inexact resumes.
 MOST_ROWS = 300
+
+#: The most characters of such a sentence.
+MOST_TEXT = 2000
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
@@ -167,7 +171,7 @@ class _Inexact(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, 'exactness', False) and len(self.said) < MOST_ROWS:
-            self.said.append(record.getMessage()[:2000])
+            self.said.append(record.getMessage()[:MOST_TEXT])
 
 
 def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
