@@ -39,7 +39,9 @@ def test_the_batch_and_a_checkpoint_are_written(trained, tmp_path, capsys):
 def test_a_row_for_each_of_some_iterations(trained, capsys):
     work_dir, seen = trained
     assert main(['replay', str(work_dir), '--to', '21', '--for', '9']) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-5:-1]]
+    *said, ended, _ = capsys.readouterr().out.splitlines()
+    assert ended == 'The run ends after 24 iterations: 3 of 9 rows.'
+    rows = [line.split() for line in said[-4:]]
     assert rows[0][:4] == ['iteration', 'epoch', 'lr', 'loss']
     assert [(row[0], row[3]) for row in rows[1:]] == [
         (str(number), f'{seen[number]["loss"][""].item():.4g}') for number in (21, 22, 23)

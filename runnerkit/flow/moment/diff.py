@@ -173,16 +173,16 @@ class Side:
         return content
 
     def like(self, other: Side) -> Side:
-        """Its checkpoint after as many iterations, if ``other`` is a checkpoint."""
+        """A run's checkpoint of the iteration of ``other``, which is a checkpoint; a checkpoint itself."""
         wanted = other.saved[0].iterations
         if not self.is_run:
             return self
         found = next((saved for saved in self.saved if saved.iterations == wanted), None)
         if found is None:
             has = ', '.join(str(saved.iterations) for saved in self.saved) or 'none'
-            raise ValueError(
-                f'{other.path} is a checkpoint of {wanted} iterations, and {self.path} has none of as many to compare it '
-                f'with; it has {has}'
+            raise FileNotFoundError(
+                f'{other.path} is a checkpoint of iteration {wanted}, and {self.path} has no intact one of that '
+                f'iteration to compare it with (of others: {has})'
             )
         return Side(found.path)
 
@@ -201,21 +201,21 @@ class Side:
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
-    """Compare two runs, or two checkpoints, by their records; with a checkpoint, that of the run after as many iterations.
+    """Compare two runs, or two checkpoints, by their records; a run and a checkpoint by their checkpoints.
 
     Args:
         a, b: work dirs or checkpoints.
 
     Raises:
-        FileNotFoundError: one of them is neither.
-        ValueError: a checkpoint is damaged, or there is nothing to compare it with.
+        FileNotFoundError: one of them is neither, or a run has no checkpoint of the iteration of the other.
+        ValueError: a checkpoint is damaged.
     """
     sides = Side(a), Side(b)
     found = Diff(str(sides[0].path), str(sides[1].path))
     if sides[0].is_run != sides[1].is_run:
         sides = sides[0].like(sides[1]), sides[1].like(sides[0])
         found.notes = [
-            f'{each.path} is the checkpoint that was compared'
+            f'compared with {each.path.name} of {each.path.parent}'
             for each in sides
             if str(each.path) not in (found.a, found.b)
         ]
@@ -336,9 +336,7 @@ def _log_row(section: str, each: Difference) -> Row:
     a, b = (printable(repr(value), 60) for value in (each.then, each.now))
     where = 'an evaluation' if each.mode == 'val' else 'the line'
     is_pair = is_number(each.then) and is_number(each.now)
-    size = (
-        furthest(*(torch.tensor(value, dtype=torch.float64) for value in (each.then, each.now)))[2] if is_pair else ''
-    )
+    size = furthest(*torch.tensor([each.then, each.now], dtype=torch.float64).split(1))[2] if is_pair else ''
     note = f'{where} at {each.step} iterations{size and f", by {size}"}'
     return Row(section, each.name, a, b, each.step, note)
 

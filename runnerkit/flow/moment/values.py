@@ -26,6 +26,8 @@ def difference_of(place: str, then: Any, now: Any) -> str:
         if torch.equal(bit_words(then), bit_words(now)):
             return ''
         count = int(((then != now) & ((then == then) | (now == now))).sum())
+        if count == 0:
+            return f'{place} differs in its bits alone: in the sign of a zero, or in those of a NaN'
         return f'{place} differs in {count} of {then.numel()} values, by up to {furthest(then, now)[2]}'
     if then is MISSING or now is MISSING:
         return f'{place} is missing in the {"checkpoint" if then is MISSING else "replay"}'

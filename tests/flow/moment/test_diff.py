@@ -298,7 +298,7 @@ def test_checkpoints_can_be_compared_alone(run, tmp_path):
 
 def test_nothing_in_common_is_no_equality(run):
     found = diff(run / 'iter_12.pth', run / 'iter_8.pth')
-    assert found.sentence == 'A and B have no log line and no checkpoint in common.'
+    assert found.sentence == 'A and B have no log line and no checkpoint of the same iteration in common.'
 
 
 def test_what_is_neither_run_nor_checkpoint_is_refused(run, tmp_path):
