@@ -53,7 +53,7 @@ _KINDS = {
     'optimizer options': r"optimizer.*\['param_groups'\]",
     'optimizer state': r'optimizer',
     'random states': r'rng',
-    'position in the data': r"progress|readers\[\d+\]\[\d+\]\['(batches|samples|epoch)'\]",
+    'position in the data': r"progress|(readers|evaluations)\[\d+\]\[\d+\]\['(batches|samples|epoch|loader)'\]",
     'last batch': r"readers\[\d+\]\[\d+\]\['checksums'\]",
     'hooks': r"hooks\[\d+\]\['(?!\w*(Logger|Journal|History|Timer|Checkpoint|LossJump)\w*#)",
     'other state': r'buffers|updates|parts|scores',
@@ -261,10 +261,10 @@ def _placed(settings: Mapping[str, Any], places: Mapping[str, str], key: str) ->
 
 def _code_rows(one: Path | None, other: Path | None, since: int) -> Iterator[Row]:
     """The kept files of the user's code that differ, each with its first line that does."""
+    if one is None or other is None:
+        return
     texts = [
-        {}
-        if config is None
-        else {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py')}
+        {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py')}
         for config in (one, other)
     ]
     for name in sorted({*texts[0], *texts[1]}):
@@ -348,19 +348,27 @@ def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     found.compared['checkpoints'] = len(common)
     compared = max(one.compared, other.compared)  # what both have
     for iterations in common:
-        one_state, other_state = (state_of(each[iterations], compared) for each in pairs)
-        shown = set()
-        for place in dict.fromkeys([*one_state, *other_state]):
-            kind = next((kind for kind, pattern in _KINDS.items() if re.match(pattern, place)), None)
-            told = difference_of(place, one_state.get(place, MISSING), other_state.get(place, MISSING)) if kind else ''
-            if kind and told and kind not in shown:
+        states = [state_of(each[iterations], compared) for each in pairs]
+        kinds = [{place: kind for place in state if (kind := _kind_of(place))} for state in states]
+        shown = {kind for kind in _KINDS if (kind in kinds[0].values()) != (kind in kinds[1].values())}
+        found.notes += [f'{"AB"[kind in kinds[0].values()]} has no {kind}' for kind in _KINDS if kind in shown]
+        is_equal = True
+        for place, kind in {**kinds[0], **kinds[1]}.items():
+            pair = [each.get(place, MISSING) for each in states]
+            told = '' if kind in shown else difference_of(place, *pair, sides='AB')
+            if told:
                 shown.add(kind)
-                a, b = (_short(each.get(place)) for each in (one_state, other_state))
+                is_equal = False
+                a, b = (_short(each.get(place)) for each in states)
                 yield Row('checkpoints', kind, a, b, iterations, f'at {iterations} iterations, first {told}')
-        if shown:
+        if not is_equal:
             return
         found.equal_at.append(iterations)
         found.equal_states.append(iterations)
+
+
+def _kind_of(place: str) -> str | None:
+    return next((kind for kind, pattern in _KINDS.items() if re.match(pattern, place)), None)
 
 
 def _short(value: Any) -> str:
@@ -419,7 +427,8 @@ def _cause(found: Diff) -> str:
         return 'only the random states differ there, so one run has drawn a random number that the other has not'
     again = [note for note in found.notes if 'started again' in note]
     because = f'{again[0]}, and the records show no other cause' if again else 'the records show no cause'
-    return f'{because}; runnerkit diff {found.a} {found.b} --exactly finds the iteration and what parted first'
+    hint = f'; runnerkit diff {found.a} {found.b} --exactly finds the iteration and what parted first'
+    return because + hint * all(is_run(Path(each)) for each in (found.a, found.b))
 
 
 def _reason(row: Row) -> str:

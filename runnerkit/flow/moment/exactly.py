@@ -16,7 +16,7 @@ from runnerkit.distributed import all_gather_objects
 from runnerkit.flow.look.dry_run import leaves, shape_of
 from runnerkit.flow.moment.diff import Diff, Side, causes_of
 from runnerkit.flow.moment.history import History
-from runnerkit.flow.moment.replay import own_names, travel
+from runnerkit.flow.moment.replay import travel
 from runnerkit.flow.moment.values import furthest
 from runnerkit.hooks.fingerprint import states_of
 from runnerkit.hooks.hook import Hook
@@ -211,7 +211,7 @@ def traced(
     cuts = [begin, *(start.begin for start in history.starts if begin < start.begin < end), end]
     for first, last in pairwise(cuts):
         recorder = Recorder(keeps)
-        with own_names(), travel(history, first, trust=trust, hooks=[recorder]) as moment:
+        with travel(history, first, trust=trust, hooks=[recorder]) as moment:
             while moment.iter < last and not moment.has_ended:
                 samples = moment.samples
                 moment.call(partial(recorder.begin, samples=samples))

@@ -85,7 +85,7 @@ class Passage:
         return self.is_waiting
 
     def call(self, task: Callable[[Any], T]) -> T:
-        """What ``task(runner)`` returns, which is called in the run's thread, with its random states and settings; after
+        """What ``task(runner)`` returns, which is called in the run's thread with its random states and settings; after
         the end of the run, it is called here."""
         if not self.is_waiting:
             return task(self.runner)

@@ -240,7 +240,6 @@ def travel(
         trust, hooks, config, device: as in `replay`.
     """
     check_ranks(history)
-    several = len({start.config for start in history.starts}) > 1 and config is None
     if since is None and not is_end:
         since = next((saved for saved in history.checkpoints() if saved.iterations <= number), None)
     begin = since.iterations if since else 0
@@ -255,7 +254,7 @@ def travel(
         source = since.path if since else None
         for start in starts:
             is_last = start is starts[-1]
-            if several:
+            if config is None:
                 stack.enter_context(own_names())
             folders.append(scratch / str(start.number) / history.run.folder.absolute().name)
             prepare = partial(
@@ -433,8 +432,8 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 
 @contextmanager
 def own_names() -> Iterator[None]:
-    """Within it, the user's files are imported again, and what they had registered is not there: the code of two starts
-    may have the same names."""
+    """Within it, the user's files are imported again, and what they had registered is not there: two starts or runs may
+    have code under the same names."""
     places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in REGISTRIES)]
     former = [dict(names) for names in places]
 
