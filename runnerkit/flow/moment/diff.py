@@ -59,6 +59,9 @@ _KINDS = {
     'other state': r'buffers|updates|parts|scores',
 }
 
+#: What a checkpoint may have been saved without.
+_LEFT_OUT = ('optimizer options', 'optimizer state')
+
 _LABELS = {
     'weights_hash': 'weights',
     'optimizer_hash': 'optimizer state',
@@ -350,12 +353,12 @@ def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     for iterations in common:
         states = [state_of(each[iterations], compared) for each in pairs]
         kinds = [{place: kind for place in state if (kind := _kind_of(place))} for state in states]
-        shown = {kind for kind in _KINDS if (kind in kinds[0].values()) != (kind in kinds[1].values())}
-        found.notes += [f'{"AB"[kind in kinds[0].values()]} has no {kind}' for kind in _KINDS if kind in shown]
+        shown = {kind for kind in _LEFT_OUT if (kind in kinds[0].values()) != (kind in kinds[1].values())}
+        found.notes += [f'{"AB"[kind in kinds[0].values()]} has no {kind}' for kind in _LEFT_OUT if kind in shown]
         is_equal = True
         for place, kind in {**kinds[0], **kinds[1]}.items():
             pair = [each.get(place, MISSING) for each in states]
-            told = '' if kind in shown else difference_of(place, *pair, sides='AB')
+            told = '' if kind in shown else difference_of(place, pair[0], pair[1], 'AB')
             if told:
                 shown.add(kind)
                 is_equal = False
