@@ -252,7 +252,8 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
             if key == 'first_batch' and one.begin != other.begin:
                 continue
             if all(values):  # an older version may not have recorded it
-                for name in differing(values):
+                is_whole = sides[0].is_run  # a checkpoint of another program lacks some
+                for name in [name for name in differing(values) if is_whole or all(name in each for each in values)]:
                     a, b = (printable(str(each.get(name, 'none')), 60) for each in values)
                     yield Row(section, name, a, b, since)
 

@@ -1,5 +1,6 @@
 """Runs of all kinds, trained once for all tests of the room."""
 
+import planted
 import pytest
 from moments import train_kind
 
@@ -15,3 +16,15 @@ def trained(tmp_path_factory):
         return found[kind]
 
     return of
+
+
+@pytest.fixture(scope='package')
+def config(tmp_path_factory):
+    """Of a project in which something can be planted."""
+    return planted.project(tmp_path_factory.mktemp('project'))
+
+
+@pytest.fixture(scope='package')
+def run(config):
+    """A work dir of it, without anything planted. Do not write there."""
+    return planted.train(config, config.parent / 'run')
