@@ -374,7 +374,7 @@ BUDGETS = {
     'checkpoint': 3500,
     'cli': 1610,
     'compat': 4220,
-    'config': 2435,
+    'config': 2430,
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
