@@ -208,7 +208,7 @@ for name, line in {WITHOUT_TORCH!r}.items():
     if not os.fork():
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             exec(line)
-        print(name, [module for module in ('torch', 'rich', 'fsspec', 'torchmetrics') if module in sys.modules])
+        print(name, [module for module in ('torch', 'rich', 'yapf', 'fsspec', 'torchmetrics') if module in sys.modules])
         sys.stdout.flush()
         os._exit(0)
     os.wait()
@@ -301,7 +301,7 @@ LATE = {
     'torch._inductor',
     'torch.utils.tensorboard',
     'numpy.random',
-    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml'),
+    *('fsspec', 'matplotlib', 'pandas', 'PIL', 'rich', 'scipy', 'sympy', 'tensorboard', 'torchmetrics', 'yaml', 'yapf'),
 }
 
 
@@ -374,14 +374,14 @@ BUDGETS = {
     'checkpoint': 3500,
     'cli': 1610,
     'compat': 4220,
-    'config': 2430,
+    'config': 2450,
     'data': 4140,
     'distributed': 1570,
     'fileio': 850,
     'flow': 8430,
-    'flow/moment': 1675,  # replay, verify and diff; 1,300 were planned
+    'flow/moment': 1680,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
-    'hooks': 6990,
+    'hooks': 6980,
     'nn': 1200,
     'optim': 1630,
     'parallel': 1540,

@@ -9,7 +9,7 @@ from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import read_config_with_options
-from runnerkit.config import unread_keys
+from runnerkit.config import format_config, unread_keys
 from runnerkit.utils.logging import print_out
 
 
@@ -17,6 +17,7 @@ def parser(prog: str = 'runnerkit print-config') -> Parser:
     """The command line."""
     parse = Parser(prog=prog, description='Print a config, with its bases and the given options merged in.')
     add_shared(parse, 'config', '--cfg-options')
+    parse.add_argument('--style', help="format the text in one of yapf's styles: pep8, google, facebook, yapf")
     return parse
 
 
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
     args = parser(prog).parse_args(argv)
     cfg = read_config_with_options(args.config, args.cfg_options)
     errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
-    text = cfg.pretty_text
+    text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     for finding in errors:
         print(f'warning: {finding}', file=sys.stderr)
     print_out(text.removesuffix('\n'))

@@ -31,11 +31,17 @@ def test_prints_what_reads_back(cfg, capsys):
     assert capsys.readouterr().out == Config.fromfile('cfg.py').pretty_text
 
 
+def test_styles(cfg, capsys):
+    assert main(['cfg.py', '--style', 'facebook']) == 0
+    assert Config.fromstring(capsys.readouterr().out, '.py').lr == 0.1
+
+
 @pytest.mark.parametrize(
     ('args', 'code', 'message'),
     [
         (['.'], 2, r'is a folder, not a config file; it holds bad.py, bad.yaml, base.py, cfg.py$'),
         (['nope.py'], 2, 'no such config file: nope.py'),
+        (['cfg.py', '--style', 'nope'], 1, "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 2, 'cannot inherit from base'),
         (['bad.py'], 1, r'bad.py:1: division by zero'),
         (['bad.yaml'], 1, 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),

@@ -29,11 +29,11 @@ from runnerkit.flow.stages.defaults import hooks_by_name
 from runnerkit.flow.work_dir.journal import MOST_TEXT
 from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, is_made_here
 from runnerkit.flow.work_dir.previous_runs import STARTS
-from runnerkit.flow.work_dir.snapshot import REGISTRIES
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.predictions import names_at
+from runnerkit.registry import Registry
 from runnerkit.utils.nested import values_in
 from runnerkit.utils.user_files import file_of_module
 from runnerkit.version import __version__
@@ -434,7 +434,9 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 def own_names() -> Iterator[None]:
     """Within it, the user's files are imported again, and what they had registered is not there: two starts or runs may
     have code under the same names."""
-    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in REGISTRIES)]
+    ours = [module for name, module in sys.modules.items() if name.startswith('runnerkit.')]
+    registries = {id(each): each for module in ours for each in vars(module).values() if isinstance(each, Registry)}
+    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in registries.values())]
     former = [dict(names) for names in places]
 
     def forget() -> None:
