@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import usage_checked, wrong_usage
+from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.replay import ranks
 from runnerkit.cli.runs import in_plain
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from runnerkit.flow.moment.diff import as_plain, diff
 
     is_first = True
-    with wrong_usage(OSError):
+    with wrong_usage(OSError, ValueError):
         found = diff(args.a, args.b)
         if args.exactly:
             from runnerkit.flow.moment.exactly import exactly
@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             with ranks(args.launcher, args.a):
                 found = exactly(found, args.trust)
                 is_first = get_dist_info()[0] == 0
+    if not (found.rows or found.is_equal or found.parting):
+        raise UsageError(found.sentence)
     if is_first:
         print_out(json.dumps(in_plain(as_plain(found))) if args.json else diff_text(found))
     return 0 if found.is_equal else DIFFERENT

@@ -68,7 +68,7 @@ def check_writable(flag: str, path: str) -> None:
 
 @contextmanager
 def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
-    """Turn errors of these kinds into a `UsageError` with the same message.
+    """Turn errors of these kinds into a `UsageError` with the same message, unless they come from the user's code.
 
     Args:
         kinds: the classes.
@@ -77,6 +77,8 @@ def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        if not is_self_explanatory(error):
+            raise
         raise UsageError(f'{of}{text_of(error)}') from error
 
 

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from runnerkit.cli.arguments import add_shared
+from runnerkit.cli.errors import usage_checked
 from runnerkit.cli.parser import Parser
-from runnerkit.config import Config, format_config, unread_keys
-from runnerkit.config.keys import resolve_synonyms
-from runnerkit.utils.exceptions import one_line
-from runnerkit.utils.exit_codes import FAILURE
+from runnerkit.cli.train import read_config_with_options
+from runnerkit.config import format_config, unread_keys
 from runnerkit.utils.logging import print_out
 
 
@@ -22,25 +21,18 @@ def parser(prog: str = 'runnerkit print-config') -> Parser:
     return parse
 
 
+@usage_checked
 def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config') -> int:
-    """Print a config.
+    """Print a config; returns the exit code.
 
     Args:
         argv: the arguments; by default those of the program.
-        prog: the program's name, for messages.
-
-    Returns:
-        0, or 1 if the config cannot be read. (Wrong arguments end the program with 2.)
+        prog: the program's name, for its usage.
     """
     args = parser(prog).parse_args(argv)
-    try:
-        cfg = Config.fromfile(args.config, import_custom_modules=False)
-        cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, args.cfg_options or {}))
-        errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
-        text = format_config(cfg, args.style) if args.style else cfg.pretty_text
-    except Exception as error:
-        print(f'{prog}: error: {one_line(error)}', file=sys.stderr)
-        return FAILURE
+    cfg = read_config_with_options(args.config, args.cfg_options)
+    errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
+    text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     for finding in errors:
         print(f'warning: {finding}', file=sys.stderr)
     print_out(text.removesuffix('\n'))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import code
+import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import check_writable, usage_checked, wrong_usage
+from runnerkit.cli.errors import UsageError, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.runs import aligned
-from runnerkit.utils.exit_codes import DIFFERENT
+from runnerkit.utils.exit_codes import DIFFERENT, SIGNALLED
 from runnerkit.utils.logging import print_out, printable, shortened
 
 if TYPE_CHECKING:
@@ -20,23 +21,30 @@ if TYPE_CHECKING:
     from runnerkit.flow.moment.replay import Moment
 
 
+def replaying_parser(prog: str, description: str) -> Parser:
+    """A command line with the arguments of all commands that replay one run."""
+    parse = Parser(prog=prog, description=description)
+    parse.add_argument('work_dir', metavar='WORK_DIR', help='the work dir of the run')
+    add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
+    return parse
+
+
 def parser(prog: str = 'runnerkit replay') -> Parser:
     """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Train a run again up to the moment before an iteration, in a scratch folder, compare its log, and '
-        'show that iteration.',
+    parse = replaying_parser(
+        prog,
+        'Train a run again up to the moment before an iteration, in a scratch folder, compare its log, and show that '
+        'iteration.',
     )
-    parse.add_argument('work_dir', metavar='WORK_DIR', help='the work dir of the run')
     parse.add_argument(
         '--to', required=True, metavar='N', help='how many iterations are done; or a place of the log, such as [3][50]'
     )
     parse.add_argument('--batch', metavar='FILE.pth', help='write the batch, as the step gets it, with torch.save')
     parse.add_argument('--save', metavar='FILE.pth', help='write a checkpoint of the moment, which a run can resume')
-    parse.add_argument('--for', dest='count', type=count, metavar='K', help='train K iterations, with a row for each')
+    after = parse.add_mutually_exclusive_group()
+    after.add_argument('--for', dest='count', type=count, metavar='K', help='train K iterations, with a row for each')
+    after.add_argument('--shell', action='store_true', help='open Python with run, model, batch and step()')
     parse.add_argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add your hook')
-    parse.add_argument('--shell', action='store_true', help='open Python with run, model, batch and step()')
-    add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
     return parse
 
 
@@ -56,11 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     from runnerkit.hooks import HOOKS
     from runnerkit.registry import build_from_cfg
 
-    with wrong_usage(ValueError, FileNotFoundError, of='--to: '):
-        number = history_of(Path(args.work_dir)).iteration_at(args.to)
+    with wrong_usage(FileNotFoundError):
+        history = history_of(Path(args.work_dir))
+    with wrong_usage(ValueError, of='--to: '):
+        number = history.iteration_at(args.to)
     with wrong_usage(FileNotFoundError), ranks(args.launcher, args.work_dir):
         hooks = [build_from_cfg({'type': name}, HOOKS) for name in args.hook]
         is_first = get_dist_info()[0] == 0
+        if args.shell and get_dist_info()[1] > 1:
+            raise UsageError('--shell needs a run of one process: on several, use --batch, --save or --hook')
         with replay(args.work_dir, number, trust=args.trust, hooks=hooks, device=args.device) as moment:
             say = print_out if is_first else _nothing
             say('\n'.join(moment_lines(moment)))
@@ -71,16 +83,22 @@ def main(argv: Sequence[str] | None = None) -> int:
                 say(f'checkpoint: {moment.save(args.save)}')
             if args.shell:
                 names = {'moment': moment, 'run': moment.run, 'model': moment.model, 'batch': moment.batch}
-                code.interact(banner='', local={**names, 'step': moment.step}, exitmsg='')
-            elif args.count:
-                rows: list[Iteration] = []
-                while len(rows) < args.count and not moment.has_ended:
-                    rows.append(measured_step(moment))
-                say(iteration_table(rows))
-            elif not moment.has_ended:
-                say(iteration_text(measured_step(moment)))
+                with suppress(SystemExit):  # of exit()
+                    code.interact(banner='', local={**names, 'step': moment.step}, exitmsg='')
+            rows: list[Iteration] = []
+            while not args.shell and len(rows) < (args.count or 1) and not moment.has_ended:
+                rows.append(measured_step(moment))
+            if rows:
+                say(iteration_table(rows) if args.count else iteration_text(rows[0]))
+            if moment.length is not None and moment.iter > moment.length:
+                say(f'The run has trained {moment.length} iterations; what follows them is new.')
+            if args.count and len(rows) < args.count:
+                say(f'The run ends after {moment.iter} iterations: {len(rows)} of {args.count} rows.')
             different = from_first_rank(lambda: moment.differences)
-            say(f'DIFFERENT: {different[0]}' if different else 'All log lines on the way are equal.')
+            equal = 'All log lines on the way are equal.' if moment.compared else 'No log line on the way to compare.'
+            say(f'DIFFERENT: {different[0]}' if different else equal)
+            if not different and rows and rows[-1].error is not None:
+                raise rows[-1].error
     return DIFFERENT if different else 0
 
 
@@ -88,11 +106,20 @@ def _nothing(text: str) -> None:
     """In place of printing, on other ranks than the first."""
 
 
+def _leave(number: int, frame: Any) -> None:
+    """End after SIGTERM as after Ctrl-C: without leaving a scratch folder."""
+    raise SystemExit(SIGNALLED + number)
+
+
 @contextmanager
 def ranks(launcher: str, work_dir: str) -> Iterator[None]:
     """Within it, this process has joined those that ``launcher`` has started, as the run had."""
     if launcher == 'none':
-        yield
+        former = signal.signal(signal.SIGTERM, _leave)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, former)
         return
     from runnerkit.distributed import init_dist, shutdown
     from runnerkit.flow.report.record import read_run

@@ -6,29 +6,26 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.errors import usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
-from runnerkit.cli.replay import ranks
+from runnerkit.cli.replay import ranks, replaying_parser
 from runnerkit.utils.exit_codes import DIFFERENT
 from runnerkit.utils.logging import print_out
 
 
 def parser(prog: str = 'runnerkit verify') -> Parser:
     """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Replay a run from one kept checkpoint to the next, and compare all that both files hold. The exit '
-        f'code is 0 if they are equal, {DIFFERENT} if not.',
+    parse = replaying_parser(
+        prog,
+        'Replay a run from one kept checkpoint to the next, and compare all that both files hold. The exit code is 0 '
+        f'if they are equal, {DIFFERENT} if not.',
     )
-    parse.add_argument('work_dir', metavar='WORK_DIR', help='the work dir of the run')
     parse.add_argument(
         '--all',
         action='store_true',
         help='from the beginning of the run, through all kept checkpoints (default: between the two newest ones)',
     )
     parse.add_argument('--json', action='store_true', help='print the result as JSON')
-    add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
     return parse
 
 

@@ -4,6 +4,7 @@ import json
 
 import planted
 import pytest
+import torch
 
 from runnerkit.cli.diff import main
 from runnerkit.cli.main import main as command
@@ -58,6 +59,12 @@ def test_wrong_usage_gives_2(run, tmp_path, capsys):
     assert 'neither a work dir of a run nor a checkpoint' in capsys.readouterr().err
     assert main([str(run), str(run / 'iter_6.pth'), '--exactly']) == USAGE
     assert '--exactly replays runs, and iter_6.pth is a checkpoint' in capsys.readouterr().err
+    assert main([str(run / 'iter_6.pth'), str(planted.copied(run, tmp_path / 'other') / 'iter_6.pth')]) == 0
+    content = torch.load(run / 'iter_6.pth', weights_only=True)
+    content['meta']['iter'] = 5
+    torch.save(content, tmp_path / 'iter_5.pth')
+    assert main([str(run / 'iter_6.pth'), str(tmp_path / 'iter_5.pth')]) == USAGE
+    assert 'no checkpoint of the same iteration in common' in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([str(run)])
 

@@ -1,11 +1,16 @@
 """``runnerkit replay``."""
 
 import io
+import json
+import os
+import signal
+import subprocess
 import sys
 
+import planted
 import pytest
 import torch
-from moments import same, train_kind
+from moments import quietly, same, train_kind
 
 from runnerkit.cli.main import main
 
@@ -39,7 +44,9 @@ def test_the_batch_and_a_checkpoint_are_written(trained, tmp_path, capsys):
 def test_a_row_for_each_of_some_iterations(trained, capsys):
     work_dir, seen = trained
     assert main(['replay', str(work_dir), '--to', '21', '--for', '9']) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-5:-1]]
+    *said, ended, _ = capsys.readouterr().out.splitlines()
+    assert ended == 'The run ends after 24 iterations: 3 of 9 rows.'
+    rows = [line.split() for line in said[-4:]]
     assert rows[0][:4] == ['iteration', 'epoch', 'lr', 'loss']
     assert [(row[0], row[3]) for row in rows[1:]] == [
         (str(number), f'{seen[number]["loss"][""].item():.4g}') for number in (21, 22, 23)
@@ -64,6 +71,43 @@ def test_python_with_the_moment(trained, monkeypatch, capsys):
     assert f'loss {seen[4]["loss"][""].item()} 5 3' in capsys.readouterr().out
 
 
+def project(folder, old, new):
+    """A project with its code changed."""
+    assert old in planted.CODE
+    return planted.project(folder, planted.CODE.replace(old, new, 1))
+
+
+def test_an_iteration_in_which_the_run_diverged_is_shown(tmp_path, capsys):
+    config = project(tmp_path, 'x=x + (i == self.changed) * 1e-6', 'x=x * (float("nan") if i == self.changed else 1)')
+    options = {'custom_hooks': [dict(type='NonFiniteHook')], 'data.train.changed': 5}
+    with pytest.raises(FloatingPointError):
+        quietly(planted.train, config, tmp_path / 'run', options)
+    last = json.loads((tmp_path / 'run' / 'run.json').read_text())['starts'][0]['iterations_at_end'] - 1
+    capsys.readouterr()
+    assert main(['replay', str(tmp_path / 'run'), '--to', str(last)]) == 5
+    said = capsys.readouterr()
+    assert '\nloss: nan\n' in said.out
+    assert f'runnerkit replay {tmp_path}/run --to' in said.err
+    assert 'runnerkit-replay-' not in said.err  # the scratch folder, which is gone
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_scratch_folder(tmp_path, number, code):
+    out = '        out = self.head('
+    config = project(tmp_path, out, f'        __import__("time").sleep(0.05)\n        print("step", flush=True)\n{out}')
+    quietly(planted.train, config, tmp_path / 'run')
+    (tmp_path / 'scratch').mkdir()
+    words = [sys.executable, '-m', 'runnerkit', 'replay', str(tmp_path / 'run'), '--to', '7']
+    variables = {**os.environ, 'TMPDIR': str(tmp_path / 'scratch')}
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.DEVNULL, 'text': True}
+    with subprocess.Popen(words, env=variables, **pipes) as process:
+        assert process.stdout.readline() == 'step\n'
+        process.send_signal(number)
+        assert process.wait(timeout=300) == code
+    assert [path for path in (tmp_path / 'scratch').iterdir() if path.name.startswith('runnerkit')] == []
+
+
 def test_a_log_that_differs_has_an_exit_code_of_its_own(trained, tmp_path, capsys):
     import shutil
 
@@ -80,7 +124,9 @@ def test_a_log_that_differs_has_an_exit_code_of_its_own(trained, tmp_path, capsy
         (['{run}', '--to', '24'], 2, 'has trained 24 iterations, so it may be 0 to 23'),
         (['{run}', '--to', '[9][1]'], 2, 'it may be 0 to 23'),
         (['{run}', '--to', 'soon'], 2, 'such as [3][50]'),
-        (['{run}/code', '--to', '1'], 2, 'no work dir of a run'),
+        (['{run}/code', '--to', '1'], 2, 'code is no work dir of a run'),
+        (['{run}/none', '--to', '1'], 2, 'error: no such folder'),
+        (['{run}', '--to', '1', '--for', '2', '--shell'], 2, 'not allowed with'),
         (['{run}'], 2, '--to'),
         (['{run}', '--to', '1', '--batch', '/none/b.pth'], 2, 'no such folder'),
         (['{run}', '--to', '1', '--for', '0'], 2, 'at least 1'),

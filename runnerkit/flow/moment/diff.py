@@ -53,11 +53,14 @@ _KINDS = {
     'optimizer options': r"optimizer.*\['param_groups'\]",
     'optimizer state': r'optimizer',
     'random states': r'rng',
-    'position in the data': r"progress|readers\[\d+\]\[\d+\]\['(batches|samples|epoch)'\]",
+    'position in the data': r"progress|(readers|evaluations)\[\d+\]\[\d+\]\['(batches|samples|epoch|loader)'\]",
     'last batch': r"readers\[\d+\]\[\d+\]\['checksums'\]",
     'hooks': r"hooks\[\d+\]\['(?!\w*(Logger|Journal|History|Timer|Checkpoint|LossJump)\w*#)",
     'other state': r'buffers|updates|parts|scores',
 }
+
+#: What a checkpoint may have been saved without.
+_LEFT_OUT = ('optimizer options', 'optimizer state')
 
 _LABELS = {
     'weights_hash': 'weights',
@@ -112,8 +115,8 @@ class Diff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs."""
-        return not self.rows
+        """Whether something was compared, and nothing differs."""
+        return not self.rows and not (self.parting or {}).get('iteration') and any(self.compared.values())
 
     @property
     def first(self) -> int | None:
@@ -172,6 +175,20 @@ class Side:
             raise ValueError(f'{self.path} is not a checkpoint of a run: it has no meta')
         return content
 
+    def like(self, other: Side) -> Side:
+        """A run's checkpoint of the iteration of ``other``, which is a checkpoint; a checkpoint itself."""
+        wanted = other.saved[0].iterations
+        if not self.is_run:
+            return self
+        found = next((saved for saved in self.saved if saved.iterations == wanted), None)
+        if found is None:
+            has = ', '.join(str(saved.iterations) for saved in self.saved) or 'none'
+            raise FileNotFoundError(
+                f'{other.path} is a checkpoint of iteration {wanted}, and {self.path} has no intact one of that '
+                f'iteration to compare it with (of others: {has})'
+            )
+        return Side(found.path)
+
     @property
     def begins(self) -> list[int]:
         """The completed iterations at which the starts began that count."""
@@ -187,17 +204,24 @@ class Side:
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
-    """Compare two runs, or two checkpoints, by their records.
+    """Compare two runs, or two checkpoints, by their records; a run and a checkpoint by their checkpoints.
 
     Args:
         a, b: work dirs or checkpoints.
 
     Raises:
-        FileNotFoundError: one of them is neither.
+        FileNotFoundError: one of them is neither, or a run has no checkpoint of the iteration of the other.
         ValueError: a checkpoint is damaged.
     """
     sides = Side(a), Side(b)
     found = Diff(str(sides[0].path), str(sides[1].path))
+    if sides[0].is_run != sides[1].is_run:
+        sides = sides[0].like(sides[1]), sides[1].like(sides[0])
+        found.notes = [
+            f'compared with {each.path.name} of {each.path.parent}'
+            for each in sides
+            if str(each.path) not in (found.a, found.b)
+        ]
     rows: dict[tuple[str, str, str, str], Row] = {}
     for iteration in sorted({*sides[0].begins, *sides[1].begins}):
         one, other = (side.history.start_of(iteration) for side in sides)
@@ -206,7 +230,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
     found.rows += rows.values()
     found.rows += [*_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
     found.rows.sort(key=lambda row: SECTIONS.index(row.section))
-    found.notes = [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
+    found.notes += [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
     found.sentence = conclusion(found)
     return found
 
@@ -228,7 +252,8 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
             if key == 'first_batch' and one.begin != other.begin:
                 continue
             if all(values):  # an older version may not have recorded it
-                for name in differing(values):
+                is_whole = sides[0].is_run  # a checkpoint of another program lacks some
+                for name in [name for name in differing(values) if is_whole or all(name in each for each in values)]:
                     a, b = (printable(str(each.get(name, 'none')), 60) for each in values)
                     yield Row(section, name, a, b, since)
 
@@ -240,10 +265,10 @@ def _placed(settings: Mapping[str, Any], places: Mapping[str, str], key: str) ->
 
 def _code_rows(one: Path | None, other: Path | None, since: int) -> Iterator[Row]:
     """The kept files of the user's code that differ, each with its first line that does."""
+    if one is None or other is None:
+        return
     texts = [
-        {}
-        if config is None
-        else {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py')}
+        {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py')}
         for config in (one, other)
     ]
     for name in sorted({*texts[0], *texts[1]}):
@@ -315,7 +340,7 @@ def _log_row(section: str, each: Difference) -> Row:
     a, b = (printable(repr(value), 60) for value in (each.then, each.now))
     where = 'an evaluation' if each.mode == 'val' else 'the line'
     is_pair = is_number(each.then) and is_number(each.now)
-    size = furthest(*map(torch.tensor, (each.then, each.now)))[2] if is_pair else ''
+    size = furthest(*torch.tensor([each.then, each.now], dtype=torch.float64).split(1))[2] if is_pair else ''
     note = f'{where} at {each.step} iterations{size and f", by {size}"}'
     return Row(section, each.name, a, b, each.step, note)
 
@@ -327,19 +352,27 @@ def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     found.compared['checkpoints'] = len(common)
     compared = max(one.compared, other.compared)  # what both have
     for iterations in common:
-        one_state, other_state = (state_of(each[iterations], compared) for each in pairs)
-        shown = set()
-        for place in dict.fromkeys([*one_state, *other_state]):
-            kind = next((kind for kind, pattern in _KINDS.items() if re.match(pattern, place)), None)
-            told = difference_of(place, one_state.get(place, MISSING), other_state.get(place, MISSING)) if kind else ''
-            if kind and told and kind not in shown:
+        states = [state_of(each[iterations], compared) for each in pairs]
+        kinds = [{place: kind for place in state if (kind := _kind_of(place))} for state in states]
+        shown = {kind for kind in _LEFT_OUT if (kind in kinds[0].values()) != (kind in kinds[1].values())}
+        found.notes += [f'{"AB"[kind in kinds[0].values()]} has no {kind}' for kind in _LEFT_OUT if kind in shown]
+        is_equal = True
+        for place, kind in {**kinds[0], **kinds[1]}.items():
+            pair = [each.get(place, MISSING) for each in states]
+            told = '' if kind in shown else difference_of(place, pair[0], pair[1], 'AB')
+            if told:
                 shown.add(kind)
-                a, b = (_short(each.get(place)) for each in (one_state, other_state))
+                is_equal = False
+                a, b = (_short(each.get(place)) for each in states)
                 yield Row('checkpoints', kind, a, b, iterations, f'at {iterations} iterations, first {told}')
-        if shown:
+        if not is_equal:
             return
         found.equal_at.append(iterations)
         found.equal_states.append(iterations)
+
+
+def _kind_of(place: str) -> str | None:
+    return next((kind for kind, pattern in _KINDS.items() if re.match(pattern, place)), None)
 
 
 def _short(value: Any) -> str:
@@ -360,10 +393,13 @@ def conclusion(found: Diff) -> str:
     """The one sentence, for a person to act on."""
     counts = [(what, count) for what, count in found.compared.items() if count and what != 'fingerprints']
     said = [f'{count} {what if count > 1 else what.removesuffix("s")}' for what, count in counts]
-    compared = ' and '.join(said) or 'no log line and no checkpoint'
+    compared = ' and '.join(said)
     if found.is_equal:
-        return f'A and B are equal in every value of {compared}.' if said else f'A and B have {compared} in common.'
+        return f'A and B are equal in every value of {compared}.'
     cause = _cause(found)
+    if not said:
+        more = f', and what went into them differs: {cause}' if found.rows else ''
+        return f'A and B have no log line and no checkpoint of the same iteration in common{more}.'
     if found.first is None:
         return f'The results are equal ({compared}), but not what went into them: {cause}.'
     first = [row for row in found.rows if row.since == found.first and row.section in RESULTS]
@@ -395,7 +431,8 @@ def _cause(found: Diff) -> str:
         return 'only the random states differ there, so one run has drawn a random number that the other has not'
     again = [note for note in found.notes if 'started again' in note]
     because = f'{again[0]}, and the records show no other cause' if again else 'the records show no cause'
-    return f'{because}; runnerkit diff {found.a} {found.b} --exactly finds the iteration and what parted first'
+    hint = f'; runnerkit diff {found.a} {found.b} --exactly finds the iteration and what parted first'
+    return because + hint * all(is_run(Path(each)) for each in (found.a, found.b))
 
 
 def _reason(row: Row) -> str:

@@ -173,6 +173,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     if (found.first is None and end in found.equal_states) or found.is_shorter:
         return found  # the records say it all
     unlike: list[str] = []
+    first = begin
     former = list(traced(histories[0], begin, end, trust, unlike, 'A'))
     parting = Parting(None)
     for other, one in zip(traced(histories[1], begin, end, trust, unlike, 'B'), former, strict=False):
@@ -189,7 +190,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
             for each in histories
         ]
         parting = Parting(*parting[:3], *_shown(*pair))
-    found.parting = parting._asdict()
+    found.parting, found.compared['iterations'] = parting._asdict(), begin - first
     found.sentence = sentence_of(found, parting, end, unlike)
     return found
 

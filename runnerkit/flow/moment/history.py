@@ -51,6 +51,16 @@ class Start:
     entry: Mapping[str, Any]
     config: Path | None
 
+    @property
+    def rolled_back(self) -> list[int]:
+        """The completed iterations to which it has gone back, each time."""
+        return [each for each in self.entry.get('rolled_back', ()) if _count(each) is not None]
+
+    def roll_backs(self, begin: int, number: int) -> int:
+        """How often a training from ``begin`` goes back before it trains ``number`` as it counts."""
+        met = [each for each in self.rolled_back if each >= begin]
+        return max((nth for nth, each in enumerate(met, 1) if each < number), default=0)
+
 
 @dataclass
 class History:
@@ -98,10 +108,12 @@ class History:
         """The completed iterations after iteration ``inside`` (from 1) of ``epoch`` (from 1)."""
         if epoch is None:
             return inside
+        length = self.run.epoch_length
+        if length is not None and inside > length:
+            raise ValueError(f'there is no iteration [{epoch}][{inside}]: an epoch of this run has {length:.0f}')
         for line in self.run.lines:
             if line['mode'] != 'val' and line.get('epoch') == int(epoch) and isinstance(line.get('iter'), int):
                 return int(line['step'] - line['iter'] + inside)
-        length = self.run.epoch_length
         if length is None:
             raise ValueError(f'the log does not tell where epoch {epoch} began: give the number of iterations')
         return int((int(epoch) - 1) * length) + inside
@@ -117,7 +129,7 @@ class History:
         """The intact checkpoints after iterations that count, newest first; and those that a start resumed from."""
         others = [start.entry['resumed_from'] for start in self.starts if start.entry.get('resumed_from')]
         found = [saved for folder in self.folders for saved in (saved_in(folder, others) if folder.is_dir() else ())]
-        for saved in sorted(set(found), reverse=True):
+        for saved in sorted({saved for saved in found if saved.iterations <= (self.length or saved.iterations)})[::-1]:
             began = self.start_of(saved.iterations - 1).entry.get('begin', 0.0)
             is_known = saved.written >= began or saved.iterations == self.start_of(saved.iterations).begin
             if is_known and why_damaged(saved.path) is None:
@@ -136,6 +148,12 @@ def history_of(work_dir: Path) -> History:
     begins = [_count(entry.get('iterations')) or 0 for entry in entries]
     for index, (begin, entry) in enumerate(zip(begins, entries, strict=True)):
         later = begins[index + 1 :]
+        start = Start(index + 1, begin, min(later, default=None), entry, _config(work_dir, index))
+        history.discarded += [
+            f'start {index + 1} went back to iteration {each}; it has trained the iterations from there on again, and '
+            'these count'
+            for each in start.rolled_back
+        ]
         if index + 1 < len(begins):
             reached = _count(entry.get('iterations_at_end'))
             if reached is None or reached > begins[index + 1]:
@@ -145,7 +163,7 @@ def history_of(work_dir: Path) -> History:
                     f'start {index + 2} has trained them again, and these count'
                 )
         if not any(other <= begin for other in later):
-            history.starts.append(Start(index + 1, begin, min(later, default=None), entry, _config(work_dir, index)))
+            history.starts.append(start)
     last = run.last_start
     history.length = _count(last.get('iterations_at_end'))
     if history.length is None:  # killed, or still running: the log may lag behind

@@ -12,6 +12,7 @@ from runnerkit.flow.moment.replay import Moment
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import all_of
+from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.numbers import plain_number
 
 
@@ -42,12 +43,14 @@ class Iteration:
         number: how many iterations were done before.
         epoch: from 1.
         values: learning rates, loss and log values by name.
+        error: that of a run that has ended in it because it diverged.
         parts: of the model; the first one is the whole of it.
     """
 
     number: int
     epoch: int
     values: dict[str, float] = field(default_factory=dict)
+    error: NonFiniteError | None = None
     parts: list[Part] = field(default_factory=list)
 
 
@@ -74,12 +77,15 @@ def measured_step(moment: Moment) -> Iteration:
     for point, call in points.items():
         run.hooks.listen(point, call)
     try:
-        outputs = moment.step()
+        moment.step()
+    except NonFiniteError as error:
+        found.error = error
     finally:
         for point, call in points.items():
             run.hooks.unlisten(point, call)
     if not gradients or isinstance(run.optimizer, dict):
         note(run)
+    outputs = dict(run.outputs)
     losses = outputs.get('loss')
     named: Mapping[str, Any] = losses if isinstance(losses, Mapping) else {'': losses}
     values = {**{f'loss {name}'.strip(): each for name, each in named.items()}, **outputs.get('log_vars', {})}

@@ -33,11 +33,13 @@ class _Left(BaseException):
 class Passage:
     """A run on its way. Its own thread lets it wait anywhere without being left, whatever its loop looks like.
 
-    The console does not show its log, apart from errors. While it waits, the random generators may be used: it
+    The console does not show its log: what went wrong in it has gone wrong in the run, and an error that ends it is
+    raised. While it waits, the random generators may be used: it
     continues with their former states.
 
     Args:
         prepare: makes the flow, with the guard that it is given.
+        roll_backs_to: how often the run goes back to a checkpoint before it has trained that many iterations for good.
 
     Attributes:
         runner: the run's runner, from its first wait on.
@@ -45,7 +47,9 @@ class Passage:
         told: what the run has logged about resumes that are not exact.
     """
 
-    def __init__(self, prepare: Callable[[Callable[[Context], Any]], Flow]) -> None:
+    def __init__(
+        self, prepare: Callable[[Callable[[Context], Any]], Flow], roll_backs_to: Callable[[int], int] = lambda _: 0
+    ) -> None:
         get_logger('runnerkit')  # so that its console is there
         self._flow = prepare(self._guard)
         self._thread = threading.Thread(
@@ -54,6 +58,7 @@ class Passage:
         self._tasks: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
         self._answers: SimpleQueue[tuple[bool, Any, BaseException | None]] = SimpleQueue()
         self._target: int | None = None
+        self._roll_backs, self._roll_backs_to = 0, roll_backs_to
         self._is_left = False
         self.runner: Any = None
         self.is_waiting = False
@@ -80,7 +85,10 @@ class Passage:
         return self.is_waiting
 
     def call(self, task: Callable[[Any], T]) -> T:
-        """What ``task(runner)`` returns, which is called in the run's thread, with its random states and settings."""
+        """What ``task(runner)`` returns, which is called in the run's thread with its random states and settings; after
+        the end of the run, it is called here."""
+        if not self.is_waiting:
+            return task(self.runner)
         self._tasks.put(lambda: task(self.runner))
         _, result, error = self._answers.get()
         if error is not None:
@@ -116,11 +124,17 @@ class Passage:
         for hook in [hook for hook in self.runner.hooks if hook.sends_outside]:  # that only the object itself knows
             self.runner.hooks.remove(hook)
         self.runner.hooks.listen('before_train_iter', self._wait)
+        self.runner.hooks.listen('after_roll_back', self._count)
         yield
+
+    def _count(self, runner: Any) -> None:
+        self._roll_backs += 1
 
     def _wait(self, runner: Any) -> None:
         """Called first before each iteration."""
-        if not self._is_left and (self._target is None or runner.completed_iters < self._target):
+        target = self._target
+        is_before = target is None or runner.completed_iters < target or self._roll_backs < self._roll_backs_to(target)
+        if is_before and not self._is_left:
             return
         states = rng_state()
         task: Callable[[], Any] | None = None
@@ -152,7 +166,7 @@ class Passage:
                 return True
             if hasattr(record, 'exactness'):
                 self.told.append(record.getMessage())
-            return record.levelno >= logging.ERROR and not self._is_left
+            return False
 
         consoles = [each for each in logging.getLogger('runnerkit').handlers if isinstance(each, ConsoleHandler)]
         for console in consoles:

@@ -26,13 +26,14 @@ from runnerkit.flow.moment.history import History, Saved, Start, history_of, sav
 from runnerkit.flow.moment.logs import Difference, compare_logs
 from runnerkit.flow.moment.passage import NO_STREAM, Passage
 from runnerkit.flow.stages.defaults import hooks_by_name
+from runnerkit.flow.work_dir.journal import MOST_TEXT
 from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, is_made_here
 from runnerkit.flow.work_dir.previous_runs import STARTS
-from runnerkit.flow.work_dir.snapshot import REGISTRIES
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.predictions import names_at
+from runnerkit.registry import Registry
 from runnerkit.utils.nested import values_in
 from runnerkit.utils.user_files import file_of_module
 from runnerkit.version import __version__
@@ -66,9 +67,21 @@ class Moment:
     """
 
     def __init__(
-        self, passage: Passage, history: History, folders: Sequence[Path], since: int, doubts: Sequence[str]
+        self,
+        passage: Passage,
+        start: Start,
+        history: History,
+        folders: Sequence[Path],
+        since: int,
+        doubts: Sequence[str],
     ) -> None:
-        self._passage, self._history, self._folders, self._doubts = passage, history, folders, doubts
+        self._passage, self._start, self._history, self._folders, self._doubts = (
+            passage,
+            start,
+            history,
+            folders,
+            doubts,
+        )
         self.since = since
         self.discarded = history.discarded
 
@@ -118,13 +131,23 @@ class Moment:
     @property
     def doubts(self) -> list[str]:
         """Why the moment may not be the original one, as sentences; empty if nothing is known."""
-        return list(dict.fromkeys([*self._doubts, *self._passage.told]))
+        return list(dict.fromkeys([*self._doubts, *told_anew(self._passage, self._start)]))
 
     @property
     def differences(self) -> list[Difference]:
         """The values that differ between the log lines of the run and those of the replay so far; times, memory and
         host are left out. Empty on other ranks than the first, which logs."""
         return [] if self.run.rank else compare_logs(self._history.run.lines, self._folders, self.since, self.iter)
+
+    @property
+    def compared(self) -> int:
+        """How many log lines the run has written on the way so far."""
+        return sum(self.since < line['step'] <= self.iter for line in self._history.run.lines)
+
+    @property
+    def length(self) -> int | None:
+        """How many iterations the run has trained; None if nothing tells."""
+        return self._history.length
 
     @property
     def folder(self) -> Path:
@@ -217,7 +240,6 @@ def travel(
         trust, hooks, config, device: as in `replay`.
     """
     check_ranks(history)
-    several = len({start.config for start in history.starts}) > 1 and config is None
     if since is None and not is_end:
         since = next((saved for saved in history.checkpoints() if saved.iterations <= number), None)
     begin = since.iterations if since else 0
@@ -227,26 +249,35 @@ def travel(
     folders: list[Path] = []
     doubts = [text for start in starts for text in doubts_of(history, start)]
     with ExitStack() as stack:
+        stack.enter_context(places_of_run(folders, history.run.folder))
         scratch = stack.enter_context(scratch_folder())
         source = since.path if since else None
         for start in starts:
             is_last = start is starts[-1]
-            if several:
+            if config is None:
                 stack.enter_context(own_names())
             folders.append(scratch / str(start.number) / history.run.folder.absolute().name)
             prepare = partial(
                 flow_of, start, source, folders[-1], config, device, hooks if is_last else (), history.run.seed
             )
-            passage = Passage(prepare)
+            passage = Passage(prepare, partial(start.roll_backs, begin if start is starts[0] else start.begin))
             stack.callback(passage.leave)
             passage.advance(number if is_last else start.end)
             if not is_last:
                 source = checkpoint_at(passage, folders[-1], int(start.end or 0))
                 passage.leave()
-                doubts += passage.told
+                doubts += told_anew(passage, start)
             elif not passage.is_waiting and passage.runner.completed_iters != number:
-                raise ValueError(f'the run ended after {passage.runner.completed_iters} iterations, before {number}')
-        yield Moment(passage, history, folders, begin, doubts)
+                again = ' It has not gone back to a checkpoint as the run has.' if start.rolled_back else ''
+                ended = passage.runner.completed_iters
+                raise ValueError(f'the replay ended after {ended} iterations, not before iteration {number}.{again}')
+        yield Moment(passage, starts[-1], history, folders, begin, doubts)
+
+
+def told_anew(passage: Passage, start: Start) -> list[str]:
+    """What a replay has logged about exactness, without changes that ``start`` made as well when it resumed."""
+    recorded = start.entry.get('exactness', ())
+    return [text for text in passage.told if not (text.startswith('Changed since') and text[:MOST_TEXT] in recorded)]
 
 
 def starts_between(history: History, begin: int, number: int, since: Saved | None) -> list[Start]:
@@ -401,9 +432,11 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 
 @contextmanager
 def own_names() -> Iterator[None]:
-    """Within it, the user's files are imported again, and what they had registered is not there: the code of two starts
-    may have the same names."""
-    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in REGISTRIES)]
+    """Within it, the user's files are imported again, and what they had registered is not there: two starts or runs may
+    have code under the same names."""
+    ours = [module for name, module in sys.modules.items() if name.startswith('runnerkit.')]
+    registries = {id(each): each for module in ours for each in vars(module).values() if isinstance(each, Registry)}
+    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in registries.values())]
     former = [dict(names) for names in places]
 
     def forget() -> None:
@@ -419,6 +452,19 @@ def own_names() -> Iterator[None]:
         forget()
         for names, before in zip(places, former, strict=True):
             names.update(before)
+
+
+@contextmanager
+def places_of_run(folders: Sequence[Path], work_dir: Path) -> Iterator[None]:
+    """Within it, messages of errors name the work dir of the run in place of the ``folders`` of its replay, so that the
+    commands in them work."""
+    try:
+        yield
+    except Exception as error:
+        for folder in map(str, folders):
+            args = error.args
+            error.args = tuple(each.replace(folder, str(work_dir)) if isinstance(each, str) else each for each in args)
+        raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,19 @@ MOST_ULPS = 10_000
 MISSING = object()
 
 
-def difference_of(place: str, then: Any, now: Any) -> str:
-    """How two values differ; empty if they do not."""
+def difference_of(place: str, then: Any, now: Any, sides: Sequence[str] = ('the checkpoint', 'the replay')) -> str:
+    """How two values, of the ``sides``, differ; empty if they do not."""
     if isinstance(then, Tensor) and isinstance(now, Tensor):
         if then.shape != now.shape or then.dtype != now.dtype:
             return f'{place} was {tuple(then.shape)} {then.dtype} and is {tuple(now.shape)} {now.dtype}'
         if torch.equal(bit_words(then), bit_words(now)):
             return ''
         count = int(((then != now) & ((then == then) | (now == now))).sum())
+        if count == 0:
+            return f'{place} differs in its bits alone: in the sign of a zero, or in those of a NaN'
         return f'{place} differs in {count} of {then.numel()} values, by up to {furthest(then, now)[2]}'
     if then is MISSING or now is MISSING:
-        return f'{place} is missing in the {"checkpoint" if then is MISSING else "replay"}'
+        return f'{place} is missing in {sides[now is MISSING]}'
     is_same = type(then) is type(now) and (then == now or (then != then and now != now))
     return '' if is_same else f'{place} was {shortened([then])} and is {shortened([now])}'
 

@@ -154,7 +154,7 @@ def state_of(path: str, compared: str) -> dict[str, Any]:
     machine or a place."""
     is_folder = is_checkpoint_folder(path)
     content = load_folder(Path(path), path, 'cpu') if is_folder else _load_checkpoint(path, 'cpu')
-    parts = {'state_dict': content['state_dict'], 'optimizer': content.get('optimizer')}
+    parts = {key: content[key] for key in ('state_dict', 'optimizer') if content.get(key) is not None}
     if compared == 'everything':
         state = dict(content['runnerkit'])
         parts = {'progress': state.pop('progress'), **parts}

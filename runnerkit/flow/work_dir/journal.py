@@ -42,8 +42,9 @@ from runnerkit.version import __version__
 IMAGES = 'reported_images'
 
 #: Kinds of entries of a start; others are left out.
-_KINDS = {'seconds': dict, 'data': dict, 'outcome': str, 'parameters': int}
-_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness'), list)
+_KINDS = {'outcome': str, 'resumed_from': str, 'parameters': int, 'ranks': int}
+_KINDS |= dict.fromkeys(('seconds', 'data', 'options', 'versions'), dict)
+_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness', 'rolled_back'), list)
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
@@ -53,6 +54,8 @@ MOST_ROWS = 300
 
 #: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
 MOST_WHOLE = 100
+#: The most characters of such a sentence.
+MOST_TEXT = 2000
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
@@ -92,7 +95,7 @@ class JournalHook(Hook):
                 starts = starts_in(self._path)
                 if not starts and self._path.exists():  # it is damaged
                     os.replace(self._path, self._path.with_suffix('.json.damaged'))
-                self._starts = [*starts, entry_of(self._context, runner)]
+                self._starts = [*starts, {**entry_of(self._context, runner), 'exactness': self._inexact.said}]
                 self._write_starts()
             runner.logger.addHandler(self._inexact)
             self._context.runner.hooks.listen('before_train_iter', self._note_batch)
@@ -102,11 +105,17 @@ class JournalHook(Hook):
         runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
             outcome, error = runner.outcome, runner.outcome.error
-            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'exactness': self._inexact.said}
+            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
             with self._trouble.instead_of_raising():  # an error of the user's may have no text
                 reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
                 self._starts[-1]['reason'] = (reason or '')[:500]
+            self._write_starts()
+
+    def after_roll_back(self, runner: RunnerView) -> None:
+        """Note the completed iterations to which the run has gone back."""
+        if self._starts:
+            self._starts[-1].setdefault('rolled_back', []).append(runner.completed_iters)
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
@@ -159,7 +168,7 @@ class _Inexact(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, 'exactness', False) and len(self.said) < MOST_ROWS:
-            self.said.append(record.getMessage()[:2000])
+            self.said.append(record.getMessage()[:MOST_TEXT])
 
 
 def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:

@@ -18,13 +18,13 @@ def trained(tmp_path_factory):
     return of
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope='package')
 def config(tmp_path_factory):
-    """The config of a project in which differences are planted."""
+    """Of a project in which something can be planted."""
     return planted.project(tmp_path_factory.mktemp('project'))
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope='package')
 def run(config):
-    """Its run without one."""
+    """A work dir of it, without anything planted. Do not write there."""
     return planted.train(config, config.parent / 'run')

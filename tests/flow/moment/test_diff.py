@@ -287,7 +287,42 @@ def test_checkpoints_can_be_compared_alone(run, tmp_path):
 
 def test_nothing_in_common_is_no_equality(run):
     found = diff(run / 'iter_12.pth', run / 'iter_8.pth')
-    assert found.sentence == 'A and B have no log line and no checkpoint in common.'
+    assert found.sentence == 'A and B have no log line and no checkpoint of the same iteration in common.'
+    assert not found.is_equal
+    assert found.rows == []
+
+
+def test_a_run_and_a_checkpoint_are_compared_by_what_both_have(run, tmp_path):
+    for pair in ((run, run / 'iter_12.pth'), (run / 'iter_12.pth', run)):
+        found = diff(*pair)
+        assert found.is_equal, found.rows
+        assert found.sentence == 'A and B are equal in every value of 1 checkpoint.'
+    content = torch.load(run / 'iter_8.pth', weights_only=True)
+    torch.save({key: content[key] for key in ('meta', 'state_dict')}, tmp_path / 'weights.pth')
+    found = diff(run, tmp_path / 'weights.pth')
+    assert found.is_equal
+    assert found.notes == [
+        f'compared with iter_8.pth of {run}',
+        'B has no optimizer options',
+        'B has no optimizer state',
+    ]
+    content['state_dict']['head.bias'] += 1
+    torch.save({key: content[key] for key in ('meta', 'state_dict')}, tmp_path / 'weights.pth')
+    found = diff(tmp_path / 'weights.pth', run)
+    assert [row.name for row in found.rows] == ['weights']
+    assert '--exactly' not in found.sentence
+    content['meta']['iter'] = 7
+    torch.save(content, tmp_path / 'weights.pth')
+    with pytest.raises(FileNotFoundError, match=r'of iteration 7, and .* no intact one of that iteration .*8, 12'):
+        diff(run, tmp_path / 'weights.pth')
+
+
+def test_log_values_are_compared_with_all_their_digits(run, tmp_path):
+    def log(line):
+        return {**line, 'loss': line['loss'] * (1 + 1e-13)} if line['step'] == 6 else line
+
+    (row,) = diff(run, planted.copied(run, tmp_path / 'other', log=log)).rows
+    assert 0 < float(re.search(r'by (\S+) ulp', row.note)[1]) < 1e-4
 
 
 def test_what_is_neither_run_nor_checkpoint_is_refused(run, tmp_path):

@@ -57,7 +57,10 @@ def test_an_epoch_without_a_line_is_where_its_length_says(tmp_path):
     assert history.iteration_at('[4][3]') == 32
 
 
-@pytest.mark.parametrize(('place', 'said'), [(30, '0 to 29'), ('[9][1]', '0 to 29'), (-1, 'number of iterations')])
+@pytest.mark.parametrize(
+    ('place', 'said'),
+    [(30, '0 to 29'), ('[9][1]', '0 to 29'), ('[1][11]', 'an epoch of this run has 10'), (-1, 'number of iterations')],
+)
 def test_places_beyond_the_run_are_refused(tmp_path, place, said):
     with pytest.raises(ValueError, match=said):
         run_with(tmp_path, start(0, 30)).iteration_at(place)
@@ -67,6 +70,19 @@ def test_places_beyond_the_run_are_refused(tmp_path, place, said):
 def test_what_is_no_place_is_refused(tmp_path, place):
     with pytest.raises(ValueError, match=r'such as \[3\]\[50\]'):
         run_with(tmp_path, start(0, 30)).iteration_at(place)
+
+
+@pytest.mark.parametrize(
+    ('begin', 'number', 'times'),
+    [(0, 13, 1), (0, 12, 0), (0, 21, 2), (12, 21, 2), (14, 21, 1), (20, 21, 1), (21, 22, 0)],
+)
+def test_roll_backs_that_a_training_meets_on_its_way(tmp_path, begin, number, times):
+    history = run_with(tmp_path, start(0, 30, rolled_back=[12, 20, 'x']))
+    assert history.starts[0].roll_backs(begin, number) == times
+    assert [text.partition(';')[0] for text in history.discarded] == [
+        'start 1 went back to iteration 12',
+        'start 1 went back to iteration 20',
+    ]
 
 
 def test_damaged_files_and_best_ones_are_no_checkpoints_to_begin_with(trained, tmp_path):
@@ -82,6 +98,10 @@ def test_damaged_files_and_best_ones_are_no_checkpoints_to_begin_with(trained, t
 def test_a_checkpoint_of_discarded_iterations_does_not_count(trained, tmp_path):
     run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
     assert [saved.iterations for saved in history_of(run).checkpoints()] == [24, 18]
+    content = json.loads((run / 'run.json').read_text())
+    content['starts'][0]['iterations_at_end'] = 20  # so epoch_4.pth is of an earlier run
+    (run / 'run.json').write_text(json.dumps(content))
+    assert [saved.iterations for saved in history_of(run).checkpoints()] == [18]
     first = json.loads((run / 'run.json').read_text())['starts'][0]
     again = {
         **first,

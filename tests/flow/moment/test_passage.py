@@ -62,6 +62,11 @@ def test_calls_are_made_in_the_thread_of_the_run_with_its_random_states(passage)
     assert passage.advance(3)
 
 
+def test_after_the_end_calls_are_made_at_once(passage):
+    assert not passage.advance(None)
+    assert passage.call(lambda runner: (runner.completed_iters, threading.current_thread().name)) == (24, 'MainThread')
+
+
 class Fails(Hook):
     def after_train_iter(self, runner):
         if runner.iter == 1:

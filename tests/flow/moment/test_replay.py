@@ -7,6 +7,7 @@ import random
 import shutil
 from dataclasses import replace
 
+import planted
 import pytest
 import torch
 from moments import BY_ITER, KINDS, Seen, after, quietly, same, train_kind, weights_of, write_project
@@ -15,7 +16,7 @@ from runnerkit import replay, train
 from runnerkit.data import DATASETS
 from runnerkit.flow.moment.diff import diff
 from runnerkit.flow.moment.exactly import exactly
-from runnerkit.flow.moment.replay import kept_inside
+from runnerkit.flow.moment.replay import kept_inside, own_names
 from runnerkit.flow.moment.verify import verify
 from runnerkit.hooks import Hook
 from runnerkit.nn import MODELS
@@ -222,6 +223,64 @@ def test_each_iteration_is_trained_with_the_config_and_code_of_its_start(tmp_pat
     assert MODELS.get('Net') is not None
 
 
+def test_a_change_that_a_resume_has_recorded_is_no_doubt(config, tmp_path):
+    planted.train(config, tmp_path / 'run', stop_after=1)
+    planted.train(config, tmp_path / 'run', {'optimizer.lr': 0.2}, resume=True)
+    for number in (3, 7):
+        with replay(tmp_path / 'run', number) as moment:
+            assert moment.doubts == []
+            assert moment.run.optimizer.param_groups[0]['lr'] == (0.1 if number == 3 else 0.2)
+    content = json.loads((tmp_path / 'run' / 'run.json').read_text())
+    content['starts'][1]['exactness'] = []  # as of a resume that saw no change
+    (tmp_path / 'run' / 'run.json').write_text(json.dumps(content))
+    with replay(tmp_path / 'run', 7) as moment:
+        assert [text.partition(' the')[0] for text in moment.doubts] == ['Changed since']
+
+
+BAD = "        x[1] = float('nan') if i == 13 and torch.rand(1) > 0.6 else x[1]\n        return dict(x=x, y"
+
+
+def test_a_moment_after_a_roll_back_is_that_of_the_pass_that_counts(tmp_path):
+    """Iteration 13 is bad: the run finds it after that, goes back to 12 and leaves it out. Then again with 20."""
+    config, run, seen = write_project(tmp_path), tmp_path / 'run', Seen()
+    net = tmp_path / 'net.py'
+    net.write_text(net.read_text().replace('        return dict(x=x, y', BAD))
+    options = {
+        'custom_hooks': [dict(type='NonFiniteHook', action='rollback', leave_out=True)],
+        'checkpoint_config': dict(interval=4, by_epoch=False, max_keep_ckpts=-1),
+        'seed': 5,
+    }
+    with own_names():
+        quietly(train, config, run, cfg_options=options, hooks=[seen])
+    assert json.loads((run / 'run.json').read_text())['starts'][0]['rolled_back'] == [12, 20]
+    for number in (13, 14, 21):
+        with replay(run, number) as moment:
+            assert same(weights_of(moment.model), seen.at[number]['weights'])
+            moment.step()
+            assert moment.iter == number + 1
+            assert same(weights_of(moment.model), seen.at[number + 1]['weights'])
+            assert moment.differences == []
+            assert [text.partition(';')[0] for text in moment.discarded] == [
+                'start 1 went back to iteration 12',
+                'start 1 went back to iteration 20',
+            ]
+
+
+def test_runs_with_other_code_under_the_same_names_are_replayed_in_one_process(trained, tmp_path):
+    config = write_project(tmp_path)
+    net = tmp_path / 'net.py'
+    net.write_text(net.read_text() + '\n# other code\n')
+
+    def train_it():
+        with own_names():
+            quietly(train, config, tmp_path / 'run', cfg_options={'runner.max_epochs': 1})
+
+    in_a_fork(train_it)
+    for run in (trained('epochs')[0], tmp_path / 'run', trained('epochs')[0]):
+        with replay(run, 1) as moment:
+            assert moment.iter == 1
+
+
 def test_a_resume_with_the_same_config_keeps_no_second_copy(trained):
     assert not (trained('resumed')[0] / 'starts').exists() or not [*(trained('resumed')[0] / 'starts').iterdir()]
 
@@ -252,7 +311,7 @@ def test_a_run_that_resumes_a_saved_moment_ends_as_the_run_did(trained, tmp_path
     assert all(same(again.at[each], seen[each]) for each in range(number, len(seen)))
 
 
-def test_steps_lead_to_the_end_and_no_further(trained):
+def test_steps_lead_to_the_end_and_no_further(trained, tmp_path):
     work_dir, seen = trained('epochs')
     with replay(work_dir, 22) as moment:
         moment.step()
@@ -263,6 +322,8 @@ def test_steps_lead_to_the_end_and_no_further(trained):
         assert moment.iter == 24
         with pytest.raises(EOFError, match='ended after 24'):
             moment.step()
+        path = moment.save(tmp_path / 'end.pth')
+    assert same(torch.load(path)['state_dict'], torch.load(work_dir / 'epoch_4.pth')['state_dict'])
 
 
 def test_the_first_line_of_the_log_that_differs_is_named(trained, tmp_path):

@@ -5,14 +5,16 @@ import math
 import pytest
 import torch
 
-from runnerkit.flow.moment.values import difference_of, furthest
+from runnerkit.flow.moment.values import MISSING, difference_of, furthest
 
 
 def test_values_are_compared_by_their_bits():
-    assert difference_of('x', torch.tensor([0.0]), torch.tensor([-0.0])) != ''
+    assert 'in its bits alone' in difference_of('x', torch.tensor([0.0]), torch.tensor([-0.0]))
     assert difference_of('x', torch.tensor([float('nan')]), torch.tensor([float('nan')])) == ''
     assert difference_of('x', 1, 1.0) == 'x was 1 and is 1.0'
     assert difference_of('x', float('nan'), float('nan')) == ''
+    assert difference_of('x', MISSING, 1, 'AB') == 'x is missing in A'
+    assert difference_of('x', 1, MISSING) == 'x is missing in the replay'
     assert 'torch.float64' in difference_of('x', torch.zeros(2), torch.zeros(2, dtype=torch.float64))
 
 

@@ -80,9 +80,17 @@ class Inexact(Hook):
         runner.logger.warning('the order of %s is not saved', 'x', extra=NOT_EXACT)
 
 
+class Reads(Hook):
+    """Reads the journal while the run is running: a kill would leave it so."""
+
+    def after_train_epoch(self, runner):
+        self.kept = starts(Path(runner.work_dir))
+
+
 def test_what_a_run_calls_not_exact_is_kept(tmp_path):
-    train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Inexact()], stop_after=1)
-    assert starts(tmp_path)[0]['exactness'] == ['the order of x is not saved']
+    reads = Reads()
+    train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Inexact(), reads], stop_after=1)
+    assert starts(tmp_path)[0]['exactness'] == reads.kept[0]['exactness'] == ['the order of x is not saved']
     assert read_run(tmp_path).exactness == ['the order of x is not saved']
 
 
