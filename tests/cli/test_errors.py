@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from runnerkit.cli.errors import UsageError, usage_checked
+from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
 from runnerkit.utils.exceptions import ToldByFirstRank
 
 
@@ -27,6 +27,16 @@ def test_others_errors_keep_their_traceback(capsys):
     assert code == 1
     assert 'Traceback' in err
     assert err.endswith('error: boom\n')
+
+
+def test_an_error_of_the_users_code_is_never_wrong_usage(capsys):
+    @usage_checked
+    def main(argv=None):
+        with wrong_usage(OSError):
+            raise FileNotFoundError('x.png')  # in this file: the user's
+
+    assert main([]) == 1
+    assert 'Traceback' in capsys.readouterr().err
 
 
 def test_our_own_refusals_are_one_line(capsys, monkeypatch):
