@@ -13,12 +13,10 @@ from runnerkit.registry import placed_errors
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
 from runnerkit.search.job import as_option, overrides_of
 from runnerkit.search.optuna_algorithm import NAMES
-from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.search.quota import COUNTED, Quota, counted
 from runnerkit.search.sections import as_type, checked_objectives, made_algorithm
 from runnerkit.search.space import Space, as_space, check_path
-from runnerkit.search.study import Study
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.exceptions import WrongValue, one_line
 from runnerkit.utils.seed import preserved_rng
@@ -58,7 +56,6 @@ class SearchPipeStep(StudyStep):
                         as_option(key, plain(choice))
         with placed_errors(self.cfg, 'search_algorithm'):
             algorithm = made_algorithm(self.get('search_algorithm'), space, objectives, self.get('seed'))
-            self.total = getattr(algorithm, 'trials', None)
         if hasattr(space, 'describe'):
             with placed_errors(self.cfg, 'network'):
                 check_path(self.network, cfg)
@@ -110,10 +107,6 @@ class SearchPipeStep(StudyStep):
         self.search(
             self.get('search_space'), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not
         )
-
-    def finish(self, study: Study) -> None:
-        """Draw the pictures of the search."""
-        draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
 
     def quotas(self) -> list[Quota]:
         """What networks may be tried."""

@@ -42,7 +42,6 @@ def test_a_search(project, search):
     assert 'nas: 2 trials (2 completed); best:' in said
     assert said.rstrip().endswith(f'Report {project / "work" / "reports.json"}')
     assert 'Trial 1 completed: error ' in said
-    assert (project / 'work' / 'nas' / 'history.png').exists()
     code, said = search()
     assert code == 0
     assert 'Trial' not in said
