@@ -37,7 +37,6 @@ class SearchPipeStep(StudyStep):
         'quota': None,
         'seed': 0,
         'threads': 1,
-        'storage': None,
     }
     REQUIRED = ('objectives', 'search_space')
 
@@ -63,12 +62,6 @@ class SearchPipeStep(StudyStep):
                 self.refuse_unbuildable(algorithm, cfg)
         with placed_errors(self.cfg, 'quota'):
             self.quotas()
-        storage = self.get('storage')
-        if storage is not None and (not isinstance(storage, str) or '://' not in storage):
-            raise WrongValue(
-                "storage must be the URL of a database, such as 'sqlite:///study.db', or None for a journal in the "
-                f'work dir, but got {storage!r}'
-            )
         self.executor()
         self.check_loggers()
 
@@ -104,9 +97,7 @@ class SearchPipeStep(StudyStep):
         if stands_for:
             self.pipeline.logger.info('%s: %s', self.name, stands_for)
         why_not = partial(self.why_not, quotas) if quotas else None
-        self.search(
-            self.get('search_space'), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not
-        )
+        self.search(self.get('search_space'), self.get('objectives'), algorithm, why_not=why_not)
 
     def quotas(self) -> list[Quota]:
         """What networks may be tried."""

@@ -76,7 +76,6 @@ class Study:
         overrides: changes of the config for all trials.
         network: the dotted key in the config that descriptions of networks replace: ``'model.model'`` for that of a
             `Supervised`.
-        storage: Optuna's: the URL of a database; None: a journal in the work dir.
         why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
         report: where the records go; None: a new one.
         on_change: called with the report after each change.
@@ -98,7 +97,6 @@ class Study:
         threads: int = 1,
         overrides: Mapping[str, Any] | None = None,
         network: str = 'model',
-        storage: str | None = None,
         why_not: Callable[[Proposal], str | None] | None = None,
         report: Report | None = None,
         on_change: Callable[[Report], None] | None = None,
@@ -111,7 +109,7 @@ class Study:
         check_whole_number('threads', threads)
         self.work_dir, self.seed, self.name = local_folder(work_dir), seed, name
         self.device, self.threads, self.overrides = device, threads, plain(dict(overrides or {}))
-        self.network, self.storage, self.why_not = network, storage, why_not
+        self.network, self.why_not = network, why_not
         self._given = algorithm
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
@@ -356,7 +354,7 @@ class Study:
     def _make_algorithm(self) -> SearchAlgorithm:
         if isinstance(self._given, SearchAlgorithm):
             return self._given
-        kept = {'storage': self.storage or str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
+        kept = {'storage': str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
         return made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
 
     def _restore(self, records: list[Record]) -> Proposal | None:

@@ -137,7 +137,6 @@ nas['search_space'] = dict(
             'config and objectives are needed',
         ),
         ("nas['objectives'] = {}", 'objectives must name at least one score'),
-        ("nas['storage'] = 'study.db'", "storage must be the URL of a database, such as 'sqlite.*, but got 'study.db'"),
         (
             "nas['executor'] = dict(type='torch.nn.ReLU')",
             'executor must be an Executor, but torch.nn.ReLU gives a ReLU',

@@ -199,15 +199,6 @@ def test_files_that_are_missing_are_told(lost, words, tmp_path):
         small_study(tmp_path, {'trials': 5}, executor=AtOnce()).run()
 
 
-def test_two_studies_with_one_database(tmp_path):
-    url = f'sqlite:///{tmp_path}/studies.db'
-    small_study(tmp_path / 'one', {'trials': 2}, executor=AtOnce(), storage=url).run()
-    with pytest.raises(ValueError, match='Take a new work dir and another storage'):
-        small_study(tmp_path / 'other', {'trials': 2}, executor=AtOnce(), storage=url).run()
-    again = small_study(tmp_path / 'one', {'trials': 3}, executor=AtOnce(), storage=url)
-    assert len(again.run().all_records) == 3
-
-
 def test_errors_of_the_study_are_not_those_of_a_trial(tmp_path):
     full = OSError(28, 'No space left on device')
 
@@ -564,8 +555,6 @@ def test_two_objectives_give_a_front(tmp_path):
         ({'seed': -1}, ValueError, 'seed must be a whole number of at least 0'),
         ({'threads': '2'}, TypeError, 'threads must be a whole number of at least 1'),
         ({'algorithm': {'type': 'TPE', 'trials': 0}}, ValueError, 'trials must be a whole number of at least 1'),
-        ({'storage': 'sqlite:////no/such/study.db'}, ValueError, 'cannot be opened: .*unable to open database file'),
-        ({'storage': 3}, TypeError, 'storage must be the URL of a database'),
         ({'work_dir': 's3://bucket/study'}, ValueError, 'a folder of this machine.*out_dir'),
         ({'space': {'optimzer.lr': [0.1]}}, KeyError, 'optimizer'),
     ],
