@@ -100,39 +100,7 @@ _HOMES = {
     'write_report': 'runnerkit.search.study_page',
 }
 
-__all__ = [
-    'DATASETS',
-    'HOOKS',
-    'MODELS',
-    'Config',
-    'ConfigDict',
-    'Context',
-    'DictAction',
-    'EpochBasedRunner',
-    'Flow',
-    'Hook',
-    'IterBasedRunner',
-    'Options',
-    'Registry',
-    'TrainResult',
-    '__version__',
-    'build_dataloader',
-    'build_from_cfg',
-    'build_optimizer',
-    'build_runner',
-    'export',
-    'load_checkpoint',
-    'load_model',
-    'predict',
-    'publish',
-    'replay',
-    'report',
-    'report_image',
-    'runs',
-    'test',
-    'train',
-    'write_report',
-]
+__all__ = [*_HOMES, '__version__']
 
 
 #: Packages that are attributes without being imported explicitly.

@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 import sys
-from pathlib import Path
 
 import forks
 import processes
@@ -51,17 +50,11 @@ def key_of_the_tests(tmp_path_factory):
 
 @pytest.fixture(scope='session', autouse=True)
 def no_pictures():
-    """Files in place of matplotlib's pictures, which take longer than most trainings of the tests; no reports.
+    """See `pictures.leave_out`. Yields what draws, for the fixture `real_pictures`."""
+    import pictures
 
-    Yields the method that draws, for the fixture `real_pictures`.
-    """
-    from matplotlib.figure import Figure
-
-    drawing = Figure.savefig
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, 'savefig', lambda self, path, **_: Path(path).write_bytes(b'\x89PNG, not drawn'))
-        patch.setattr('runnerkit.flow.stages.terminal.write_runs', lambda work_dirs: Path(work_dirs[0]) / 'report.html')
-        yield drawing
+        yield pictures.leave_out(patch)
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -79,7 +72,9 @@ def real_pictures(no_pictures, monkeypatch):
 
     from runnerkit.flow.report.page import write_runs
 
-    monkeypatch.setattr(Figure, 'savefig', no_pictures)
+    savefig, draw_curve = no_pictures
+    monkeypatch.setattr(Figure, 'savefig', savefig)
+    monkeypatch.setattr('runnerkit.flow.look.curve.draw_curve', draw_curve)
     monkeypatch.setattr('runnerkit.flow.stages.terminal.write_runs', write_runs)
 
 

@@ -11,7 +11,15 @@ import torch
 from torch import multiprocessing as mp
 
 #: Processes are forked from one that has imported this, which takes each of them seconds otherwise.
-PRELOADED = ['torch._dynamo', 'torchmetrics', 'pytest', 'runnerkit.flow', 'torch.distributed.checkpoint']
+PRELOADED = [
+    'torch._dynamo',
+    'torchmetrics',
+    'pytest',
+    'runnerkit.flow',
+    'torch.distributed.checkpoint',
+    'matplotlib.figure',
+    'runnerkit.flow.look.curve',
+]
 # Here, since whoever starts the first of them, starts the one from which all are forked.
 mp.set_forkserver_preload(PRELOADED)
 
@@ -24,12 +32,22 @@ def on_ranks(path, name, *args, world_size=2):
         return [torch.load(os.path.join(folder, f'{rank}.pth'), weights_only=False) for rank in range(world_size)]
 
 
+def _leave_out_what_conftest_does():
+    import pictures
+    import pytest
+
+    patch = pytest.MonkeyPatch()
+    pictures.leave_out(patch)
+    patch.setattr(os, 'fsync', lambda file: None)
+
+
 def _process(rank, path, name, args, world_size, folder):
     from runnerkit.distributed import init_dist, shutdown
 
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size))
     sys.path.insert(0, str(Path(__file__).parent))
+    _leave_out_what_conftest_does()
     # The processes meet through a file, so that no port can be taken by another program.
     init_dist(
         'pytorch', backend='gloo', init_method=f'file://{folder}/meet', rank=rank, world_size=world_size, timeout=60

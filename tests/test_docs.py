@@ -65,6 +65,11 @@ def quoted(text):
     return re.findall(r'`([^`\n]+)`', BLOCK.sub('', text))
 
 
+def quoted_on_pages():
+    """Each page with each of its texts in backticks."""
+    return [(page, text) for page in PAGES for text in quoted(read(page))]
+
+
 def blocks(text, languages):
     """The code of each fenced block in one of ``languages``."""
     return [dedent(code) for _, language, code in BLOCK.findall(text) if language in languages]
@@ -93,9 +98,8 @@ def test_what_comes_later_is_one_of_the_known_parts():
     assert parts <= {'the MMCV surface', 'exact resume', 'speed'}
 
 
-@pytest.mark.parametrize('page', PAGES)
-def test_every_test_named_exists(page):
-    for name in quoted(read(page)):
+def test_every_test_named_exists():
+    for page, name in quoted_on_pages():
         if '::' in name:
             path, test = name.split('::')
             assert (ROOT / path).is_file(), f'{page} names {path}'
@@ -105,11 +109,10 @@ def test_every_test_named_exists(page):
 # --- paths -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('page', PAGES)
-def test_every_path_in_backticks_exists(page):
+def test_every_path_in_backticks_exists():
     known = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob('*')}
     known |= {path.name for path in ROOT.iterdir()}
-    for text in quoted(read(page)):
+    for page, text in quoted_on_pages():
         for path in PATH.findall(text):
             assert is_an_example(path) or list(ROOT.glob(path.rstrip('/'))), f'{page} names {path}'
         if NAME.fullmatch(text):
@@ -121,11 +124,11 @@ def is_an_example(path):
     return Path(path).name.startswith('my') or path in ('cfg.py', 'config.py')
 
 
-@pytest.mark.parametrize('page', PAGES)
-def test_links_to_files_lead_somewhere(page):
-    for target in re.findall(r'\]\(([^)#\s]+)(?:#[^)]*)?\)', read(page)):
-        if '://' not in target:
-            assert ((ROOT / page).parent / target).exists(), f'{page} links to {target}'
+def test_links_to_files_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r'\]\(([^)#\s]+)(?:#[^)]*)?\)', read(page)):
+            if '://' not in target:
+                assert ((ROOT / page).parent / target).exists(), f'{page} links to {target}'
 
 
 def test_every_page_is_once_in_the_list_of_pages():
@@ -192,7 +195,7 @@ def test_every_command_line_of_the_pages_is_understood(capsys):
                     import_module(COMMANDS[name][0]).parser().parse_args(arguments)
                 except SystemExit:
                     pytest.fail(f'{page}: {name} {arguments}: {capsys.readouterr().err}')
-    assert seen >= {'train', 'test', 'predict', 'search', 'export', 'profile', 'completion'}
+    assert seen >= {'train', 'test', 'predict', 'search', 'export', 'profile'}
 
 
 def test_make_help_lists_every_target():

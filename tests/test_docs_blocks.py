@@ -172,10 +172,10 @@ RUN = {
         '# my_steps.py',
         'from runnerkit.search.pipeline import Pipeline',
     },
-    'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50 --trace trace.json'},
+    'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 30 --iters 50'},
     'docs/recipes.md': {
         'runnerkit summary config.py',
-        'runnerkit find-lr config.py --iters 60 --out find_lr.png',
+        'runnerkit find-lr config.py --iters 60',
         'runnerkit train config.py --overfit 32',
     },
     'docs/reference/ranks.md': {
@@ -200,7 +200,6 @@ RUN = {
     'docs/terminal.md': {
         'runnerkit train configs/mnist/lenet.py',
         'source .venv/bin/activate',
-        'source <(runnerkit completion bash)',
     },
     'docs/vega.md': {
         '# hpo.yml',
@@ -538,7 +537,6 @@ def test_the_learning_rate_of_the_recipes_is_found(folder, monkeypatch, capsys):
     words = text_of('docs/recipes.md', 'runnerkit find-lr').split()[1:]
     # With this seed the loss falls once more, and faster, where it explodes.
     assert runnerkit([*words, '--cfg-options', 'seed=19']) == 0
-    assert (folder / 'find_lr.png').exists()
     assert 1e-3 < float(re.search(r'Try optimizer.lr=([^;]+);', capsys.readouterr().out)[1]) < 5
 
 
@@ -714,7 +712,6 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     assert heading.split(':')[0] in said
     for part, count in re.findall(r'^(\w\S*) +(\d+) ', '\n'.join(rows), re.MULTILINE):  # in the order of their times
         assert re.search(rf'^{part} +{count} +\d', said, re.MULTILINE), (part, count)
-    assert (tmp_path / 'trace.json').stat().st_size > 0
 
 
 @pytest.mark.thorough  # tests/test_seed_paddlerec.py, tests/configs
@@ -918,16 +915,10 @@ def test_the_recommendation_of_the_page_about_the_five_stages(shell, tmp_path):
 
 
 @pytest.mark.thorough  # tests/cli
-def test_the_curve_and_the_completion_of_the_terminal_page(shell, tmp_path):
+def test_the_curve_of_the_terminal_page(shell, tmp_path):
     config = tmp_path / 'configs' / 'mnist' / 'lenet.py'
     config.write_text(config.read_text().replace("part='train', augment=True", "part='val'"))
     assert 'Learning curve' in shell(text_of('docs/terminal.md', 'runnerkit train'))
-    scripts = ['.local/share/bash-completion/completions/runnerkit', '.zfunc/_runnerkit']
-    scripts.append('.config/fish/completions/runnerkit.fish')
-    for script in scripts:
-        (tmp_path / script).parent.mkdir(parents=True)
-    shell(text_of('docs/terminal.md', 'source <('))
-    assert all('profile' in (tmp_path / script).read_text() for script in scripts)
 
 
 @pytest.mark.thorough  # tests/cli/test_predict.py, test_export.py

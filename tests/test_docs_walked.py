@@ -141,12 +141,19 @@ def test_printed_lines_are_compared():
             check_printed(wrong, said, 'page')
 
 
+@pytest.mark.thorough  # test_the_config_of_the_readme_starts; test_first_steps walks the same way
 def test_the_readme(walk, tmp_path, monkeypatch):
     demo = 'runnerkit train configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options runner.max_epochs=1'
     called(demo.split(), monkeypatch)
     names = walk('README.md')
     assert (tmp_path / 'digits.csv').read_text().count('\n') == 1001
     assert len(names['labels']) == 500
+
+
+def test_the_config_of_the_readme_starts(shell, monkeypatch):  # noqa: F811
+    (config,) = (dedent(code) for _, _, code in BLOCK.findall(read('README.md')) if '# my_config.py' in code)
+    Path('my_config.py').write_text(config)
+    assert called(['runnerkit', 'train', 'my_config.py', '--dry-run'], monkeypatch) == 0
 
 
 def test_configs(walk, tmp_path):

@@ -111,6 +111,7 @@ def test_averages_evaluations_checkpoints_and_seeded_samples_hold_theirs(kind, t
     assert slope_of_a_run(kind, points(200), tmp_path, hooks, cumulative, checkpoint_interval=interval) < SLOPE
 
 
+@pytest.mark.thorough  # that test_a_run_of_empty_steps_holds_its_memory can fail
 def test_a_hook_that_grows_is_seen(tmp_path):
     class Grows(Hook):
         def __init__(self):

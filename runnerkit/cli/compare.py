@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from runnerkit.cli.errors import usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.runs import aligned, in_plain
-from runnerkit.utils.logging import print_out
+from runnerkit.utils.logging import print_out, printable
 
 if TYPE_CHECKING:
     from runnerkit.flow.report.comparison import Comparison
@@ -50,7 +50,7 @@ def comparison_text(found: Comparison) -> str:
     parts = [aligned(found.columns, rows)]
     for group in found.groups:
         spread = [f'{name} {in_short(mean)} ± {in_short(dev)}' for name, (mean, dev, _, _) in group.scores.items()]
-        parts.append(f'{", ".join(group.names)} differ by their seed alone: {", ".join(spread)}')
+        parts.append(printable(f'{", ".join(group.names)} differ by their seed alone: {", ".join(spread)}', 9999))
     if found.differing:
         keys = [[key, *map(in_short, values)] for key, values in found.differing.items()]
         parts.append(aligned(['key', *found.names], keys))

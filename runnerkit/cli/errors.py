@@ -178,9 +178,8 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
 
     former = {}
     if threading.current_thread() is threading.main_thread():
-        for name in ('SIGTERM', 'SIGUSR1'):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            if signal.getsignal(number) == signal.SIG_DFL:
                 former[number] = signal.signal(number, receive)
     ends_with_others = False
     try:

@@ -14,7 +14,7 @@ from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 
 #: `runnerkit.flow.use.export_formats.FORMATS`, which needs torch.
-FORMATS = ('.safetensors', '.pt2', '.onnx')
+FORMATS = ('.pt2', '.onnx')
 
 
 def sizes(text: str) -> tuple[int, ...]:
@@ -42,13 +42,8 @@ def parser(prog: str = 'runnerkit export') -> Parser:
         description='Write a trained model to a file, load it back, and compare its outputs with those of the model.',
     )
     add_shared(parse, 'source')
-    parse.add_argument(
-        '--out', required=True, metavar='FILE', help='the file: .safetensors (weights), .pt2 (torch.export) or .onnx'
-    )
+    parse.add_argument('--out', required=True, metavar='FILE', help='the file: .pt2 (torch.export) or .onnx')
     add_shared(parse, '--checkpoint', '--which')
-    parse.add_argument(
-        '--method', metavar='NAME', help='export this method of the network (default: forward_dummy or forward)'
-    )
     parse.add_argument(
         '--inputs',
         nargs='+',
@@ -99,7 +94,6 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
             args.out,
             checkpoint=args.checkpoint,
             which=args.which,
-            method=args.method,
             inputs=args.inputs,
             shape=args.shape,
             dynamic=dict(args.dynamic or ()),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 
 from runnerkit.cli.arguments import add_shared, count, positive_number
 from runnerkit.cli.errors import UsageError, check_one_process, usage_checked
@@ -13,22 +11,18 @@ from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import guarded, load_config
 from runnerkit.utils.logging import print_out
 
-#: The endings of the files that `--out` may name.
-PICTURES = ('.png', '.svg', '.pdf', '.jpg')
-
 
 def parser(prog: str = 'runnerkit find-lr') -> Parser:
     """The command line."""
     parse = Parser(
         prog=prog,
         description='Train for some iterations with a growing learning rate and show the loss '
-        '(range test, Smith 2017). Only the picture is kept.',
+        '(range test, Smith 2017). Nothing is kept.',
     )
     add_shared(parse, 'config', '--cfg-options', '--device')
     parse.add_argument('--from', dest='low', type=positive_number, default=1e-6, help='the first rate (default: 1e-6)')
     parse.add_argument('--to', dest='high', type=positive_number, default=10.0, help='the last one (default: 10)')
     parse.add_argument('--iters', type=count, default=100, help='how many iterations (default: 100)')
-    parse.add_argument('--out', metavar='FILE.png', help='also plot the loss into this file')
     return parse
 
 
@@ -41,17 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
     if args.iters < 3:
         raise UsageError(f'--iters must be at least 3, but got {args.iters}')
-    folder, ending = os.path.dirname(args.out or '') or '.', os.path.splitext(args.out or 'picture.png')[1]
-    if not os.path.isdir(folder):
-        raise UsageError(f'--out {args.out}: no such folder: {folder}')
-    if ending.lower() not in PICTURES:
-        raise UsageError(f'--out {args.out}: a picture ends in {", ".join(PICTURES)}')
-    if args.out is not None and find_spec('matplotlib') is None:
-        raise UsageError('--out needs matplotlib: pip install matplotlib')
     cfg = load_config(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
-    from runnerkit.flow.look.find_lr import FindLr, draw_range_test
+    from runnerkit.flow.look.find_lr import FindLr
 
     runner = partial(FindLr, low=args.low, high=args.high, iters=args.iters)
     stages = {'startup': None, 'runner': runner}
@@ -59,7 +46,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     if 'range_test' not in context:
         raise UsageError('the workflow does not train, so there is no learning rate to find')
     print_out(str(context['range_test']))
-    if args.out is not None:
-        draw_range_test(context['range_test'], args.out)
-        print_out(f'The picture: {args.out}')
     return 0

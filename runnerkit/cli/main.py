@@ -14,7 +14,7 @@ COMMANDS = {
     'search': ('runnerkit.cli.search', 'run the steps of a pipeline: search over configs, train the best ones'),
     'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
     'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
-    'export': ('runnerkit.cli.export', 'write a trained model as safetensors, torch.export or ONNX'),
+    'export': ('runnerkit.cli.export', 'write a trained model as torch.export or ONNX'),
     'publish': ('runnerkit.cli.publish', 'write a checkpoint with only its weights, and its hash in the name'),
     'convert': ('runnerkit.cli.convert', 'convert a sharded checkpoint to one file, and back'),
     'report': ('runnerkit.cli.report', 'write the curves, scores and settings of runs into one HTML file'),
@@ -30,9 +30,7 @@ COMMANDS = {
     'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
     'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),
-    'batch': ('runnerkit.cli.batch', 'rebuild one training batch and look for NaN and infinite values'),
     'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
-    'completion': ('runnerkit.cli.completion', 'print a completion script for bash, zsh or fish'),
 }
 
 
@@ -44,11 +42,8 @@ def usage() -> str:
 
 def way_out(words: Sequence[str]) -> str:
     """What to write instead of a command that does not exist."""
-    from runnerkit.cli.foreign import COMMANDS as FOREIGN
     from runnerkit.utils.suggest import suggestion
 
-    if words[0] in FOREIGN:
-        return f': use runnerkit {FOREIGN[words[0]]}'
     if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
         return f': use runnerkit train {" ".join(words)}'
     if words[0].startswith('-'):

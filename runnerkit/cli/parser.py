@@ -1,4 +1,4 @@
-"""The parser of every tool: it explains flags of other tools, and does not guess at shortened ones."""
+"""The parser of every tool: it explains the usual flags of other tools, and does not guess at shortened ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,31 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runnerkit.cli.foreign import FLAGS, SECTIONS
 from runnerkit.utils.suggest import suggestion
 
-_FLAG = re.compile(r'--?[A-Za-z][\w.-]*\+?')  # Lightning's flags append to lists with +=
+_FLAG = re.compile(r'--?[A-Za-z][\w.-]*')
 _SETTING = re.compile(r'[A-Za-z_][\w.]*=')
 _OWN_FLAG = re.compile(r'--[a-z][a-z-]*(?![\w-])')
+_EPOCHS = '--cfg-options runner.max_epochs=VALUE'
+_BATCH = '--cfg-options data.batch_size=VALUE'
+_WORKERS = '--cfg-options data.num_workers=VALUE'
+_RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
+_RANKS = 'start that many processes: torchrun --nproc_per_node VALUE … --launcher pytorch'
+#: The usual flags of other training tools, and what to write instead; VALUE is replaced by the value that was given. A
+#: hint is for the tools that have its flags.
+FLAGS = {
+    **dict.fromkeys(('epochs', 'max-epochs', 'num-epochs'), _EPOCHS),
+    'max-iters': '--cfg-options runner.max_epochs=None runner.max_iters=VALUE',
+    **dict.fromkeys(('lr', 'learning-rate'), '--cfg-options optimizer.lr=VALUE'),
+    **dict.fromkeys(('batch-size', 'batch'), _BATCH),
+    **dict.fromkeys(('workers', 'num-workers'), _WORKERS),
+    **dict.fromkeys(('gpus', 'num-gpus'), _RANKS),
+    **dict.fromkeys(('amp', 'precision'), '--cfg-options amp=bf16 (or amp=fp16)'),
+    **dict.fromkeys(('config', 'c'), 'the config is the first argument, without a flag'),
+    **dict.fromkeys(('options', 'opts'), '--cfg-options VALUE'),
+    **dict.fromkeys(('resume', 'resume-from-checkpoint'), _RESUME),
+    **dict.fromkeys(('output', 'output-dir'), '--work-dir VALUE'),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,7 +76,7 @@ class Parser(argparse.ArgumentParser):
                     return f'unknown flag {flag}{self._way_out(flag, value if given else following)}'
                 owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
             elif owner is None and self._is_setting(word):
-                hint = self._hint(flag, value)  # of Ultralytics and others: epochs=5
+                hint = self._hint(flag, value)  # epochs=5
                 setting = hint if hint.startswith('--cfg-options') else f'--cfg-options {word}'
                 return f'{word} is not a flag; to set a key of the config: {setting}'
             elif owner is not None and owner.nargs != '+':
@@ -72,20 +91,17 @@ class Parser(argparse.ArgumentParser):
         hint = self._hint(flag, value)
         if hint:
             return f': {"use " * hint.startswith("--")}{hint}'
-        section, _, key = flag.strip('-+').partition('.')
-        if '.' in _name(flag) and '--cfg-options' in self._flags:
-            return f': use --cfg-options {SECTIONS.get(section, section)}.{key}={value or "…"}'
+        if '.' in flag and '--cfg-options' in self._flags:
+            return f': use --cfg-options {flag.strip("-")}={value or "…"}'
         return suggestion(f'--{_name(flag)}', self._flags)
 
     def _hint(self, flag: str, value: str | None) -> str:
         """What `FLAGS` has for ``flag`` and fits this tool; empty if nothing does."""
-        for hint in FLAGS.get(flag) or FLAGS.get(_name(flag), []):
-            if all(own in self._flags for own in _OWN_FLAG.findall(hint)):
-                return hint.replace('VALUE', value or '…')
-        return ''
+        hint = FLAGS.get(_name(flag), '')
+        fits = all(own in self._flags for own in _OWN_FLAG.findall(hint))
+        return hint.replace('VALUE', value or '…') if fits else ''
 
 
 def _name(flag: str) -> str:
     """A flag of another tool as `FLAGS` has it."""
-    name = flag.strip('-+').replace('_', '-').lower()
-    return name.split('.')[1] if name.startswith('trainer.') else name  # Lightning's trainer.logger.save_dir
+    return flag.strip('-').replace('_', '-').lower()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from runnerkit.cli.arguments import add_shared
 from runnerkit.cli.parser import Parser
-from runnerkit.config import Config, format_config, unread_keys
+from runnerkit.config import Config, unread_keys
 from runnerkit.config.keys import resolve_synonyms
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.exit_codes import FAILURE
@@ -18,7 +18,6 @@ def parser(prog: str = 'runnerkit print-config') -> Parser:
     """The command line."""
     parse = Parser(prog=prog, description='Print a config, with its bases and the given options merged in.')
     add_shared(parse, 'config', '--cfg-options')
-    parse.add_argument('--style', help="format the text in one of yapf's styles: pep8, google, facebook, yapf")
     return parse
 
 
@@ -37,7 +36,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
         cfg = Config.fromfile(args.config, import_custom_modules=False)
         cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, args.cfg_options or {}))
         errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
-        text = format_config(cfg, args.style) if args.style else cfg.pretty_text
+        text = cfg.pretty_text
     except Exception as error:
         print(f'{prog}: error: {one_line(error)}', file=sys.stderr)
         return FAILURE

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked
+from runnerkit.cli.errors import UsageError, usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import guarded, load_config, stopped_by
 from runnerkit.utils.exit_codes import SIGNALLED
@@ -20,7 +20,7 @@ def parser(prog: str = 'runnerkit profile') -> Parser:
     parse = Parser(
         prog=prog,
         description='Run the first iterations of a training and show where their time goes: data, forward, backward, '
-        'update, each hook. Only the trace is kept.',
+        'update, each hook. Nothing is kept.',
     )
     add_shared(parse, 'config', '--cfg-options', '--device')
     parse.add_argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)')
@@ -33,9 +33,6 @@ def parser(prog: str = 'runnerkit profile') -> Parser:
     parse.add_argument(
         '--sort', choices=list(SORT_KEYS), default='total', help='how to sort the table (default: total)'
     )
-    parse.add_argument(
-        '--trace', metavar='FILE.json', help='also trace more iterations into this file, for ui.perfetto.dev'
-    )
     return parse
 
 
@@ -44,13 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print the table; returns the exit code, as ``runnerkit train`` does."""
     args = parser().parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
-    if args.trace is not None:
-        check_writable('--trace', args.trace)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.flow import Flow, Options
     from runnerkit.flow.look.profile import Profile
 
-    runner = partial(Profile, iters=args.iters, warmup=args.warmup, trace=args.trace)
+    runner = partial(Profile, iters=args.iters, warmup=args.warmup)
     stages = {'startup': None, 'runner': runner}
     context = Flow(cfg, Options(device=args.device, dry_run=True), stages=stages, guard=guarded).run()
     stage = context['profile']
@@ -60,13 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not stage.measured:
         raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
     print_out(profile_table(stage, args.sort))
-    if args.trace is not None:
-        if not stage.traced:
-            raise UsageError(
-                f'the training ends after {stage.done} iterations, and the trace is of those after --warmup '
-                f'{args.warmup} and --iters {args.iters}: give less'
-            )
-        print_out(f'\nA trace of {stage.traced} more iterations: {args.trace} (open it at ui.perfetto.dev)')
     return 0
 
 

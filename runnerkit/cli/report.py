@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from runnerkit.cli.errors import usage_checked, wrong_usage
+from runnerkit.cli.errors import check_extension, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.logging import print_out
 
@@ -27,6 +28,10 @@ def parser(prog: str = 'runnerkit report') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report; returns the exit code."""
     args = parser().parse_args(argv)
+    place = args.out or os.path.join(args.work_dirs[0] if len(args.work_dirs) == 1 else '.', 'report.html')
+    check_extension('--out', place, ('.html', '.htm'), 'a report is written')
+    if os.path.isdir(os.path.dirname(place) or '.'):  # else a folder is made, or there is no run
+        check_writable('--out', place)
     from runnerkit.search.study_page import write_report  # imports torch
 
     with wrong_usage(OSError, ValueError):

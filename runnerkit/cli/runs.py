@@ -54,17 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table for the terminal; columns of numbers are aligned on the right."""
     cells = [[printable(cell, 60) for cell in row] for row in [head, *rows]]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    is_right = [
-        all(cell[:1].isdigit() or cell[:1] == '-' for cell in column[1:]) for column in zip(*cells, strict=True)
-    ]
-    lines = []
-    for row in cells:
-        parts = (
-            cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, is_right, strict=True)
-        )
-        lines.append('  '.join(parts).rstrip())
-    return '\n'.join(lines)
+    columns = []
+    for column in zip(*cells, strict=True):
+        width, is_right = max(map(len, column)), all(cell[:1].isdigit() or cell[:1] == '-' for cell in column[1:])
+        columns.append([cell.rjust(width) if is_right else cell.ljust(width) for cell in column])
+    return '\n'.join('  '.join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 def runs_table(records: Sequence[dict[str, Any]]) -> str:

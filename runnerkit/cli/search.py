@@ -86,12 +86,10 @@ def stopping(pipeline: Pipeline) -> Iterator[None]:
             raise KeyboardInterrupt
         pipeline.stop(number)
 
-    former: dict[int, Any] = {}
+    former: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for name in ('SIGINT', 'SIGTERM', 'SIGUSR1'):
-            if hasattr(signal, name):
-                number = getattr(signal, name)
-                former[number] = signal.signal(number, receive)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            former[number] = signal.signal(number, receive)
     try:
         yield
     finally:

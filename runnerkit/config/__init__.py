@@ -1,7 +1,7 @@
 """Config files: reading, merging, printing, and changing them from the command line."""
 
 from runnerkit.config.action import DictAction
-from runnerkit.config.config import RESERVED_KEYS, Config, format_config
+from runnerkit.config.config import RESERVED_KEYS, Config
 from runnerkit.config.config_dict import ConfigDict
 from runnerkit.config.findings import Finding, PreflightError
 from runnerkit.config.keys import keys_of_other_tools, refuse_unread_keys, unread_keys
@@ -18,7 +18,6 @@ __all__ = [
     'DictAction',
     'Finding',
     'PreflightError',
-    'format_config',
     'keys_of_other_tools',
     'refuse_unread_keys',
     'unread_keys',

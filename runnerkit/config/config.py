@@ -226,29 +226,6 @@ class Config:
         return other
 
 
-def format_config(cfg: Config | dict[str, Any], style: str = 'pep8') -> str:
-    """A config's Python text, formatted by yapf; `Config.pretty_text` is faster.
-
-    Args:
-        cfg: the config.
-        style: one of yapf's styles (pep8, google, facebook, yapf), a style description, or a file with one.
-
-    Raises:
-        ValueError: yapf does not know the style.
-    """
-    # Imported here, because it is slow to import.
-    from yapf.yapflib.style import StyleConfigError
-    from yapf.yapflib.yapf_api import FormatCode
-
-    try:
-        text, _ = FormatCode(format_values(cfg._cfg_dict if isinstance(cfg, Config) else cfg), style_config=style)
-    except StyleConfigError as error:
-        raise ValueError(
-            f'style {style!r} is not known to yapf ({error}); try pep8, google, facebook or yapf'
-        ) from error
-    return str(text)
-
-
 def _config_of(values: ConfigDict, text: str, filename: str | None = None) -> Config:
     """A Config that takes over ``values`` without copying them."""
     _refuse_reserved(values)

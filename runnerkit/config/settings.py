@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from runnerkit.config.config_dict import walk
@@ -55,10 +56,13 @@ def _literal(node: ast.expr) -> Any:
         return {str(_literal(key)) if key else '**': _literal(value) for key, value in pairs}
     if isinstance(node, ast.List | ast.Tuple):
         return [_literal(each) for each in node.elts]
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError):
+    with suppress(ValueError, TypeError, RecursionError, MemoryError):
+        value = ast.literal_eval(node)
+        repr(value)  # Python writes no integer of more than 4,300 digits
+        return value
+    with suppress(ValueError, RecursionError):
         return ast.unparse(node)
+    return '…'
 
 
 def flattened(key: str, value: Any) -> Iterable[tuple[str, Any]]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 
 def accelerator() -> str | None:
     """The type of this machine's accelerator: ``'cuda'``, ``'xpu'``, ``'mps'`` …; None if only the CPU can be used."""
-    of_torch: Any = getattr(torch, 'accelerator', None)  # torch 2.6 and later
-    if of_torch is None or torch.cuda.is_available():
-        return 'cuda' if torch.cuda.is_available() else None
-    if not of_torch.is_available():
-        return None
-    return str(of_torch.current_accelerator().type)
+    if torch.cuda.is_available():
+        return 'cuda'
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return None if found is None else found.type
 
 
 def device_count(kind: str) -> int:

@@ -22,10 +22,8 @@ from runnerkit.distributed.watch import failed_rank
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import PeerFailed
 
-#: The signals that end a run, as far as this system has them.
-STOPPING: tuple[signal.Signals, ...] = tuple(
-    getattr(signal, name) for name in ('SIGTERM', 'SIGINT', 'SIGUSR1') if hasattr(signal, name)
-)
+#: The signals that end a run.
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 #: Torch's launcher forwards signals that the terminal or a scheduler has sent to all processes already: within these
 #: seconds, two are one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runnerkit.distributed.collectives import reduce_named_sums, reduce_named_sums_and_row
+from runnerkit.distributed.collectives import reduce_named_sums_and_row
 from runnerkit.distributed.info import get_dist_info
 
 #: The names of times that are compared.
@@ -24,7 +24,7 @@ def reduce_and_find_slowest(sums: Sums) -> tuple[dict[str, tuple[float, float]],
     """
     rank, world_size = get_dist_info()
     if world_size == 1:
-        return reduce_named_sums(sums)
+        return dict(sums), set()
     row = [0.0] * (len(TIMES) * world_size)
     for i, name in enumerate(TIMES):
         total, weight = sums.get(name, (0.0, 0.0))

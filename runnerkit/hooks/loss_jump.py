@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import deque
 from typing import Any
+
+import numpy as np
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.log_files import replay_command
@@ -70,9 +71,9 @@ class LossJumpHook(Hook):
         lines = self._lines.get(name, ())
         if len(lines) < self.window:
             return math.inf, math.nan
-        median = statistics.median(lines)
+        median = float(np.median(lines))
         self._begun.setdefault(name, abs(median))
-        spread = _DEVIATION * statistics.median(abs(value - median) for value in lines)
+        spread = _DEVIATION * float(np.median([abs(value - median) for value in lines]))
         return median + self.factor * max(spread, _FLOOR * self._begun[name]), median
 
     def _text(self, runner: RunnerView, name: str, place: int, value: float, median: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks import param_schedule as engine
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, format_param, make_hook
+from runnerkit.hooks.param_schedule import ParamScheduleHook, alias, format_param, make_hook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
 from runnerkit.optim.schedules import annealing_cos, annealing_linear, get_position_from_periods
@@ -59,11 +59,7 @@ class LrUpdaterHook(ParamScheduleHook):
     key = 'lr'
     minimum_name = 'min_lr'
 
-    #: The initial learning rate of every group; with several optimizers, a list for each name.
-    base_lr: Values = ()
-    #: The learning rates without warm-up, in the same arrangement.
-    regular_lr: Values = ()
-
+    base_lr, regular_lr = alias('base'), alias('regular')
     min_lr, min_lr_ratio = alias('minimum'), alias('minimum_ratio')
     get_regular_lr = ParamScheduleHook._regular_values
     get_warmup_lr = ParamScheduleHook._warmup_values

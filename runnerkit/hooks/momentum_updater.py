@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks import param_schedule as engine
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import ParamScheduleHook, Values, alias, format_param, make_hook
+from runnerkit.hooks.param_schedule import ParamScheduleHook, alias, format_param, make_hook
 from runnerkit.optim import schedules
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ class MomentumUpdaterHook(ParamScheduleHook):
     minimum_name = 'min_momentum'
     warm = staticmethod(operator.truediv)
 
-    #: The initial momentum of every group; with several optimizers, a list for each name.
-    base_momentum: Values = ()
-    #: The momenta without warm-up, in the same arrangement.
-    regular_momentum: Values = ()
-
+    base_momentum, regular_momentum = alias('base'), alias('regular')
     min_momentum, min_momentum_ratio = alias('minimum'), alias('minimum_ratio')
     get_regular_momentum = ParamScheduleHook._regular_values
     get_warmup_momentum = ParamScheduleHook._warmup_values

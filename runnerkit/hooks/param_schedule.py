@@ -53,6 +53,10 @@ class ParamScheduleHook(Policy, Hook):
 
     #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
     key: str
+    #: The initial value of every group; with several optimizers, a list for each name.
+    base: Values = ()
+    #: The values without warm-up, in the same arrangement.
+    regular: Values = ()
     #: What a warm-up does with a regular value and its factor.
     warm: Callable[[float, float], float] = staticmethod(operator.mul)
 
@@ -95,7 +99,7 @@ class ParamScheduleHook(Policy, Hook):
         """
         self._check_numbers()
         self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
-        setattr(self, f'base_{self.key}', initial_values(only(self.optimizer, runner.optimizer), self.key))
+        self.base = initial_values(only(self.optimizer, runner.optimizer), self.key)
 
     def _check_numbers(self) -> None:
         is_ours = type(self).__module__.startswith('runnerkit.')  # others may begin with an infinite minimum
@@ -118,35 +122,28 @@ class ParamScheduleHook(Policy, Hook):
         warmup_iters = 0
         if self.warmup is not None:
             warmup_iters = self._resolve_warmup(runner) if self.warmup_iters is None else self.warmup_iters
-        if runner.iter <= warmup_iters or not self.by_epoch:
-            self._update(runner, recompute=not self.by_epoch, warming_up=runner.iter < warmup_iters)
+        if self.by_epoch and runner.iter > warmup_iters:
+            return
+        key = self.key  # MMCV names the methods after it, and users override them
+        if not self.by_epoch:
+            self.regular = getattr(self, f'get_regular_{key}')(runner)
+        is_warming_up = runner.iter < warmup_iters
+        values = getattr(self, f'get_warmup_{key}')(runner.iter) if is_warming_up else self.regular
+        getattr(self, f'_set_{key}')(runner, values)
 
     def _enter_epoch(self, runner: RunnerView) -> None:
         self._entered_epoch = runner.epoch
-        self._update(runner, recompute=True, warming_up=False)
+        self.regular = getattr(self, f'get_regular_{self.key}')(runner)
+        getattr(self, f'_set_{self.key}')(runner, self.regular)
 
     def _resolve_warmup(self, runner: RunnerView) -> int:
         """Convert the length of a warm-up by epoch to iterations, which needs the loader's length."""
         self.warmup_iters = (self.warmup_epochs or 0) * len(runner.data_loader)
         return self.warmup_iters
 
-    def _update(self, runner: RunnerView, recompute: bool, warming_up: bool) -> None:
-        """Set every group's value, by the methods that MMCV names after the quantity and that users override.
-
-        Args:
-            runner: The runner.
-            recompute: Whether to compute the regular values (those without warm-up) again.
-            warming_up: Whether to set the warm-up's values or the regular ones.
-        """
-        key = self.key
-        if recompute:
-            setattr(self, f'regular_{key}', getattr(self, f'get_regular_{key}')(runner))
-        values = getattr(self, f'get_warmup_{key}')(runner.iter) if warming_up else getattr(self, f'regular_{key}')
-        getattr(self, f'_set_{key}')(runner, values)
-
     def _regular_values(self, runner: RunnerView) -> Values:
         """Return every group's value without warm-up."""
-        get, base = partial(getattr(self, f'get_{self.key}'), runner), getattr(self, f'base_{self.key}')
+        get, base = partial(getattr(self, f'get_{self.key}'), runner), self.base
         if isinstance(base, dict):
             return {name: list(map(get, part)) for name, part in base.items()}
         return list(map(get, base))
@@ -154,7 +151,7 @@ class ParamScheduleHook(Policy, Hook):
     def _warmup_values(self, cur_iters: int) -> Values:
         """Return every group's value in iteration ``cur_iters`` of the warm-up."""
         factor = repeat(warmup_factor(self.warmup, cur_iters, self.warmup_iters, self.warmup_ratio))
-        values: Values = getattr(self, f'regular_{self.key}')
+        values = self.regular
         if isinstance(values, dict):
             return {name: list(map(self.warm, part, factor)) for name, part in values.items()}
         return list(map(self.warm, values, factor))

@@ -83,10 +83,9 @@ def compile_model(
                 f'compile: {what} has no forward that could be compiled; name what is called in it, '
                 f'compile=dict(modules=[…]), of {", ".join(inside)}'
             )
-    if 'isolate_recompiles' in _KNOWN:
-        # Otherwise all modules of a class share the limit of eight variants (shapes and modes), and further variants
-        # are silently not compiled.
-        options.setdefault('isolate_recompiles', True)
+    # Otherwise all modules of a class share the limit of eight variants (shapes and modes), and further variants are
+    # silently not compiled.
+    options.setdefault('isolate_recompiles', True)
     for part in parts:
         if 'forward' not in vars(part) and str(getattr(part.forward, '__module__', None)).startswith('torch.'):
             part.forward = MethodType(forward, part)

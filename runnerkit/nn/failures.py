@@ -169,5 +169,6 @@ def _limits(value: Any) -> tuple[float, float] | None:
 
 def _is_of_gpu(error: Exception) -> bool:
     """Whether the error is one of a GPU, after which it answers nothing more."""
-    kind = getattr(torch, 'AcceleratorError', ())
-    return isinstance(error, kind) or any(word in str(error) for word in ('CUDA error', 'CUBLAS', 'CUDNN_STATUS'))
+    return isinstance(error, torch.AcceleratorError) or any(
+        word in str(error) for word in ('CUDA error', 'CUBLAS', 'CUDNN_STATUS')
+    )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from math import prod
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.nn.failures import note_layer, note_loss
 from runnerkit.registry import build_or_bind
-from runnerkit.utils.logging import get_logger
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.nameable import nameable
 from runnerkit.utils.suggest import did_you_mean
@@ -39,9 +35,6 @@ class Supervised(BaseModule):
     A batch is a tuple, a list or a dict. Its loss is ``loss(*outputs, *targets)``, where ``outputs`` are taken from
     ``model(*inputs)``. Each of ``inputs``, ``outputs`` and ``targets`` is ``'image'`` or ``0`` for one field, a list
     for several, or ``dict(x='image')`` for keyword arguments.
-
-    If the loss broadcasts a target against an output of another shape, as ``(N,)`` against ``(N, 1)``, the first batch
-    logs a warning.
 
     Args:
         model: a config for `build_model`, or a module.
@@ -82,7 +75,6 @@ class Supervised(BaseModule):
         parts = [*(model if isinstance(model, list | tuple) else [model]), loss]
         origin = next(filter(None, (getattr(part, '_origin_', None) for part in parts)), None)
         self._where = f' (its config: {origin})' if origin else ''
-        self._is_first_batch = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's output."""
@@ -151,13 +143,12 @@ class Supervised(BaseModule):
         outs, named_outs = ([output], {}) if self.outputs is None else self._pick(output, 'outputs')
         wanted, named_wanted = self._pick(data, 'targets')
         preds, target = [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
-        with self._watching(preds, target) if self._is_first_batch else nullcontext():
-            try:
-                result = self.loss(*outs, *wanted, **named_outs, **named_wanted)
-            except Exception as error:
-                note_loss(error, self.loss, preds, target, self._where)
-                raise
-            loss, log_vars = _total(result)
+        try:
+            result = self.loss(*outs, *wanted, **named_outs, **named_wanted)
+        except Exception as error:
+            note_loss(error, self.loss, preds, target, self._where)
+            raise
+        loss, log_vars = _total(result)
         samples = _batch_size([*args, *kwargs.values()])
         return {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}, preds, target
 
@@ -167,30 +158,6 @@ class Supervised(BaseModule):
         except Exception as error:
             note_layer(error, self, self._where)
             raise
-
-    @contextmanager
-    def _watching(self, preds: Any, target: Any) -> Iterator[None]:
-        """Warn if the loss that is computed meanwhile broadcasts ``preds`` and ``target``."""
-        self._is_first_batch = False
-        shapes = [tuple(each.shape) for each in (preds, target) if isinstance(each, Tensor) and each.dim()]
-        try:
-            whole = tuple(torch.broadcast_shapes(*shapes))
-        except RuntimeError:  # they do not fit, as logits and labels
-            whole = None
-        if len(shapes) < 2 or whole is None or preds.numel() == target.numel() == prod(whole):
-            yield  # nothing is repeated
-            return
-        with _Broadcasting(*shapes, whole) as seen:  # type: ignore[call-arg]  # torch's class is not typed
-            yield
-        if seen.happened:
-            get_logger('runnerkit').warning(
-                "the model's output has the shape %s and the target %s%s: the loss broadcasts them to %s and compares "
-                'values that do not belong together. Give both the same shape: unsqueeze(-1) or squeeze(-1) in the '
-                'data set or at the end of the model, or expand the target',
-                *shapes,
-                self._where,
-                whole,
-            )
 
     def _pick(self, source: Any, setting: str) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments: the fields of ``source`` that the attribute ``setting`` names."""
@@ -205,23 +172,6 @@ class Supervised(BaseModule):
                 f'{setting}={fields!r} of Supervised does not fit {holder}: {error.args[0]}. '
                 f'Set {setting} to what {holder} has{self._where}'
             ) from None
-
-
-class _Broadcasting(TorchDispatchMode):
-    """Notes whether an operator combines tensors of the shapes ``one`` and ``other`` to one of shape ``whole``, or
-    expands one of the two to it."""
-
-    def __init__(self, one: tuple[int, ...], other: tuple[int, ...], whole: tuple[int, ...]) -> None:
-        super().__init__()
-        self.pair, self.whole, self.happened = {one, other}, whole, False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and tuple(result.shape) == self.whole:
-            shapes = {tuple(each.shape) for each in args if isinstance(each, Tensor)}
-            expands = func.overloadpacket is torch.ops.aten.expand and shapes < self.pair
-            self.happened = self.happened or expands or shapes == self.pair
-        return result
 
 
 def _build_metrics(metrics: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def learning_rates(optimizer: Optimizers) -> list[float] | dict[str, list[float]
     Raises:
         RuntimeError: there is no optimizer.
     """
-    return _of_groups(optimizer, lambda group: group['lr'])
+    return _of_each(optimizer, lambda one: [group['lr'] for group in one.param_groups])
 
 
 def momenta(optimizer: Optimizers) -> list[float] | dict[str, list[float]]:
@@ -32,7 +32,9 @@ def momenta(optimizer: Optimizers) -> list[float] | dict[str, list[float]]:
     Raises:
         RuntimeError: there is no optimizer.
     """
-    return _of_groups(optimizer, lambda group: group.get('momentum', group.get('betas', (0,))[0]))
+    return _of_each(
+        optimizer, lambda one: [group.get('momentum', group.get('betas', (0,))[0]) for group in one.param_groups]
+    )
 
 
 def other_rates(optimizer: Optimizers) -> dict[str, float]:
@@ -46,9 +48,10 @@ def other_rates(optimizer: Optimizers) -> dict[str, float]:
     found: dict[str, float] = {}
     for prefix, one in named_optimizers(optimizer).items():
         groups = one.param_groups
-        first = groups[0] if groups else {}
-        rates: dict[str, float] = {'': first.get('lr', 0.0)}
-        begun = _initial(first)
+        if len(groups) < 2:
+            continue
+        rates: dict[str, float] = {'': groups[0].get('lr', 0.0)}
+        begun = _initial(groups[0])
         for index, group in enumerate(groups[1:], 1):
             rate, ratio = group['lr'], _initial(group) / begun if begun else 1.0
             name = str(group.get('name') or ('' if abs(ratio - 1) < 1e-6 else f'x{ratio:.4g}'))
@@ -63,8 +66,7 @@ def _initial(group: dict[str, Any]) -> float:
     return float(group.get('initial_lr', group.get('lr', 0.0)))
 
 
-def _of_groups(optimizer: Optimizers, read: Callable[[dict[str, Any]], float]) -> Any:
+def _of_each(optimizer: Optimizers, read: Callable[[Optimizer], list[float]]) -> Any:
     if optimizer is None:
         raise RuntimeError('lr and momentum are not available: the runner has no optimizer')
-    values = {name: [read(group) for group in one.param_groups] for name, one in named_optimizers(optimizer).items()}
-    return values if isinstance(optimizer, dict) else values['']
+    return {name: read(one) for name, one in optimizer.items()} if isinstance(optimizer, dict) else read(optimizer)

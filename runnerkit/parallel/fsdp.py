@@ -106,7 +106,7 @@ class FSDP2(Steps, nn.Module):
         for name in _methods(module, forward_methods):
             _register(module, name)
         if find_unused_parameters:
-            _reduce_unused(module)
+            module.set_reduce_scatter_unused_params(True)  # type: ignore[operator]
         self._make_room(torch.device('cpu') if cpu_offload else self.device)
         _give_out(whole, module)
         # By name, since a step may put another tensor there; those that hooks add later are theirs.
@@ -164,9 +164,7 @@ class FSDP2(Steps, nn.Module):
         try:
             outputs = super()._direct(name, *inputs, **kwargs)
         except Exception:
-            reset = getattr(self.module, 'reset_iter_state', None)  # torch 2.13 or later
-            if reset is not None:
-                reset()
+            self.module.reset_iter_state()  # type: ignore[operator]
             raise
         # The model's own weights stay gathered up to here: a step may use them after a call of the model within it.
         # Without gradients no backward pass would free what is gathered, and the next call would not see new weights.
@@ -326,15 +324,6 @@ def _register(model: nn.Module, name: str) -> None:
     # What torch has put there names the bound method as the one it wraps, of which one argument too many is taken off.
     own = inspect.Parameter('self', inspect.Parameter.POSITIONAL_ONLY)
     getattr(model, name).__func__.__signature__ = before.replace(parameters=[own, *before.parameters.values()])
-
-
-def _reduce_unused(model: Any) -> None:
-    if not hasattr(model, 'set_reduce_scatter_unused_params'):
-        raise RuntimeError(
-            f'FSDP2 cannot have ranks that use different parameters (find_unused_parameters=True) with torch '
-            f'{torch.__version__}: install a newer one, or leave find_unused_parameters out'
-        )
-    model.set_reduce_scatter_unused_params(True)
 
 
 def _check_same_everywhere(model: nn.Module) -> None:

@@ -30,7 +30,7 @@ _TEXTS = (
 _NUMBER = re.compile(r'\[Errno (\d+)\]')
 
 
-def is_of_machine(error: BaseException) -> bool:
+def is_machine_error(error: BaseException) -> bool:
     """Whether the machine is to blame for ``error``, or for an error that has caused it."""
     seen: set[int] = set()
     found: BaseException | None = error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import walk
-from runnerkit.search.blame import is_of_machine
+from runnerkit.search.blame import is_machine_error
 from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:  # torch is imported when a job runs
@@ -131,7 +131,7 @@ def run_job(job: Job, report: Report) -> Result:
         failure = Result(
             'failed',
             message=f'{type(error).__name__}: {error}',
-            is_of_machine=is_of_machine(error),
+            is_of_machine=is_machine_error(error),
             has_begun=hook is not None and hook.has_begun,
         )
     gc.collect()  # a model that an error still refers to leaves no memory for the next trial

@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,10 @@ def readable_records(folder: Path) -> list[Record]:
         raise WrongValue(f'{folder / REPORTS} is damaged: {error}') from None
     found = []
     for each in content if isinstance(content, list) else []:
-        try:
-            found.append(Record.from_dict(each))
-        except WrongValue:
-            continue
+        with suppress(WrongValue):
+            record = Record.from_dict(each)
+            if all(map(is_number, (record.start, record.end, *record.performance.values()))):
+                found.append(record)
     return sorted(found, key=lambda each: each.number)
 
 
@@ -122,7 +123,7 @@ def _data(folder: Path, steps: Mapping[str, list[Record]], best: Mapping[str, Re
 
 def _curve(folder: Path, record: Record) -> Points:
     """The first objective over the iterations, from the log in the trial's folder inside of the study."""
-    parts = Path(record.work_dir).parts
+    parts = Path(record.work_dir.lstrip(os.sep)).parts
     inside = [folder.joinpath(*parts[-count:]) for count in (4, 3, 2, 1) if '..' not in parts]
     place = next((each for each in inside if any(each.glob('*.log.json'))), None)
     name = next(iter(record.objectives), '')
@@ -156,6 +157,7 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
     if not scored:
         return timeline('Trials by worker', spans)
     name, *others = scored[0].objectives
+    scored = [each for each in scored if each.objectives == scored[0].objectives]
     keys = [key for key in _keys(trials) if len({str(each.hps.get(key)) for each in trials}) > 1]
 
     def points(x: Any, y: Any) -> list[Point]:
@@ -234,10 +236,11 @@ def importance(trials: Sequence[Record], keys: Iterable[str]) -> dict[str, float
             groups.setdefault(
                 sum(value >= cut for cut in cuts) if cuts and is_number(value) else str(value), []
             ).append(score)
-        total = statistics.pvariance([score for _, score in pairs]) * len(pairs) if pairs else 0.0
-        if total > 0 and 1 < len(groups) < len(pairs):
-            inside = sum(statistics.pvariance(each) * len(each) for each in groups.values())
-            found[key] = max(0.0, 1 - inside / total * (len(pairs) - 1) / (len(pairs) - len(groups)))
+        with suppress(OverflowError):  # a score like 1e300
+            total = statistics.pvariance([score for _, score in pairs]) * len(pairs) if pairs else 0.0
+            if 0 < total < math.inf and 1 < len(groups) < len(pairs):
+                inside = sum(statistics.pvariance(each) * len(each) for each in groups.values())
+                found[key] = max(0.0, 1 - inside / total * (len(pairs) - 1) / (len(pairs) - len(groups)))
     return found
 
 

@@ -32,7 +32,6 @@ _PREFIX = 'runnerkit-control-'
 _LONGEST = 4096  # bytes of a request
 _PATIENCE = 10.0  # seconds for a request to come in whole
 
-_NO_SOCKETS = 'this system has no Unix sockets, so that runs cannot be controlled on it'
 
 #: Answers a command; its errors are sent to the client.
 Answer = Callable[[str], dict[str, Any]]
@@ -55,13 +54,11 @@ class ControlServer:
         answer: called in the thread of each connection.
 
     Raises:
-        ControlError: another process answers in this folder, or this system has no Unix sockets.
+        ControlError: another process answers in this folder.
         OSError: the socket or ``control.json`` cannot be opened.
     """
 
     def __init__(self, folder: str | os.PathLike[str], answer: Answer) -> None:
-        if not hasattr(socket, 'AF_UNIX'):
-            raise ControlError(_NO_SOCKETS)
         self.folder = Path(folder).absolute()
         self.socket = str(self.folder / SOCKET)
         self._own_folder: str | None = None
@@ -163,8 +160,7 @@ def _forget() -> None:
     _open_servers.clear()
 
 
-if hasattr(os, 'register_at_fork'):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 def read_address(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -188,8 +184,6 @@ def ask(folder: str | os.PathLike[str], command: str, timeout: float | None = No
         ControlError: no process answers, or the command is refused or failed.
     """
     address = read_address_of(folder)
-    if not hasattr(socket, 'AF_UNIX'):
-        raise ControlError(_NO_SOCKETS)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
@@ -287,25 +281,23 @@ def _is_owner(uid: int | None) -> bool:
     return uid is None or uid in (os.geteuid(), 0)
 
 
-if hasattr(socketserver, 'UnixStreamServer'):
+class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    block_on_close = False
 
-    class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-        daemon_threads = True
-        block_on_close = False
+    def __init__(self, path: str, answer: Answer) -> None:
+        self.answer = answer
+        super().__init__(path, _LineHandler, bind_and_activate=False)
+        try:
+            self.server_bind()
+            os.chmod(path, 0o600)  # before it listens: until then no client can connect
+            self.server_activate()
+        except BaseException:
+            self.server_close()
+            raise
 
-        def __init__(self, path: str, answer: Answer) -> None:
-            self.answer = answer
-            super().__init__(path, _LineHandler, bind_and_activate=False)
-            try:
-                self.server_bind()
-                os.chmod(path, 0o600)  # before it listens: until then no client can connect
-                self.server_activate()
-            except BaseException:
-                self.server_close()
-                raise
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A peer that goes away is no error of the run."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A peer that goes away is no error of the run."""
 
 
 class _LineHandler(socketserver.StreamRequestHandler):

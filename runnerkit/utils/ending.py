@@ -124,8 +124,7 @@ def _begin_exit() -> None:
         return
     end_after(seconds)
     # The interpreter ends faulthandler's timer before the last destructors of C++ run.
-    if hasattr(signal, 'SIGHUP'):
-        _exit_by_the_system(math.ceil(seconds) + _MARGIN)
+    _exit_by_the_system(math.ceil(seconds) + _MARGIN)
 
 
 class _Event(ctypes.Structure):

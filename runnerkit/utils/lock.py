@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -13,11 +14,6 @@ from pathlib import Path
 
 from runnerkit.utils.processes import is_alive
 from runnerkit.utils.small_files import read_small
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 class FolderLock:
@@ -38,7 +34,7 @@ class FolderLock:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder) / '.lock'
         self._file: int | None = None
-        while fcntl is not None and self._file is None:
+        while self._file is None:
             file = _open_plain(self.path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,9 +49,8 @@ class FolderLock:
                 self._file = file
             else:  # its owner has deleted the file meanwhile, so the lock is useless
                 os.close(file)
-        if self._file is not None:
-            _held.add(self)
-            self._sign(self._file)
+        _held.add(self)
+        self._sign(self._file)
 
     def release(self) -> None:
         """Release the lock; calling it again has no effect."""
@@ -127,5 +122,4 @@ def _forget() -> None:
     _held.clear()
 
 
-if hasattr(os, 'register_at_fork'):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)

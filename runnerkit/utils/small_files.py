@@ -17,7 +17,7 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: it cannot be opened, or is something else.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0) | getattr(os, 'O_BINARY', 0))
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(f'{os.fspath(path)} is not a regular file')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
@@ -47,17 +47,12 @@ class Stopwatch:
 
     Args:
         clock: the source of time.
-        mark: called with a part's name; returns a context manager that is entered while the part is open, such as a
-            profiler's range.
     """
 
-    def __init__(
-        self, clock: Clock = WALL, mark: Callable[[str], AbstractContextManager[Any]] = lambda name: nullcontext()
-    ) -> None:
+    def __init__(self, clock: Clock = WALL) -> None:
         self.clock = clock
-        self._mark = mark
         self._parts: dict[str, TimedPart] = {}
-        self._open: list[tuple[TimedPart, AbstractContextManager[Any]]] = []
+        self._open: list[TimedPart] = []
         self._waiting: list[tuple[TimedPart, Any, Any]] = []
         self._last: Any = None
         self._thread = 0
@@ -65,7 +60,7 @@ class Stopwatch:
     @property
     def current(self) -> str | None:
         """The innermost open part; None while stopped."""
-        return self._open[-1][0].name if self._open else None
+        return self._open[-1].name if self._open else None
 
     def start(self, name: str) -> None:
         """Start with the part ``name``, which contains all others until `change`."""
@@ -106,8 +101,7 @@ class Stopwatch:
         if depth is None or depth >= len(self._open) or not self._counts():
             return
         self._read()
-        while len(self._open) > depth:
-            self._open.pop()[1].__exit__(None, None, None)
+        del self._open[depth:]
 
     def parts(self) -> list[TimedPart]:
         """The times so far, in the order in which the parts first began."""
@@ -119,18 +113,14 @@ class Stopwatch:
 
     def _begin(self, name: str) -> None:
         part = self._parts.setdefault(name, TimedPart(name))
-        if self._open and self._open[-1][0] is part:  # a part inside itself continues it
-            mark: AbstractContextManager[Any] = nullcontext()
-        else:
+        if not (self._open and self._open[-1] is part):  # a part inside itself continues it
             part.count += 1
-            mark = self._mark(name)
-        mark.__enter__()
-        self._open.append((part, mark))
+        self._open.append(part)
 
     def _read(self) -> None:
         """Assign the time since the last reading to the innermost part."""
         now = self.clock.now()
-        self._waiting.append((self._open[-1][0], self._last, now))
+        self._waiting.append((self._open[-1], self._last, now))
         self._last = now
         if len(self._waiting) >= _WAITING:
             self._add_up()

@@ -174,8 +174,8 @@ def test_an_error_is_raised_once_by_whoever_waits():
     assert written == [{}]
 
 
-def test_the_interpreter_waits_for_it_at_its_end(tmp_path):
-    program = f"""
+def test_the_interpreter_waits_for_it_at_its_end(tmp_path, warm):
+    (tmp_path / 'program.py').write_text(f"""
 import time, torch
 from runnerkit.checkpoint.async_writer import AsyncWriter
 
@@ -185,6 +185,6 @@ def write(checkpoint):
 
 AsyncWriter().start({{'a': torch.ones(3)}}, write)
 raise SystemExit(3)
-"""
-    assert subprocess.run([sys.executable, '-c', program], timeout=300).returncode == 3
+""")
+    assert subprocess.run([sys.executable, tmp_path / 'program.py'], timeout=300).returncode == 3
     assert torch.equal(torch.load(tmp_path / 'a.pth')['a'], torch.ones(3))

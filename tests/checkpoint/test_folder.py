@@ -96,7 +96,7 @@ def test_killed_at_any_operation_of_a_save_the_old_or_the_new_one_is_there(tmp_p
     found = []
     end = count.names.index(('open', 'MANIFEST'))
     save(tmp_path / 'first', first)
-    for at in [*range(0, end, 5), *range(end, len(count.names), 1 + 2 * (second == 2))]:
+    for at in [*range(0, end, 9), *range(end, len(count.names), 2 + 2 * (second == 2))]:
         folder = tmp_path / str(at)
         shutil.copytree(tmp_path / 'first', folder, symlinks=True)
         child = os.fork()

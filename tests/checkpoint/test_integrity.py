@@ -49,19 +49,20 @@ def rezipped(path, change=lambda info: None, records=None, **options):
     return path
 
 
-def test_every_flipped_bit_is_found_or_harmless():
-    """All bits of headers, table of contents, end records, pickle and tensors; one of each byte of padding."""
+@pytest.mark.parametrize('step', [3, pytest.param(1, marks=pytest.mark.thorough)])  # 3: a sample
+def test_every_flipped_bit_is_found_or_harmless(step):
+    """Bits of headers, table of contents, end records, pickle and tensors; one of each byte of padding."""
     whole, found = content(), 0
     assert damage_in(whole) is None
     for position in range(len(whole)):
-        for bit in range(8) if whole[position] != ord('Z') else [position % 8]:
+        for bit in range(position % step, 8, step) if whole[position] != ord('Z') else [position % 8]:
             data = bytearray(whole)
             data[position] ^= 1 << bit
             if damage_in(data) is not None:
                 found += 1
             else:
                 assert is_equal(data) is not False, f'bit {bit} of byte {position} is believed'
-    assert found > 4 * len(whole)  # the rest is padding, times, versions
+    assert found > 4 * len(whole) / step  # the rest is padding, times, versions
 
 
 def test_every_truncation_is_found():

@@ -110,7 +110,7 @@ def test_what_uses_a_broken_checkpoint_warns(trained, caplog, tmp_path):
         lambda: runnerkit.publish(broken, tmp_path / 'out.pth'),
         lambda: runnerkit.test(run, checkpoint=broken),
         lambda: runnerkit.predict(str(run), 'test', checkpoint=broken),
-        lambda: runnerkit.export(broken, tmp_path / 'out.safetensors', shape=shape),
+        lambda: runnerkit.export(broken, tmp_path / 'out.pt2', shape=shape),
     ):
         caplog.clear()
         with suppress(ValueError):  # an export compares outputs, which are NaN

@@ -1,8 +1,13 @@
 """Flags of other tools, and settings in the wrong place."""
 
+import re
+from importlib import import_module
+
 import pytest
 
-from runnerkit.cli import batch, print_config, test, train
+from runnerkit.cli import main, print_config, summary, test, train
+from runnerkit.cli.parser import FLAGS, Parser
+from runnerkit.config.known_keys import TOP
 
 
 def refused(capsys, words, parser=train.parser):
@@ -27,17 +32,14 @@ def refused(capsys, words, parser=train.parser):
         (['cfg.py', '--resume'], '--auto-resume'),
         (['--config', 'cfg.py'], 'the config is the first argument, without a flag'),
         (['-c', 'cfg.py'], 'the config is the first argument, without a flag'),
-        (['cfg.py', '--trainer.max_epochs', '5'], '--cfg-options runner.max_epochs=5'),
         (['cfg.py', '--optimizer.lr', '5'], 'use --cfg-options optimizer.lr=5'),
-        (['cfg.py', '--no-val'], ': use --no-validate'),
+        (['cfg.py', '--no-val'], "did you mean '--no-validate'?"),
         (['cfg.py', '--wrk-dir', 'x'], "unknown flag --wrk-dir; did you mean '--work-dir'?"),
         (['cfg.py', '--work', 'x'], "unknown flag --work; did you mean '--work-dir'?"),  # no guesses
         (['cfg.py', 'epochs=5'], '--cfg-options runner.max_epochs=5'),
         (['cfg.py', '--dry-run', 'optimizer.lr=1'], 'to set a key of the config: --cfg-options opt'),
         (['cfg.py', '--cfg-options', 'a=1', '--seed', '3', 'b=2'], '--cfg-options b=2'),
         (['cfg.py', '--options', 'a.b=1'], ': use --cfg-options a.b=1'),
-        (['cfg.py', '--wandb'], 'WandbLoggerHook'),
-        (['cfg.py', '-v'], ': use --verbose'),
         (['--zzzz'], 'unknown flag --zzzz'),
         ([], 'the following arguments are required: config'),
     ],
@@ -49,8 +51,21 @@ def test_the_message_says_what_to_write(capsys, words, text):
 def test_a_hint_names_only_flags_of_its_tool(capsys):
     assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.parser)
     assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('unknown flag --resume')
-    assert 'the second argument' in refused(capsys, ['cfg.py', '--checkpoint', 'x.pth'], test.parser)
-    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], batch.parser)
+    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], summary.parser)
+
+
+def test_hints_name_settings_of_a_config_and_flags_that_we_lack():
+    own = {flag for action in train.parser().arguments for flag in action.option_strings}
+    assert not own & {f'--{name}' for name in FLAGS}
+    named = [setting for hint in FLAGS.values() for setting in re.findall(r'(\w[\w.]*)=', hint)]
+    assert {name.split('.')[0] for name in named} <= {*TOP}
+
+
+def test_every_parser_is_one_of_ours():
+    for command, (module, _) in main.COMMANDS.items():
+        parse = import_module(module).parser()
+        assert isinstance(parse, Parser)
+        assert parse.prog == f'runnerkit {command}'
 
 
 def test_what_is_right_passes(tmp_path, monkeypatch):

@@ -31,17 +31,11 @@ def test_prints_what_reads_back(cfg, capsys):
     assert capsys.readouterr().out == Config.fromfile('cfg.py').pretty_text
 
 
-def test_styles(cfg, capsys):
-    assert main(['cfg.py', '--style', 'facebook']) == 0
-    assert Config.fromstring(capsys.readouterr().out, '.py').lr == 0.1
-
-
 @pytest.mark.parametrize(
     ('args', 'message'),
     [
         (['.'], r'is a folder, not a config file; it holds bad.py, bad.yaml, base.py, cfg.py$'),
         (['nope.py'], 'file ".*nope.py" does not exist'),
-        (['cfg.py', '--style', 'nope'], "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 'cannot inherit from base'),
         (['bad.py'], r'bad.py:1: division by zero'),
         (['bad.yaml'], 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),

@@ -1,6 +1,5 @@
 """The tool that tells where the time of an iteration goes."""
 
-import json
 import os
 
 import pytest
@@ -84,16 +83,6 @@ def test_a_slow_data_set_and_a_slow_hook_are_found_by_name(profile):
     assert os.listdir(profile.here) == []
 
 
-def test_the_trace_holds_the_parts_by_name(profile):
-    code, rows, out, _ = profile('--iters', 2, '--warmup', 1, '--trace', 'trace.json')
-    assert code == 0
-    assert 'A trace of 5 more iterations: trace.json' in out
-    assert os.listdir(profile.here) == ['trace.json']
-    with open('trace.json', encoding='utf-8') as file:
-        names = {event.get('name') for event in json.load(file)['traceEvents']}
-    assert {'data', 'forward', 'backward', 'update', 'engine', 'IterTimerHook.after_train_iter'} <= names
-
-
 def test_the_table_is_sorted_as_asked(profile):
     _, rows, _, _ = profile('--iters', 2, '--warmup', 1, '--sort', 'name')
     assert list(rows) == [*sorted(set(rows) - {'whole'}), 'whole']
@@ -118,9 +107,6 @@ def test_a_profiler_of_the_config_is_left_out(profile):
     'options, text',
     [
         (['--warmup', 15], 'the training ends after 15 iterations, within --warmup 15'),
-        (['--iters', 14, '--warmup', 1, '--trace', 't.json'], 'the training ends after 15 iterations, and the trace'),
-        (['--trace', 'nowhere/t.json'], '--trace nowhere/t.json: no such folder: nowhere'),
-        (['--trace', '.'], '--trace . is a folder: give a file in it'),
         (['--cfg-options', 'optimizer.lr.x=1'], '--cfg-options does not fit'),
     ],
 )
@@ -129,16 +115,6 @@ def test_wrong_usage(profile, options, text):
     assert code == 2
     assert f'error: {text}' in err
     assert os.listdir(profile.here) == []
-
-
-def test_a_trace_that_may_not_be_written_is_told_before_the_training(profile, monkeypatch):
-    (profile.here / 'mine.json').write_text('{}')
-    access = os.access
-    monkeypatch.setattr(os, 'access', lambda path, mode: str(path) != 'mine.json' and access(path, mode))
-    code, _, out, err = profile('--trace', 'mine.json')
-    assert (code, out) == (2, '')
-    assert 'error: --trace mine.json: mine.json is not writable' in err
-    assert (profile.here / 'mine.json').read_text() == '{}'
 
 
 def test_a_hook_that_fails_shows_its_own_line(profile):

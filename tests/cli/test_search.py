@@ -218,6 +218,7 @@ def test_wrong_flags(search, project, capsys):
     assert 'no such config file' in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures('warm')
 def test_options_of_the_command_line(project, search):
     code, said = search('', '--cfg-options', 'nas.search_algorithm.trials=1', '--device', 'cpu', '--workers', '1')
     assert code == 0

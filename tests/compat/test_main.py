@@ -24,6 +24,12 @@ if __name__ == '__main__':
 """
 
 
+FIRST = """
+import mmcv.parallel.collate
+from mmcv.parallel import collate
+"""
+
+
 def compat(*arguments, cwd, **environment):
     return subprocess.run(
         [sys.executable, '-m', 'runnerkit.compat', *arguments],
@@ -37,12 +43,13 @@ def compat(*arguments, cwd, **environment):
 
 def test_a_script_runs_as_python_runs_it(tmp_path):
     (tmp_path / 'tools').mkdir()
-    (tmp_path / 'tools' / 'train.py').write_text(SCRIPT)
+    (tmp_path / 'tools' / 'train.py').write_text(FIRST + SCRIPT)
     (tmp_path / 'tools' / 'beside.py').write_text('HERE = 1')
     with (tmp_path / 'tools' / 'train.py').open('a') as script:
-        script.write("    print(mmcv.runner.TextLoggerHook()._round_float({'loss': 1 / 3}), file=sys.stderr)")
+        script.write("    print(mmcv.runner.TextLoggerHook()._round_float({'loss': 1 / 3}), file=sys.stderr)\n")
+        script.write('    print(callable(collate), file=sys.stderr)')  # a function, not the module of its name
     done = compat('tools/train.py', 'config.py', '--seed', '0', cwd=tmp_path)
-    assert "{'loss': 0.33333}" in done.stderr
+    assert "{'loss': 0.33333}\nTrue\n" in done.stderr
     assert done.returncode == 0, done.stderr
     argv, first, file, here, hook, name, main_file = json.loads(done.stdout)
     assert argv == ['tools/train.py', 'config.py', '--seed', '0']

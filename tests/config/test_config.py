@@ -207,7 +207,7 @@ def test_custom_imports(cfg, monkeypatch):
 
 
 def test_light_imports():
-    heavy = {'torch', 'numpy', 'yapf', 'fsspec'}
+    heavy = {'torch', 'numpy', 'fsspec'}
     code = f'import sys, runnerkit.config, runnerkit.registry; print(sorted({heavy} & set(sys.modules)))'
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert done.stdout == '[]\n'

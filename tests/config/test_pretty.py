@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from runnerkit.config import Config, format_config
+from runnerkit.config import Config
 from runnerkit.utils.imports import import_object
 
 ROWS = json.loads((Path(__file__).parents[1] / 'data' / 'pretty_text.json').read_text())['rows']
@@ -199,13 +199,3 @@ def test_values_that_python_text_has_no_word_for():
     cfg = Config({'a': np.float64(0.5), 'b': np.int32(3), 'c': PurePosixPath('x/y'), 'd': Odd(), 'e': np.array(2)})
     again = Config.fromstring(cfg.pretty_text, '.py')
     assert again._cfg_dict == {'a': 0.5, 'b': 3, 'c': 'x/y', 'd': '<object> <odd "one">', 'e': 2}
-
-
-def test_format_config_uses_yapf():
-    cfg = Config({'model': {'type': 'Net', 'sizes': list(range(30))}})
-    pep8, facebook = format_config(cfg), format_config(cfg, style='facebook')
-    assert pep8 != facebook
-    for text in (pep8, facebook, format_config(dict(cfg._cfg_dict))):
-        assert Config.fromstring(text, '.py')._cfg_dict == cfg._cfg_dict
-    with pytest.raises(ValueError, match="style 'nope' is not known to yapf"):
-        format_config(cfg, style='nope')

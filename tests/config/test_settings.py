@@ -1,5 +1,7 @@
 """A config's text as values by key, without running it."""
 
+import pytest
+
 from runnerkit.config import Config
 from runnerkit.config.settings import differing, settings_in, settings_with_places
 
@@ -39,3 +41,10 @@ def test_keys_that_are_not_of_a_base(tmp_path):
     ]
     alone = Config.fromfile(tmp_path / 'base.py')
     assert not any(differs for *_, differs in settings_with_places(alone))
+
+
+@pytest.mark.parametrize('value', ['+'.join(['x'] * 700), 'x' + '.y' * 700, '-' * 700 + '1', '0x' + 'f' * 5000])
+def test_values_that_python_cannot_write_do_not_hide_the_others(value):
+    found = settings_in(f'seed = 1\na = {value}\n')
+    assert found['seed'] == 1
+    assert differing([found, {'seed': 1}]) == ['a']

@@ -25,11 +25,11 @@ class Pids(Dataset):
         return torch.tensor(os.getpid())
 
 
-@pytest.mark.parametrize('seeded', [True, False])
-@pytest.mark.parametrize('context', ['fork', 'spawn'])
+# A worker that is spawned is thorough: the same function is called in it.
+@pytest.mark.parametrize(
+    'seeded, context', [(True, 'fork'), (False, 'fork'), pytest.param(True, 'spawn', marks=pytest.mark.thorough)]
+)
 def test_a_worker_serves_on(seeded, context):
-    if context == 'spawn' and not seeded:
-        pytest.skip('the same function is called in it')
     batches = iter(build_dataloader(Pids(), 1, 1, seeded=seeded, multiprocessing_context=context, prefetch_factor=1))
     worker = int(next(batches))
     assert worker != os.getpid()

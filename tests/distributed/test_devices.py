@@ -15,9 +15,8 @@ def machine(monkeypatch):
     def has(kind):
         chosen = []
         monkeypatch.setattr(torch.cuda, 'is_available', lambda: kind == 'cuda')
-        of_torch = SimpleNamespace(
-            is_available=lambda: kind is not None, current_accelerator=lambda: SimpleNamespace(type=kind)
-        )
+        found = None if kind is None else SimpleNamespace(type=kind)
+        of_torch = SimpleNamespace(current_accelerator=lambda check_available: found)
         monkeypatch.setattr(torch, 'accelerator', of_torch, raising=False)
         if kind is not None:
             devices = SimpleNamespace(
@@ -34,13 +33,6 @@ def machine(monkeypatch):
 def test_the_accelerator(machine, kind):
     machine(kind)
     assert accelerator() == kind
-
-
-@pytest.mark.parametrize('available', [False, True])
-def test_an_older_torch_knows_cuda(monkeypatch, available):
-    monkeypatch.delattr(torch, 'accelerator', raising=False)
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: available)
-    assert accelerator() == ('cuda' if available else None)
 
 
 @pytest.mark.parametrize('kind', ['cuda', 'xpu'])

@@ -32,21 +32,22 @@ assert get_dist_info() == (0, 1)
 VARIABLES = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'OMPI_COMM_WORLD_RANK', 'SLURM_PROCID')
 
 
-def join(launcher, environment, **kwargs):
+def join(folder, launcher, environment, **kwargs):
+    (folder / 'join.py').write_text(JOIN)
     inherited = {
         key: value for key, value in os.environ.items() if key not in VARIABLES and not key.startswith('SLURM')
     }
     return subprocess.run(
-        [sys.executable, '-c', JOIN, launcher, repr(kwargs)],
+        [sys.executable, folder / 'join.py', launcher, repr(kwargs)],
         env={**inherited, **environment, 'OMP_NUM_THREADS': '1'},
         capture_output=True,
         text=True,
     )
 
 
-def test_torchrun_and_the_backend_without_gpu():
+def test_torchrun_and_the_backend_without_gpu(warm, tmp_path):
     env = {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': free_port()}
-    ended = join('pytorch', env, timeout=300)
+    ended = join(tmp_path, 'pytorch', env, timeout=300)
     assert ended.returncode == 0, ended.stderr
     if torch.cuda.is_available():
         assert ended.stdout == '(0, 1) nccl\n'

@@ -270,22 +270,27 @@ def linger(work_dir, stopped, *args):
     return 7
 
 
-@pytest.mark.parametrize(
-    'stopped, args, code',
-    [
+def test_sigterm_ends_a_run_that_is_stuck_when_it_is_over(tmp_path):
+    """All of them wait at the same time."""
+    cases = [
         (True, ([signal.SIGTERM], 300), 143),
         (False, ([signal.SIGTERM] * 2, 300), 143),
         (False, ([signal.SIGTERM], 300, True), 143),
         (False, ([signal.SIGTERM], 0.6), 7),  # the first one lets a run that has succeeded save its end
         (False, ([signal.SIGUSR1] * 3, 0.6), 7),
         (True, ([signal.SIGTERM], 0), 7),
-    ],
-)
-def test_sigterm_ends_a_run_that_is_stuck_when_it_is_over(tmp_path, stopped, args, code):
-    fork = Fork(linger, tmp_path, stopped, *args, folder=tmp_path)
-    assert fork.code() == code
-    assert ('SIGTERM: the process has not left within 0.3 s' in fork.said()) == (code == 143)
-    assert ('in after_run' in fork.said()) == (code == 143)
+    ]
+    folders = [tmp_path / str(number) for number, _ in enumerate(cases)]
+    for folder in folders:
+        folder.mkdir()
+    forks = [
+        Fork(linger, folder, stopped, *args, folder=folder)
+        for folder, (stopped, args, _) in zip(folders, cases, strict=True)
+    ]
+    for fork, (*case, code) in zip(forks, cases, strict=True):
+        assert fork.code() == code, case
+        assert ('SIGTERM: the process has not left within 0.3 s' in fork.said()) == (code == 143), case
+        assert ('in after_run' in fork.said()) == (code == 143), case
 
 
 class Deadlocked(Hook):

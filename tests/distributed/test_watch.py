@@ -99,39 +99,64 @@ def train(rank, folder, fault, world_size=2):
     return main([str(folder / 'cfg.py'), '--work-dir', str(folder / 'run'), '--launcher', 'pytorch', '--device', 'cpu'])
 
 
-class Ended:
-    """What became of the ranks of a run with a fault: exit codes, what each said, and rank 0's log file."""
+class Faulty:
+    """A run on two ranks with a fault; and what became of it: exit codes, what each said, and rank 0's log file."""
 
     def __init__(self, folder, fault, end_within=30, hang_after=600, workers=0):
         text = CONFIG.replace('END_WITHIN', str(end_within)).replace('HANG_AFTER', str(hang_after))
         (folder / 'cfg.py').write_text(text.replace('WORKERS', str(workers)))
         (folder / 'faults.py').write_text(FAULTS)
         importlib.import_module('torch._dynamo')  # once here, rather than in each fork: torch's optimizers want it
-        forks = []
+        self.folder, self.began, self.forks = folder, time.monotonic(), []
         for rank in range(2):
             (folder / str(rank)).mkdir()
-            forks.append(Fork(train, rank, folder, fault, folder=folder / str(rank)))
-        began = time.monotonic()
+            self.forks.append(Fork(train, rank, folder, fault, folder=folder / str(rank)))
+
+    def end(self):
+        """Wait for both ranks."""
         codes = {}
         while len(codes) < 2:
             for rank in {0, 1} - set(codes):
-                pid, status = os.waitpid(forks[rank].pid, os.WNOHANG)
+                pid, status = os.waitpid(self.forks[rank].pid, os.WNOHANG)
                 if pid:
                     codes[rank] = os.waitstatus_to_exitcode(status)
-                elif time.monotonic() - began > 100:
-                    forks[rank].send(signal.SIGKILL)
+                elif time.monotonic() - self.began > 100:
+                    self.forks[rank].send(signal.SIGKILL)
             time.sleep(0.05)
         self.codes = [codes[0], codes[1]]
-        self.said = [(folder / str(rank) / 'stderr').read_text() for rank in range(2)]
-        (path,) = (folder / 'run').glob('*.log')
+        self.said = [(self.folder / str(rank) / 'stderr').read_text() for rank in range(2)]
+        (path,) = (self.folder / 'run').glob('*.log')
         self.log = path.read_text()
+        return self
+
+
+#: Runs that wait at the same time, by fault: first those that end as soon as they can, then those that time out.
+AT_ONCE = {
+    **{fault: {} for fault in ('raises', 'killed', 'aborts', 'SIGTERM twice', 'exits', 'killed, told to stop')},
+    'worker': {'workers': 1},
+}
+LATE = {
+    'raises elsewhere': {'end_within': 4},
+    'raises stuck': {'end_within': 4},
+    'hangs': {'end_within': 1, 'hang_after': 5},
+}
+
+
+@pytest.fixture(scope='module')
+def ended(tmp_path_factory):
+    """What became of each run with a fault."""
+    found = {}
+    for faults in (AT_ONCE, LATE):
+        runs = {fault: Faulty(tmp_path_factory.mktemp('run'), fault, **options) for fault, options in faults.items()}
+        found |= {fault: run.end() for fault, run in runs.items()}
+    return found
 
 
 @pytest.mark.parametrize('where', ['', ' elsewhere', ' stuck'])
 @pytest.mark.distributed
-def test_a_rank_that_raises(tmp_path, where):
+def test_a_rank_that_raises(ended, where):
     """While the other one is in a collective; while it is in none; and while the failed one cannot leave."""
-    ended = Ended(tmp_path, f'raises{where}', end_within=4 if where else 30)
+    ended = ended[f'raises{where}']
     assert ended.codes == [1, 1]
     assert "raise ZeroDivisionError('a bug of the user')" in ended.said[1]
     assert 'rank 1 (on ' in ended.said[0]
@@ -151,8 +176,8 @@ def test_a_rank_that_raises(tmp_path, where):
     ],
 )
 @pytest.mark.distributed
-def test_a_rank_that_goes(tmp_path, fault, code, told):
-    ended = Ended(tmp_path, fault)
+def test_a_rank_that_goes(ended, fault, code, told):
+    ended = ended[fault]
     assert ended.codes == [1, code]
     assert f'error: rank 1 ({"on " if code == 7 else "process"}' in ended.said[0]
     assert told in ended.said[0]
@@ -161,26 +186,26 @@ def test_a_rank_that_goes(tmp_path, fault, code, told):
 
 
 @pytest.mark.distributed
-def test_a_rank_that_goes_while_the_others_are_told_to_stop(tmp_path):
+def test_a_rank_that_goes_while_the_others_are_told_to_stop(ended):
     """As torchrun does with them: they do not wait for its answer."""
-    ended = Ended(tmp_path, 'killed, told to stop')
+    ended = ended['killed, told to stop']
     assert ended.codes == [1, -9]
     assert 'error: rank 1 (process' in ended.said[0]
     assert 'is ended where it is' not in ended.said[0]
 
 
 @pytest.mark.distributed
-def test_an_error_in_a_data_worker(tmp_path):
-    ended = Ended(tmp_path, 'worker', workers=1)
+def test_an_error_in_a_data_worker(ended):
+    ended = ended['worker']
     assert ended.codes == [1, 1]
     assert "raise ZeroDivisionError('this sample is broken')" in ended.log
     assert 'in DataLoader worker process 0' in ended.log
 
 
 @pytest.mark.distributed
-def test_a_rank_that_hangs(tmp_path):
+def test_a_rank_that_hangs(ended):
     """It is named with its stack, first in a warning; all ranks show their stacks."""
-    ended = Ended(tmp_path, 'hangs', end_within=1, hang_after=5)
+    ended = ended['hangs']
     assert ended.codes == [1, 1]
     warning, _, error = ended.log.partition('The run is ended if this lasts 5 s')
     for text in (warning, error):

@@ -278,7 +278,7 @@ def test_weights_are_the_same_with_any_number_of_workers(data):
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        for workers in (0, 1, 4):
+        for workers in (0, 1, 2):
             runner = tiny_runner(max_epochs=2)
             runner.register_hook(OptimizerHook())
             runner.run([build_dataloader(data(), 3, workers, seed=1)], [('train', 1)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from runnerkit.search.blame import is_of_machine, is_text_of_machine
+from runnerkit.search.blame import is_machine_error, is_text_of_machine
 from runnerkit.utils.lock import FolderLock
 
 
@@ -93,7 +93,7 @@ def test_who_is_to_blame(fail, blame, tmp_path):
     try:
         fail(tmp_path)
     except Exception as error:
-        found = is_of_machine(error)
+        found = is_machine_error(error)
     gc.collect()  # ends the worker of a loader that the error has referred to
     assert found == blame
 
@@ -107,10 +107,10 @@ def test_who_is_to_blame(fail, blame, tmp_path):
     ],
 )
 def test_what_cannot_be_had_here(number, blame):
-    assert is_of_machine(OSError(number, os.strerror(number))) == blame
+    assert is_machine_error(OSError(number, os.strerror(number))) == blame
     told = RuntimeError('Model: it failed')
     told.__context__ = OSError(number, os.strerror(number), 'a file')
-    assert is_of_machine(told) == blame
+    assert is_machine_error(told) == blame
     assert is_text_of_machine(f'output\nOSError: [Errno {number}] {os.strerror(number)}: a file') == blame
 
 

@@ -123,7 +123,7 @@ def die_at(number):
     'algorithm',
     [{'type': 'QMC', 'pruner': None, 'trials': 3}, {'pruner': {'type': 'ASHA', 'min_resource': 1}, 'trials': 3}],
 )
-@pytest.mark.parametrize('step', [7, pytest.param(2, marks=pytest.mark.thorough)])  # 7: a sample, of both kinds
+@pytest.mark.parametrize('step', [13, pytest.param(2, marks=pytest.mark.thorough)])  # 13: a sample, of both kinds
 def test_killed_between_any_two_writes_it_goes_on(algorithm, step, tmp_path, monkeypatch):
     monkeypatch.setattr(os, 'fsync', lambda file: None)  # it is not the power that fails
     wanted = outcome(small_study(tmp_path / 'whole', algorithm, executor=AtOnce()).run())

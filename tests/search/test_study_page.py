@@ -101,6 +101,29 @@ def test_other_records_are_left_out(tmp_path, content):
     assert 'No trial has been recorded yet' in study_page(tmp_path)
 
 
+def test_the_logs_of_other_folders_are_not_read(study, tmp_path):
+    (secret,) = [path for path in study.glob('search/trials/0001/*') if path.is_dir()]
+    secret.rename(tmp_path / 'secret')
+    Report([replace(record(1, 0.9), work_dir=str(tmp_path / 'secret'))]).save(study)
+    assert '"panels":[]' in study_page(study)
+    Report([replace(record(1, 0.9), work_dir='/search/trials/0002/search_0002')]).save(study)
+    assert '"panels":[]' not in study_page(study)  # a study that has been moved
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'performance': {'acc': None}}, {'performance': {'acc': 10**400}}, {'performance': {'acc': 1e308}},
+        {'start': math.nan}, {'end': math.inf}, {'objectives': {}}, {'objectives': {'loss': 'min'}},
+        {'performance': {'loss': 1.0}, 'objectives': {'loss': 'min'}}, {'hps': {'lr': [[]]}}, {'hps': {EVIL: EVIL}},
+    ],
+)  # fmt: skip
+def test_no_value_of_a_record_is_fatal(tmp_path, change):
+    for number in (0, 2):
+        Report([replace(each, **change) if each.number == number else each for each in RECORDS]).save(tmp_path)
+        assert EVIL not in study_page(tmp_path)
+
+
 def test_a_study_without_scores(tmp_path):
     Report([record(0, math.nan, 'failed'), replace(record(1), performance={}, status='running')]).save(tmp_path)
     text = study_page(tmp_path)

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 
-import pytest
 from forks import Fork
 
 from runnerkit.utils import ending
@@ -62,12 +61,17 @@ def is_stuck_in_a_destructor():
     ctypes.pythonapi.Py_Exit(5)
 
 
-@pytest.mark.parametrize('function', [stays, is_late, fails_and_stays, leaves_too_late, is_stuck_in_a_destructor])
-def test_it_ends_with_its_stacks(function, tmp_path):
-    fork = Fork(function, folder=tmp_path)
-    assert fork.code() == 1
-    assert (f'more than {LIMIT} s' if function is is_late else 'Timeout (0:00:0') in fork.said()
-    assert function.__name__ in fork.said()
+def test_it_ends_with_its_stacks(tmp_path):
+    """All of them wait at the same time."""
+    forks = {}
+    for function in (stays, is_late, fails_and_stays, leaves_too_late, is_stuck_in_a_destructor):
+        folder = tmp_path / function.__name__
+        folder.mkdir()
+        forks[function] = Fork(function, folder=folder)
+    for function, fork in forks.items():
+        assert fork.code() == 1
+        assert (f'more than {LIMIT} s' if function is is_late else 'Timeout (0:00:0') in fork.said()
+        assert function.__name__ in fork.said()
 
 
 def is_stuck_after_the_interpreter():

@@ -1,6 +1,5 @@
 """Where time goes: every moment counts once."""
 
-from contextlib import contextmanager
 from threading import Thread
 
 import pytest
@@ -105,25 +104,6 @@ def test_other_threads_are_not_heard(clock):
     thread.join()
     assert watch.current == 'rest'
     assert 'other' not in shown(watch)
-
-
-def test_parts_are_marked_while_they_are_open():
-    said = []
-
-    @contextmanager
-    def mark(name):
-        said.append(f'<{name}')
-        yield
-        said.append(f'{name}>')
-
-    watch = Stopwatch(mark=mark)
-    watch.start('rest')
-    outer = watch.enter('a')
-    watch.enter('b')
-    watch.enter('b')
-    watch.leave(outer)
-    watch.stop()
-    assert said == ['<rest', '<a', '<b', 'b>', 'a>', 'rest>']
 
 
 def test_readings_do_not_pile_up(clock):

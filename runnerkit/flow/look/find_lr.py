@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -170,29 +169,6 @@ def _endless(loader: Any) -> Iterator[Any]:
         set_epoch(loader, epoch)
         yield from loader
         epoch += 1
-
-
-def draw_range_test(test: RangeTest, path: str | Path) -> None:
-    """Draw ``test`` into the image file ``path``.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed.
-    """
-    from matplotlib.figure import Figure  # not pyplot, which depends on the user's backend
-
-    figure = Figure(figsize=(7, 4), layout='constrained')
-    axis = figure.subplots()
-    axis.plot(test.rates, test.losses)
-    axis.set_xscale('log')
-    for rate, label in ((test.steepest, 'fastest fall'), (test.lowest, 'lowest loss')):
-        if rate is None:
-            continue
-        axis.axvline(rate, color='grey', linestyle=':')
-        axis.annotate(f'{label}\n{rate:.2g}', (rate, max(test.losses[: test.losses.index(min(test.losses)) + 1])))
-    axis.set_xlabel('learning rate')
-    axis.set_ylabel('smoothed loss')
-    axis.grid(alpha=0.3)
-    figure.savefig(path, dpi=100)
 
 
 class FindLr(RunnerBase):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -16,8 +18,8 @@ from runnerkit.checkpoint.store import best_name
 from runnerkit.log_files import logs_in, parsed_line
 from runnerkit.utils.small_files import open_regular
 
-#: The most characters of a message.
-MOST_TEXT = 2000
+#: The most characters of a message, and of a line of a log: a longer one is read in pieces.
+MOST_TEXT, MOST_LINE = 2000, 8 << 20
 
 #: Pairs of (completed iterations, value).
 Points = list[tuple[int, float]]
@@ -67,11 +69,14 @@ def read_log(work_dir: str | os.PathLike[str]) -> Log:
         is_first, began, before = True, 0, 0  # the step at which the epoch began, and the last line in it
         for line in filter(None, map(parsed_line, text_lines(path))):
             if not isinstance(line.get('mode'), str):
-                log.meta = line if 'config' in line or 'env_info' in line else log.meta
+                log.meta = line if {'config', 'env_info', 'seed'} & line.keys() else log.meta
                 continue
             reached = log.lines[-1]['step'] if log.lines else 0
             if not _is_count(line.get('step')):  # of an older version, or of MMCV: iterations of the epoch, or of all
                 inside = line['iter'] if _is_count(line.get('iter')) and line['mode'] != 'val' else 0
+                if inside and not before:  # a resumed run continues after the epochs before, if it counts in its epoch
+                    ended = [each['step'] for each in log.lines if _epoch_of(each) < _epoch_of(line)]
+                    began = ended[-1] if ended and inside <= ended[-1] else 0
                 began, before = (reached, inside) if inside and inside <= before else (began, inside or before)
                 line['step'] = began + inside if inside else reached
             if is_first and log.lines:
@@ -79,18 +84,21 @@ def read_log(work_dir: str | os.PathLike[str]) -> Log:
             is_first = False
             while log.lines and log.lines[-1]['step'] > line['step']:
                 log.lines.pop()
-            if log.lines and all(log.lines[-1][key] == line[key] for key in ('step', 'mode')):
-                log.lines[-1] = {**log.lines[-1], **line}
-            else:
-                log.lines.append(line)
+            is_same = log.lines and all(log.lines[-1][key] == line[key] for key in ('step', 'mode'))
+            line = {**(log.lines.pop() if is_same else {}), **line}
+            log.lines.append({sys.intern(key): value for key, value in line.items()})  # each key once in the memory
     return log
+
+
+def _epoch_of(line: dict[str, Any]) -> int:
+    return line['epoch'] if _is_count(line.get('epoch')) else 0
 
 
 def text_lines(path: Path) -> Iterator[str]:
     """The lines of a file, one at a time, however large it is; none if it cannot be read."""
     try:
         with open(open_regular(path), encoding='utf-8', errors='replace') as file:
-            yield from file
+            yield from iter(partial(file.readline, MOST_LINE), '')
     except OSError:
         return
 
@@ -199,7 +207,7 @@ def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]
         part = points[i * len(points) // buckets : (i + 1) * len(points) // buckets]
         finite = [value for _, value in part if math.isfinite(value)]
         found['x'].append(part[len(part) // 2][0])
-        mean = math.fsum(finite) / len(finite) if finite else math.nan
+        mean = math.fsum(value / len(finite) for value in finite) if finite else math.nan
         found['y'].append(_number(mean))
         found['low'].append(_number(min(finite, default=mean)))
         found['high'].append(_number(max(finite, default=mean)))
@@ -207,7 +215,7 @@ def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]
 
 
 def _number(value: float) -> float | None:
-    """``value`` with six digits; None if it is not finite."""
+    """``value`` with six digits, below the largest so that the page can subtract; None if it is not finite."""
     if isinstance(value, int) and abs(value) < 2**53:
         return value
-    return float(f'{value:.6g}') if math.isfinite(value) else None
+    return float(f'{max(-5e307, min(value, 5e307)):.6g}') if math.isfinite(value) else None

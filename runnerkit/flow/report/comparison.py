@@ -6,14 +6,15 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runnerkit.config.settings import differing
+from runnerkit.evaluation import rule_by_name
 from runnerkit.flow.report.record import RunRecord, is_run, read_run
 from runnerkit.log_files import EARLIER
-from runnerkit.utils.losses import names_a_loss
 
 #: Keys that differ between runs of the same experiment.
 _SEEDS = ('seed', 'work_dir', 'resume_from', 'auto_resume')
@@ -34,9 +35,9 @@ class Comparison:
     Attributes:
         names: of the runs.
         columns, rows: a table with a row for each run.
-        best: the best value of a column; of losses the smallest, of other scores the largest.
+        best: the best value of each score whose name says what is better.
         differing: the values of each key of the config that is not the same in all runs.
-        groups: the runs that differ by their seed alone.
+        groups: the runs that differ by their seed alone, and have neither failed nor are still running.
     """
 
     names: list[str]
@@ -59,7 +60,10 @@ def runs(folder: str | os.PathLike[str] = 'work_dirs', earlier: bool = False) ->
     """
     if not Path(folder).is_dir():
         raise FileNotFoundError(f'no such folder: {os.fspath(folder)}')
-    found = [plain_record(read_run(each), Path(folder)) for each in _work_dirs(Path(folder), earlier)]
+    found = []
+    for each in _work_dirs(Path(folder), earlier):
+        with suppress(FileNotFoundError):  # it has been moved or deleted meanwhile
+            found.append(plain_record(read_run(each), Path(folder)))
     return sorted(found, key=lambda each: -(each['ended'] or 0))
 
 
@@ -71,7 +75,7 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
         'path': path,
         'outcome': run.outcome,
         'epoch': run.epoch,
-        'iterations': run.step,
+        'iterations': run.iterations,
         'best': None if best is None else best.score,
         'best_score': None if best is None else best.value,
         'seed': run.seed,
@@ -106,7 +110,7 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
     columns = ['run', 'outcome', 'best score', *scores, 'epoch', 'iterations', 'duration', 'seed']
     rows = []
     for name, run, best in zip(names, found, bests, strict=True):
-        values = [best and best.value, *map(run.scores.get, scores), run.epoch, run.step, run.busy, run.seed]
+        values = [best and best.value, *map(run.scores.get, scores), run.epoch, run.iterations, run.busy, run.seed]
         rows.append([name, run.outcome, *values])
     settings = [{key: value for key, value in run.settings.items() if key != 'work_dir'} for run in found]
     differs = {key: [each.get(key) for each in settings] for key in differing(settings)}
@@ -115,7 +119,7 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
 
 def short_names(found: Sequence[RunRecord]) -> list[str]:
     """The names of runs, with as many folders above them as it takes to tell them apart."""
-    paths = [run.folder.absolute().parts for run in found]
+    paths = [Path(os.path.abspath(run.folder)).parts for run in found]
     for count in range(1, 1 + max(map(len, paths), default=1)):
         names = [os.path.join(*parts[-count:]) for parts in paths]
         if len(set(names)) == len(names):
@@ -128,14 +132,17 @@ def _best(columns: Sequence[str], rows: Sequence[Sequence[Any]], scores: Iterabl
     for name in scores:
         values = [row[columns.index(name)] for row in rows]
         known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
-        if len(set(known)) > 1:
-            found[name] = min(known) if names_a_loss(name) else max(known)
+        with suppress(ValueError):  # the name does not say what is better
+            if len(set(known)) > 1:
+                found[name] = min(known) if rule_by_name(name) == 'less' else max(known)
     return found
 
 
 def _groups(found: Sequence[RunRecord], names: Sequence[str]) -> Iterator[Group]:
     alike: dict[str, list[tuple[str, RunRecord]]] = {}
     for name, run in zip(names, found, strict=True):
+        if run.outcome not in ('completed', 'stopped', 'unknown'):
+            continue
         key = repr(sorted((k, repr(v)) for k, v in run.settings.items() if k not in _SEEDS))
         alike.setdefault(key, []).append((name, run))
     for members in alike.values():

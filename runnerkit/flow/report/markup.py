@@ -6,12 +6,16 @@ import base64
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import islice
 from typing import Any, NamedTuple
 
 from runnerkit.utils.texts import in_short
 
 #: The most characters of a text, such as a config, in the page.
 MOST_TEXT = 100_000
+
+#: The most rows of a table, and characters of a cell.
+MOST_ROWS, MOST_OF_CELL = 1000, 2000
 
 
 class Cell(NamedTuple):
@@ -35,7 +39,12 @@ def folded(title: str, content: str) -> str:
 
 def preformatted(text: str) -> str:
     """Text as it is; nothing if it is empty."""
-    return f'<pre>{escape(text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + " …")}</pre>' if text else ''
+    return f'<pre>{escape(cut(text, MOST_TEXT))}</pre>' if text else ''
+
+
+def cut(text: str, most: int) -> str:
+    """``text``, or its beginning with an ellipsis."""
+    return text if len(text) <= most else f'{text[:most]} …'
 
 
 def paragraph(text: str) -> str:
@@ -65,30 +74,32 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = 
         kind: its class.
     """
     body, numeric = '', set()
-    for row in rows:
+    rows = iter(rows)
+    for row in islice(rows, MOST_ROWS):
         cells = [each if isinstance(each, Cell) else _cell(each) for each in row]
         numeric |= {i for i, cell in enumerate(cells[1:], 1) if cell.kind.startswith('n')}
-        first = f'<th scope="row">{cells[0].html}</th>' if cells else ''
-        body += f'<tr>{first}{"".join(map(_shown, cells[1:]))}</tr>'
+        body += f'<tr>{_shown(cells[0], "th scope=row")}{"".join(map(_shown, cells[1:]))}</tr>'
     kinds = [' class="n"' * (i in numeric) for i in range(len(names))]
     buttons = (
         f'<th scope="col"{kind}>{f"<button>{escape(name)}</button>" * bool(name)}</th>'
         for kind, name in zip(kinds, names, strict=True)
     )
     top = f'<thead><tr>{"".join(buttons)}</tr></thead>'
-    return f'<div class="scroll"><table class="{kind}">{top}<tbody>{body}</tbody></table></div>' if body else ''
+    more = paragraph('The table has more rows.' if next(rows, None) else '')
+    return f'<div class="scroll"><table class="{kind}">{top}<tbody>{body}</tbody></table></div>{more}' if body else ''
 
 
 def _cell(value: Any) -> Cell:
     is_number = isinstance(value, int | float)
     text = '' if value is None else f'{value:,}' if isinstance(value, int) else in_short(value)
     is_ordered = value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    return Cell(value if is_ordered else '', escape(text), 'n' * is_number)
+    return Cell(value if is_ordered else '', escape(cut(text, MOST_OF_CELL)), 'n' * is_number)
 
 
-def _shown(cell: Cell) -> str:
+def _shown(cell: Cell, tag: str = 'td') -> str:
     style = f' style="{cell.style}"' * bool(cell.style)
-    return f'<td class="{cell.kind}"{style} data-value="{escape(str(cell.value))}">{cell.html}</td>'
+    value = escape(str(cell.value)[:MOST_OF_CELL])
+    return f'<{tag} class="{cell.kind}"{style} data-value="{value}">{cell.html}</{tag[:2]}>'
 
 
 def picture(content: bytes, name: str, about: str) -> str:

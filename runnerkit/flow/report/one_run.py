@@ -11,6 +11,7 @@ from html import escape
 from itertools import chain, zip_longest
 from typing import Any
 
+from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
@@ -49,12 +50,13 @@ class _Pictures:
         self._run, self._room = run, MOST_PICTURES
 
     def html(self, path: str, name: str, about: str) -> str:
-        """The picture; empty if it cannot be read, is no PNG, or there is no room."""
+        """The picture; empty if it cannot be read, is behind a link, is no PNG, or there is no room."""
+        file = self._run.folder.resolve() / path
         try:
-            content = read_small(self._run.folder / path, self._room)
+            content = read_small(file, self._room)
         except OSError:
             return ''
-        if (self._run.folder / path).is_symlink() or not content.startswith(b'\x89PNG'):
+        if file.resolve() != file or not content.startswith(b'\x89PNG'):
             return ''
         self._room -= len(content)
         return html.picture(content, name, about)
@@ -102,7 +104,8 @@ def _facts(run: RunRecord) -> Iterable[str]:
         yield html.fact(f'best {best.score}', in_short(best.value), when)
     for name, value in list(run.scores.items())[:6]:
         yield html.fact(f'last {name}', in_short(value), '', not math.isfinite(value))
-    yield html.fact('trained', f'{run.step:,}', 'iterations' + (f', epoch {run.epoch}' if run.epoch_length else ''))
+    epoch = f', epoch {run.epoch}' if run.epoch_length else ''
+    yield html.fact('trained', f'{run.iterations:,}', f'iterations{epoch}')
     if run.busy is not None:
         yield html.fact('duration', in_seconds(run.busy), f'{len(run.resumed_at) + 1} starts' if run.resumed_at else '')
     if run.seed is not None:
@@ -134,28 +137,31 @@ def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
     found = run.predictions
     if found is None:
         return
-    samples = [each for each in found['samples'] if isinstance(each.get('loss'), int | float)]
+    samples = [each for each in found['samples'] if is_number(each.get('loss')) and math.isfinite(each['loss'])]
     samples.sort(key=lambda each: -each['loss'])
     names = found.get('classes') if isinstance(found.get('classes'), list) else None
     where = f', after {found["iterations"]:,} iterations' if isinstance(found.get('iterations'), int) else ''
-    yield paragraph(f'{len(found["samples"]):,} samples, best {found.get("score")}{where}.')
+    pairs = [(each.get('target'), each.get('prediction')) for each in samples if each.get('confidence') is not None]
+    are_classes = bool(pairs) and all(type(each) is int for pair in pairs for each in pair)
+    wrong = f', {sum(one != other for one, other in pairs):,} of them misclassified' if are_classes else ''
+    yield paragraph(f'{len(found["samples"]):,} samples{wrong}, best {found.get("score")}{where}.')
     seen = [each for each in samples if each.get('picture')] or samples
-    for title, chosen in (('Worst samples', seen[:12]), ('Best samples', seen[:-13:-1])):
+    for title, chosen in (('Highest loss', seen[:12]), ('Lowest loss', seen[12:][:-13:-1])):
         rows = [(str(each.get('name')), *_outcome_of(each, names), each) for each in chosen]
         shown = [pictures.html(each['picture'], name, text) for name, text, each in rows if each.get('picture')]
         listed = html_table(
             ('sample', 'target and prediction', 'loss'), ((name, text, each['loss']) for name, text, each in rows)
         )
-        yield f'<h3>{title}</h3>' + (f'<div class="pictures">{"".join(shown)}</div>' if any(shown) else listed)
-    pairs = [(each['target'], each['prediction']) for each in samples if each.get('confidence') is not None]
-    if pairs and all(type(each) is int for pair in pairs for each in pair):
+        if rows:
+            yield f'<h3>{title}</h3>' + (f'<div class="pictures">{"".join(shown)}</div>' if any(shown) else listed)
+    if are_classes:
         yield _classes(Counter(pairs), names)
 
 
 def _outcome_of(sample: Mapping[str, Any], names: list[Any] | None) -> tuple[str]:
     target, prediction = (_class(sample.get(key), names) for key in ('target', 'prediction'))
     sure = sample.get('confidence')
-    return (f'{target}, predicted {prediction}' + (f' ({sure:.0%})' if isinstance(sure, int | float) else ''),)
+    return (f'{target}, predicted {prediction}' + (f' ({sure:.0%})' if is_number(sure) else ''),)
 
 
 def _class(value: Any, names: list[Any] | None) -> str:
@@ -165,17 +171,20 @@ def _class(value: Any, names: list[Any] | None) -> str:
 def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
     classes = sorted({each for pair in counts for each in pair})
     labels = {each: _class(each, names) for each in classes}
-    of_target, of_prediction = (
-        Counter({each: sum(n for pair, n in counts.items() if pair[i] == each) for each in classes}) for i in (0, 1)
-    )
+    of_target, of_prediction, mistaken = Counter[int](), Counter[int](), dict[int, int]()
+    for (target, prediction), count in sorted(counts.items()):
+        of_target[target] += count
+        of_prediction[prediction] += count
+        if target != prediction and (target not in mistaken or count > counts[target, mistaken[target]]):
+            mistaken[target] = prediction
     rows = []
     for each in classes:
         right, n, given = counts[each, each], of_target[each], of_prediction[each]
-        wrong = max((other for other in classes if other != each), key=lambda other: counts[each, other], default=each)
-        mistaken = f'{labels[wrong]} ({counts[each, wrong]})' if counts[each, wrong] and wrong != each else ''
         parts = (right / n if n else None, right / given if given else None)
         f1 = 2 * right / (n + given) if n + given else None
-        rows.append((labels[each], n, *parts, f1, mistaken))
+        other = mistaken.get(each)
+        confused = '' if other is None else f'{labels[other]} ({counts[each, other]})'
+        rows.append((labels[each], n, *parts, f1, confused))
     text = html_table(('class', 'samples', 'recall', 'precision', 'F1', 'most often mistaken for'), rows)
     matrix = ''
     if len(classes) <= MOST_CLASSES:
@@ -212,15 +221,17 @@ def _reported(run: RunRecord, pictures: _Pictures) -> str:
 
 
 def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
-    folder = shlex.quote(str(run.folder.absolute()))
+    folder, ranks = shlex.quote(str(run.folder.absolute())), run.last_start.get('ranks')
+    is_spread = isinstance(ranks, int) and ranks > 1
+    before, after = (f'torchrun --nproc_per_node {ranks} -m ', ' --launcher pytorch') if is_spread else ('', '')
     name = run.meta.get('exp_name')
     if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
         config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
-        yield 'resume', f'runnerkit train {config} --work-dir {folder} --auto-resume'
+        yield 'resume', f'{before}runnerkit train {config} --work-dir {folder} --auto-resume{after}'
     yield 'test', f'runnerkit test {folder}'
     yield 'predict', f'runnerkit predict {folder} test'
-    bad = next((step for step, kind, _ in moments if kind == 'nan'), run.step)
-    yield 'replay', f'runnerkit replay {folder} --to {max(0, bad - 1)}'
+    bad = next((step for step, kind, _ in moments if kind == 'nan'), run.iterations)
+    yield 'replay', f'{before}runnerkit replay {folder} --to {max(0, bad - 1)}{after}'
 
 
 def _model(run: RunRecord) -> str:

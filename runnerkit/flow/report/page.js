@@ -34,7 +34,7 @@ function ticksOf(low, high, count) {
   const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(Number((i * step).toPrecision(12)));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9 && found.length < 50; i++) found.push(Number((i * step).toPrecision(12)));
   return found;
 }
 
@@ -153,10 +153,11 @@ function draw(chart) {
     svg('text', {x: chart.X(tick), y: HEIGHT - 6, 'text-anchor': 'middle'}, drawing, short(tick));
   }
   const id = `clip${charts.indexOf(chart)}`, clip = svg('clipPath', {id}, drawing);
-  svg('rect', {x: MARGIN.left - 2, y: MARGIN.top - 4, width: width - MARGIN.left - MARGIN.right + 4, height: HEIGHT - MARGIN.top - MARGIN.bottom + 6}, clip);
+  svg('rect', {x: MARGIN.left - 5, y: MARGIN.top - 4, width: width - MARGIN.left - MARGIN.right + 10, height: HEIGHT - MARGIN.top - MARGIN.bottom + 6}, clip);
   if (!many) drawMarks(chart);
   const inside = svg('g', {'clip-path': `url(#${id})`}, drawing);
   for (const line of chart.lines) drawLine(chart, line, inside);
+  if (limits) chart.lines.filter((line) => !line.series.isSide).forEach((line) => drawCut(chart, line, y0, y1));
   if (!limits) svg('text', {x: width / 2, y: HEIGHT / 2, 'text-anchor': 'middle', class: 'nan'}, drawing, view.log ? 'no positive value' : 'no finite value');
   chart.over = svg('g', {}, drawing);
 }
@@ -184,6 +185,18 @@ function drawLine(chart, {series, x, y}, parent) {
   const points = y.map((_, i) => i).filter((i) => ok(y[i]));
   if (points.length <= (isSide ? 1 : 24)) {
     for (const i of points) svg('circle', {cx: chart.X(x[i]), cy: chart.Y(y[i]), r: points.length === 1 ? 3.5 : 2}, parent).style.fill = stroke;
+  }
+}
+
+function drawCut(chart, {series, x, y}, low, high) {  // where a line leaves the chart, and how far
+  const {low: least, high: most} = view.smooth || !series.low ? {low: y, high: y} : series;
+  for (const [values, beyond, glyph, at] of [[most, (value) => value - high, '▲', MARGIN.top + 5], [least, (value) => low - value, '▼', HEIGHT - MARGIN.bottom - 4]]) {
+    const out = x.map((_, i) => i).filter((i) => values[i] !== null && (!view.log || values[i] > 0) && beyond(values[i]) > 0);
+    if (!out.length) continue;
+    const i = out.reduce((a, b) => (beyond(values[b]) > beyond(values[a]) ? b : a)), isLeft = chart.X(x[i]) < 120;
+    const mark = svg('text', {class: 'cut', x: chart.X(x[i]) + (isLeft ? -5 : 5), y: at, 'text-anchor': isLeft ? 'start' : 'end'}, chart.drawing, isLeft ? `${glyph} ${short(values[i])}` : `${short(values[i])} ${glyph}`);
+    mark.style.fill = colour(series);
+    svg('title', {}, mark, `outside of the chart here: ${short(values[i])}`);
   }
 }
 
@@ -241,7 +254,7 @@ function moveTo(x) {
       key.hidden = !line;
       const i = x === null || !line ? -1 : nearest(line, x), shown = i < 0 ? series.last : line.y[i];
       value.textContent = i >= 0 && shown === null ? 'not finite' : i < 0 && series.last === null ? 'not finite' : short(shown);
-      if (i >= 0 && shown !== null && (!view.log || shown > 0)) svg('circle', {class: 'dot', cx: chart.X(line.x[i]), cy: Math.max(MARGIN.top - 4, chart.Y(shown)), r: 3.6}, chart.over).style.fill = colour(series);
+      if (i >= 0 && shown !== null && (!view.log || shown > 0)) svg('circle', {class: 'dot', cx: chart.X(line.x[i]), cy: Math.min(HEIGHT - MARGIN.bottom + 2, Math.max(MARGIN.top - 4, chart.Y(shown))), r: 3.6}, chart.over).style.fill = colour(series);
     });
   }
 }
@@ -278,6 +291,7 @@ function start() {
     box.addEventListener('change', () => { view.hidden[box.checked ? 'delete' : 'add'](Number(box.dataset.run)); redraw(); });
   }
   for (const panel of DATA.panels) addChart(panel, $(panel.section));
+  if (DATA.left) html('span', {}, $('axis-name').parentNode, ` ${DATA.left} more values are in the log.`);
   document.querySelectorAll('table').forEach(sortable);
   for (const button of document.querySelectorAll('.command button')) {
     button.addEventListener('click', () => navigator.clipboard.writeText(button.previousElementSibling.textContent).then(() => { $('status').textContent = button.textContent = 'Copied'; }));

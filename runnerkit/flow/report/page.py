@@ -28,6 +28,9 @@ from runnerkit.version import __version__
 #: How many numbers all curves of a page have together, about; longer ones are drawn from averages and extremes.
 NUMBERS = 60_000
 
+#: How many charts a page has, at most.
+MOST_PANELS = 300
+
 #: Curves of the second section, last.
 _SPEED = ('lr', 'momentum', 'grad_norm', 'time', 'data_time', 'time_max', 'data_time_max', 'memory')
 
@@ -115,12 +118,16 @@ def _compared(found: Comparison, column: str, value: Any) -> Any:
 
 def page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
     """What the page's script draws."""
-    count = sum(len(run.curves) for run in runs)
-    buckets = min(400, max(40, NUMBERS // (4 * max(1, count))))
+    count = sum(min(MOST_PANELS, len(run.curves)) for run in runs)
+    buckets = min(400, max(10, NUMBERS // (4 * max(1, count))))
     panels: dict[str, dict[str, Any]] = {}
+    left = set()
     for number, run in enumerate(runs):
         for (mode, name), points in run.curves.items():
             title, _, label = name.partition(' ') if name.startswith(('lr ', 'momentum ')) else (name, '', '')
+            if title not in panels and len(panels) == MOST_PANELS:
+                left.add(title)
+                continue
             section = 'speed' if title in _SPEED else 'scores'
             panel = panels.setdefault(title, {'title': title, 'section': section, 'series': []})
             curve = thinned(points, buckets)
@@ -128,7 +135,8 @@ def page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
             panel['series'].append({'run': number, 'mode': mode, 'label': label, 'kind': 'thin' * is_side, **curve})
     order = {title: number for number, title in enumerate(_SPEED, 1)}
     ordered = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), order.get(each['title'], 0)))
-    return {'runs': [*map(_run_data, runs, short_names(runs))], 'panels': ordered, 'several': len(runs) > 1}
+    named = [*map(_run_data, runs, short_names(runs))]
+    return {'runs': named, 'panels': ordered, 'left': len(left), 'several': len(runs) > 1}
 
 
 def _run_data(run: RunRecord, name: str) -> dict[str, Any]:

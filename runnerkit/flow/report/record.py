@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,8 +37,9 @@ from runnerkit.log_files import JOURNAL
 from runnerkit.utils.lock import is_locked
 from runnerkit.utils.small_files import read_json
 
-#: Seconds without a new log line after which a run on another host no longer counts as running.
-SILENCE = 900.0
+#: Seconds without a new log line after which a run without a lock no longer counts as running, at most and at least:
+#: lines with times tell how long it is silent between two of them.
+SILENCE, LEAST_SILENCE = 900.0, 60.0
 
 #: How many different warnings are read from the logs.
 MOST_WARNINGS = 100
@@ -87,7 +89,7 @@ class RunRecord:
     @property
     def name(self) -> str:
         """The work dir's name."""
-        return self.folder.absolute().name
+        return os.path.basename(os.path.abspath(self.folder))
 
     @property
     def last_start(self) -> dict[str, Any]:
@@ -124,6 +126,12 @@ class RunRecord:
     def step(self) -> int:
         """The completed iterations, as far as logged."""
         return self.lines[-1]['step'] if self.lines else 0
+
+    @property
+    def iterations(self) -> int:
+        """The completed iterations: at the end as the journal has them, else as far as logged."""
+        done = self.last_start.get('iterations_at_end')
+        return done if isinstance(done, int) else self.step
 
     @property
     def epoch(self) -> int | None:
@@ -230,11 +238,13 @@ class RunRecord:
 
     @property
     def bytes(self) -> int:
-        """The size of the work dir's own files, without folders below it other than ``code``."""
+        """The size of the files in the work dir and below, without those of other runs."""
         total = 0
-        for entry in os.scandir(self.folder):
-            with contextlib.suppress(OSError):
-                total += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+        for place, folders, names in os.walk(self.folder):
+            folders[:] = [name for name in folders if not is_run(Path(place, name))]
+            for name in names:
+                with contextlib.suppress(OSError):  # a running run removes old ones
+                    total += os.lstat(os.path.join(place, name)).st_size
         return total
 
     @property
@@ -299,13 +309,13 @@ def _read_text_logs(run: RunRecord) -> None:
             began = began or ended
             if end := _END.match(text):
                 run.outcome, run.reason = end[1], (end[2] or '')[:300]
-            elif level not in ('INFO', 'DEBUG') and len(counts) < MOST_WARNINGS:
+            elif level not in ('INFO', 'DEBUG') and (len(counts) < MOST_WARNINGS or (level, text) in counts):
                 counts[level, text] += 1
-            elif text.startswith(('Training ', 'Config ')):
+            elif text.startswith(('Training ', 'Config ', 'Start running')):
                 run.outcome, run.reason = 'unknown', ''
         first, last = seconds_of(began), seconds_of(ended)
         if first is not None and last is not None:
-            busy += last - first
+            busy += max(0.0, last - first)  # clocks are set back
             run.began = first if run.began is None else min(run.began, first)
             run.ended = last
     run.busy = busy or None
@@ -319,10 +329,12 @@ def _read_outcome(run: RunRecord) -> None:
         run.outcome, run.reason = start['outcome'], str(start.get('reason') or '')
     elif start or run.outcome == 'unknown':
         run.outcome, run.reason = _without_end(run), ''
-    known = [start[key] for start in run.starts for key in ('begin', 'end') if is_number(start.get(key))]
-    if known:
-        run.began = min(known if run.began is None else [*known, run.began])
-        run.ended = max(known if run.ended is None else [*known, run.ended])
+    found = [entry.get(key) for entry in run.starts for key in ('begin', 'end')]
+    found += [line.get('timestamp') for line in run.lines[:1] + run.lines[-1:]]
+    known = [when for when in found if is_number(when) and math.isfinite(when)]
+    if known:  # a text log has the local time of wherever it was written
+        run.began = min(known)
+        run.ended = max(known if run.ended is None or 'end' in start else [*known, run.ended])
 
 
 def _without_end(run: RunRecord) -> str:
@@ -330,5 +342,22 @@ def _without_end(run: RunRecord) -> str:
     host, lock = run.last_start.get('host'), run.folder / '.lock'
     if host == socket.gethostname() or (host is None and lock.exists()):
         return 'running' if is_locked(lock) else 'killed'
+    if not run.starts and _is_trained(run):
+        return 'completed'
+    silence = SILENCE
+    if run.lines and is_number(run.lines[-1].get('timestamp')):
+        longest = max((later - before for (_, before), (_, later) in pairwise(run.clock)), default=SILENCE)
+        silence = min(SILENCE, LEAST_SILENCE + 5 * longest)
     newest = max((path.stat().st_mtime for path in run.folder.glob('*.log*')), default=0.0)
-    return 'running' if time.time() - newest < SILENCE else 'unknown'
+    return 'running' if time.time() - newest < silence else 'unknown'
+
+
+def _is_trained(run: RunRecord) -> bool:
+    """Whether the log of a run without a journal, such as MMCV's, reaches the end that its config sets."""
+    for unit, done in (('epoch', run.epoch), ('iter', run.step)):
+        limit = run.settings.get(f'runner.max_{unit}s', run.settings.get(f'total_{unit}s'))
+        if done and done == limit:
+            if any(line['mode'] == 'val' for line in run.lines):
+                return run.lines[-1]['mode'] == 'val'
+            return any(each['name'] == f'{unit}_{limit}.pth' for each in run.checkpoints)
+    return False

@@ -1,4 +1,4 @@
-"""A trained model as a file that other programs run: safetensors, `torch.export` or ONNX."""
+"""A trained model as a file that other programs run: `torch.export` or ONNX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from inspect import BoundArguments, Parameter, signature
 from pathlib import Path
 from types import MethodType
@@ -84,7 +83,6 @@ def export(
     checkpoint: str | os.PathLike[str] | None = None,
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
-    method: str | None = None,
     inputs: Inputs | None = None,
     shape: Shapes | None = None,
     dynamic: Mapping[str, str] | None = None,
@@ -100,17 +98,15 @@ def export(
 
     What is exported is the network of a `Supervised`; else the model's ``forward_dummy`` (MMCV), if it has one; else
     its ``forward``. The number of samples in a batch may be any, other sizes are those of the example unless they are
-    ``dynamic``. A ``.safetensors`` file holds the weights of the whole model, which `load_checkpoint` reads.
+    ``dynamic``.
 
     Args:
         source: a work dir; a config or its file, whose work dir has the model; or a checkpoint. See `load_model` about
             what is executed.
-        out: the file: ``.safetensors``, ``.pt2`` (`torch.export`) or ``.onnx``. It is replaced only by one that has
-            been compared.
+        out: the file: ``.pt2`` (`torch.export`) or ``.onnx``. It is replaced only by one that has been compared.
         checkpoint: the model's checkpoint or work dir, in place of the one of ``source``.
         config: the model's config, in place of the one of ``source``.
         which: of a work dir, the ``'best'`` or the ``'latest'`` checkpoint.
-        method: export this method of the network.
         inputs: the split or the files whose first batch is the example, as in `predict`; by default the first of the
             splits test, val and train that the config has.
         shape: of one sample, ``(1, 28, 28)``, or of each input, ``[(3, 224, 224), (10,)]``: random numbers are the
@@ -142,7 +138,7 @@ def export(
     path = Path(out).expanduser()
     with preserved_process_state(), torch.no_grad():
         model = build_trained(trained)
-        name, module = network_of(model, method)
+        name, module = network_of(model)
         if shape is not None:
             example = _of_shape(model, module, shape)
         else:
@@ -152,8 +148,7 @@ def export(
         with _unchanged(model):
             expected = {count: _called(module, batches[count], name) for count in batches}
         _check_comparable(name, [expected[n] for n in _COMPARED])
-        rebuild = partial(_rebuilt, trained, method)
-        network = Exportable(name, module, model, rebuild, batches[_TRACED], _origin(trained), dynamic)
+        network = Exportable(name, module, batches[_TRACED], _origin(trained), dynamic)
         content, run = FORMATS[extension](network)
         difference = max(_difference(path, expected[n], run, batches[n], n, tolerance) for n in _COMPARED)
     write_atomically(path, content)
@@ -179,35 +174,18 @@ def _example_split(cfg: Config) -> str:
 # --- what is exported ------------------------------------------------------------------------------------------------
 
 
-def network_of(model: nn.Module, method: str | None = None) -> tuple[str, nn.Module]:
-    """What is exported of ``model``: in words, and as a module whose ``forward`` it is.
-
-    Raises:
-        ValueError: there is no such ``method``.
-    """
+def network_of(model: nn.Module) -> tuple[str, nn.Module]:
+    """What is exported of ``model``: in words, and as a module whose ``forward`` it is."""
     name, network = type(model).__name__, model
     if isinstance(model, Supervised) and type(model).forward is Supervised.forward:
         network = model.model
         name = f'the network of {name} ({type(network).__name__})'
-    if method is None:
-        method = 'forward_dummy' if callable(getattr(network, 'forward_dummy', None)) else 'forward'
-    function = getattr(type(network), method, None)
-    if not callable(function):
-        own = [key for key, value in vars(type(network)).items() if callable(value) and not key.startswith('_')]
-        raise ValueError(
-            f'{type(network).__name__} has no method {method!r}{suggestion(method, own)} (it has {", ".join(own)})'
-        )
-    if method == 'forward':
+    dummy = getattr(type(network), 'forward_dummy', None)
+    if not callable(dummy):
         return name, network
     other = copy.copy(network)  # shares all weights
-    other.forward = MethodType(function, other)
-    return f'{name}, method {method}', other
-
-
-def _rebuilt(trained: Trained, method: str | None, weights: Mapping[str, Tensor]) -> nn.Module:
-    """The network in a new model with ``weights``."""
-    content = {'meta': {'runnerkit_version': __version__}, 'state_dict': weights}
-    return network_of(build_trained(Trained(trained.path, content, trained.cfg)), method)[1]
+    other.forward = MethodType(dummy, other)
+    return f'{name}, method forward_dummy', other
 
 
 def _origin(trained: Trained) -> dict[str, str]:
@@ -272,7 +250,7 @@ def _bound(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     """
     described = signature(module.forward)
     name = f'{getattr(module.forward, "__name__", "forward")}{described} of {type(module).__name__}'
-    way_out = 'give the shape of each of its inputs (--shape 3,224,224), or export another method (--method NAME)'
+    way_out = 'give the shape of each of its inputs (--shape 3,224,224), or the model a forward_dummy for the export'
     try:
         bound = described.bind(*args, **kwargs)
         if not batch_size_of(bound):
@@ -357,7 +335,7 @@ def _check_comparable(name: str, outputs: Sequence[Mapping[str, Tensor]]) -> Non
     if not any(each.numel() for output in outputs for each in output.values()):
         raise ValueError(
             f'{name} returns no numbers for the example, so that nothing can be compared: give other inputs '
-            '(--inputs), or export another method (--method NAME)'
+            '(--inputs), or export another method, in forward_dummy of the model'
         )
 
 

@@ -1,4 +1,4 @@
-"""A network as safetensors, as a program of `torch.export`, and as ONNX; each comes with what runs it again."""
+"""A network as a program of `torch.export`, and as ONNX; each comes with what runs it again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.parallel.bits import bit_words
 from runnerkit.utils.suggest import suggestion
 
-#: The packages that a format needs, and how they are installed.
-_PACKAGES = {
-    '.safetensors': (('safetensors',), 'pip install safetensors'),
-    '.onnx': (('onnx', 'onnxscript', 'onnxruntime'), 'pip install onnx onnxscript onnxruntime'),
-}
+#: The packages that ONNX needs.
+_ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 
 #: The largest ONNX file, in bytes.
 _MOST_ONNX = (1 << 31) - 1
@@ -43,8 +39,6 @@ class Exportable:
     Attributes:
         name: what it is, for messages: ``'the network of Supervised (LeNet)'``.
         module: its ``forward`` is exported.
-        model: the model whose weights are exported as safetensors.
-        rebuild: returns `module` of a new model with the given weights.
         example: arguments of ``forward``: two samples, on the CPU.
         metadata: what is written into the file about its origin.
         dynamic: names of the sizes that may be any, by ``input.dimension``; those of one name are equal. The batch's is
@@ -53,8 +47,6 @@ class Exportable:
 
     name: str
     module: nn.Module
-    model: nn.Module
-    rebuild: Callable[[Mapping[str, Tensor]], nn.Module]
     example: BoundArguments
     metadata: dict[str, str]
     dynamic: Mapping[str, str] = field(default_factory=dict)
@@ -72,10 +64,11 @@ def check_export_format(path: str) -> str:
         raise ValueError(
             f'a model is exported as {", ".join(FORMATS)}, but not as {path}{suggestion(extension, FORMATS)}'
         )
-    packages, command = _PACKAGES.get(extension, ((), ''))
-    missing = [name for name in packages if find_spec(name) is None]
+    missing = [name for name in _ONNX_PACKAGES if find_spec(name) is None] if extension == '.onnx' else []
     if missing:
-        raise ImportError(f'{path} needs {" and ".join(missing)}, which cannot be imported: {command}')
+        raise ImportError(
+            f'{path} needs {" and ".join(missing)}, which cannot be imported: pip install {" ".join(_ONNX_PACKAGES)}'
+        )
     return extension
 
 
@@ -116,29 +109,6 @@ def inputs_of(arguments: BoundArguments) -> dict[str, Tensor]:
 
 
 # --- formats ---------------------------------------------------------------------------------------------------------
-
-
-def _safetensors(network: Exportable) -> tuple[bytes, Run]:
-    """The model's weights, bit by bit, with its metadata."""
-    from safetensors.torch import load, save
-
-    weights = {}
-    for name, value in network.model.state_dict().items():
-        if not isinstance(value, Tensor):
-            raise TypeError(f'{name} of the model is a {type(value).__name__}, but safetensors hold tensors only')
-        weights[name] = value.detach().cpu().contiguous().clone()  # two names may share one tensor
-    content = save(weights, {'format': 'pt', **network.metadata})
-    read = load(content)
-    changed = [name for name, value in weights.items() if name not in read or not _same_bits(value, read[name])]
-    if changed or len(read) != len(weights):
-        raise ValueError(f'the weights are not read back as they were: {", ".join(changed) or "there are more"}')
-    module = network.rebuild(read)
-    return content, lambda inputs: list(outputs_of(module(*inputs.args, **inputs.kwargs)).values())
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    same_kind = one.shape == other.shape and one.dtype == other.dtype
-    return same_kind and torch.equal(bit_words(one), bit_words(other))
 
 
 def _torch_program(network: Exportable) -> tuple[bytes, Run]:
@@ -221,8 +191,8 @@ def _traced(network: Exportable) -> Any:
     except Exception as error:
         raise ValueError(
             f'torch.export cannot take {network.name}: {_told(error)}. Write that line with operations of torch alone '
-            '(torch.where in place of if, x.shape[0] in place of a fixed batch size); or export a method without it '
-            '(--method NAME, or a method forward_dummy of the model); or write .safetensors, which holds the weights'
+            '(torch.where in place of if, x.shape[0] in place of a fixed batch size); or write a method forward_dummy '
+            'of the model without it, which is then exported'
         ) from None
 
 
@@ -291,7 +261,6 @@ def mapped(arguments: BoundArguments, change: Callable[[Tensor], Tensor]) -> Bou
 
 #: What a model is exported to, by the extension of the file.
 FORMATS: dict[str, Callable[[Exportable], tuple[bytes, Run]]] = {
-    '.safetensors': _safetensors,
     '.pt2': _torch_program,
     '.onnx': _onnx,
 }

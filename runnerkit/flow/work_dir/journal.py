@@ -98,11 +98,12 @@ class JournalHook(Hook):
         """Complete the entry."""
         runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
-            outcome = runner.outcome
-            reason = outcome.reason if outcome.error is None else f'{type(outcome.error).__name__}: {outcome.error}'
-            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'reason': (reason or '')[:500]}
+            outcome, error = runner.outcome, runner.outcome.error
+            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind, 'exactness': self._inexact.said}
             self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
-            self._starts[-1]['exactness'] = self._inexact.said
+            with self._tolerant():  # an error of the user's may have no text
+                reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
+                self._starts[-1]['reason'] = (reason or '')[:500]
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
@@ -116,9 +117,10 @@ class JournalHook(Hook):
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Keep a picture of `runnerkit.report_image`."""
         if runner.rank == 0:
-            content = png_of(scaled_down(pixels, MOST_PIXELS))
             file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
-            self._write(file, content)
+            with self._tolerant():
+                file.parent.mkdir(exist_ok=True)
+                write_atomically(file, png_of(scaled_down(pixels, MOST_PIXELS)))
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
         """Measure an evaluation."""
@@ -137,13 +139,9 @@ class JournalHook(Hook):
             self._seconds[what] += time.monotonic() - began
 
     def _write_starts(self) -> None:
-        content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
-        self._write(self._path, content.encode())
-
-    def _write(self, path: Path, content: bytes) -> None:
         with self._tolerant():
-            path.parent.mkdir(exist_ok=True)
-            write_atomically(path, content)
+            content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
+            write_atomically(self._path, content.encode())
 
     @contextmanager
     def _tolerant(self) -> Iterator[None]:

@@ -147,7 +147,7 @@ class LoggerHook(Hook):
         """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
         notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
         for name, value in runner.log_buffer.output.items():
-            if not names_a_loss(name) or not isinstance(value, float):
+            if not isinstance(value, float) or (math.isfinite(value) and not notices) or not names_a_loss(name):
                 continue
             subject = f'{self.get_mode(runner)} {name}'
             since = f'{subject} is not finite since iteration '

@@ -197,7 +197,8 @@ class TextLoggerHook(LoggerHook):
                 log_dict['lr_groups'] = others
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
-        log_dict.update({name: _plain(value) for name, value in values.items()})
+        for name, value in values.items():
+            log_dict[name] = value if type(value) is float else _plain(value)
         self._log_info(log_dict, runner)
         for remark in runner.log_buffer.remarks:
             runner.logger.info('%s', remark)
@@ -313,8 +314,8 @@ _ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _plain
 
 def _time(name: str, log_dict: dict[str, Any]) -> str:
     """A time's average, and in a distributed run the largest one of a rank."""
-    largest, rank = (log_dict.get(f'{name}_max{ending}') for ending in ('', '_rank'))
-    slowest = '' if largest is None else f' (max {largest:.3f}, rank {rank:.0f})'
+    largest = log_dict.get(f'{name}_max')
+    slowest = '' if largest is None else f' (max {largest:.3f}, rank {log_dict[f"{name}_max_rank"]:.0f})'
     return f'{name}: {log_dict[name]:.3f}{slowest}'
 
 

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from importlib import import_module
 
@@ -56,12 +55,3 @@ def test_the_finder_is_there_once_and_first():
     install()
     assert [isinstance(finder, AliasFinder) for finder in sys.meta_path].count(True) == 1
     assert AliasFinder().find_spec('json.decoder') is None
-
-
-def test_a_function_keeps_its_name_where_its_module_has_the_same():
-    code = (
-        'import runnerkit.compat; runnerkit.compat.install()\n'
-        'import mmcv.parallel.collate\n'
-        'from mmcv.parallel import collate; print(callable(collate))\n'
-    )
-    assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout == 'True\n'

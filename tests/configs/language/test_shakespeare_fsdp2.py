@@ -69,6 +69,7 @@ def both(rank, work_dir):
     return by_config(rank, work_dir), in_plain_torch(rank)
 
 
+@pytest.mark.thorough  # tests/parallel/test_fsdp.py::test_it_trains_as_one_process_with_the_whole_batch
 def test_the_losses_are_those_of_plain_torch(on_ranks, tmp_path):
     by_config, plain = on_ranks(__file__, 'both', str(tmp_path))[0]
     assert len(by_config) == ITERS

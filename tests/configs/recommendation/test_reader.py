@@ -1,5 +1,7 @@
 """The ratings as samples of features."""
 
+from functools import cache
+
 import pytest
 import torch
 from support import ROOT
@@ -9,10 +11,11 @@ from runnerkit.utils.imports import import_object
 FILE = ROOT / 'configs/recommendation/reader.py'
 TABLE = f'{ROOT}/configs/online/ratings.py:table'
 Reader = import_object(f'{FILE}:Reader')
+read = cache(Reader)
 
 
 def test_the_parts_are_disjoint_and_those_of_the_training_are_its_parts():
-    parts = {name: Reader(TABLE, name) for name in ('train', 'test', 'fit', 'choose')}
+    parts = {name: read(TABLE, name) for name in ('train', 'test', 'fit', 'choose')}
     assert {name: len(part) for name, part in parts.items()} == {
         'train': 90_000, 'test': 10_000, 'fit': 80_000, 'choose': 10_000
     }  # fmt: skip
@@ -24,7 +27,7 @@ def test_the_parts_are_disjoint_and_those_of_the_training_are_its_parts():
 
 
 def test_each_value_of_each_field_has_a_number_of_its_own():
-    features = torch.cat([Reader(TABLE, part).features for part in ('train', 'test')])
+    features = torch.cat([read(TABLE, part).features for part in ('train', 'test')])
     sizes = [943, 1682, 61, 2, 21, 73, 216]
     first = 0
     for column, size in zip(features.T, sizes, strict=True):

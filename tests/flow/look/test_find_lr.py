@@ -9,7 +9,7 @@ from support import Tiny, loader, tiny_runner, weights
 from torch import nn
 
 from runnerkit.flow import Context, Options
-from runnerkit.flow.look.find_lr import FindLr, RangeTest, draw_range_test, range_test
+from runnerkit.flow.look.find_lr import FindLr, RangeTest, range_test
 from runnerkit.hooks import Fp16OptimizerHook, OptimizerHook
 
 
@@ -155,14 +155,6 @@ def test_noise_gives_no_advice(losses):
 def test_a_loss_that_falls_while_it_explodes_gives_no_rate():
     found = RangeTest([0.1, 1, 10, 100, 1000, 10000], [3.0, 2.5, 2.0, 9.0, 3.0, 2.1], True)
     assert (found.steepest, found.lowest) == (1, 10)
-
-
-@pytest.mark.usefixtures('real_pictures')
-def test_the_picture(tmp_path):
-    pytest.importorskip('matplotlib')
-    for name, losses in (('lr.png', [3.0, 2.0, 1.0, 4.0]), ('noise.png', [3.0, 2.0, 4.0, 4.0])):
-        draw_range_test(RangeTest([0.1, 1, 10, 100], losses, True), tmp_path / name)
-        assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
 
 
 def test_the_stage_tests_the_entry_that_trains():

@@ -3,6 +3,7 @@
 import json
 import math
 
+from runnerkit.flow.look import log_lines as module
 from runnerkit.flow.look.log_lines import best_of, curves_of, read_log, thinned
 
 
@@ -56,6 +57,46 @@ def test_iterations_of_lines_without_a_step_are_counted_on(tmp_path):
     places = [('train', 1, 10), ('train', 1, 20), ('val', 1, 4), ('train', 2, 10), ('train', 2, 20), ('val', 2, 4)]
     write(tmp_path / '1.log.json', *({'mode': mode, 'epoch': epoch, 'iter': n} for mode, epoch, n in places))
     assert [line['step'] for line in read_log(tmp_path).lines] == [10, 20, 20, 30, 40, 40]
+
+
+def mmcv_lines(first, last):
+    """Lines of MMCV's epoch runner: iterations of the epoch, and no ``step``."""
+    for epoch in range(first, last + 1):
+        yield from ({'mode': 'train', 'epoch': epoch, 'iter': n, 'loss': 1.0} for n in (50, 100))
+        yield {'mode': 'val', 'epoch': epoch, 'iter': 20, 'acc': epoch / 10}
+
+
+def test_a_resumed_run_of_mmcv_keeps_its_beginning(tmp_path):
+    write(tmp_path / '1.log.json', *mmcv_lines(1, 3))
+    write(tmp_path / '2.log.json', *mmcv_lines(3, 4))  # the third epoch once more
+    log = read_log(tmp_path)
+    assert curves_of(log.lines)['val', 'acc'] == [(100, 0.1), (200, 0.2), (300, 0.3), (400, 0.4)]
+    assert log.resumed_at == [250]
+
+
+def test_a_resumed_iteration_runner_of_mmcv_counts_all_iterations(tmp_path):
+    for name, first, last in (('1', 50, 600), ('2', 450, 800)):
+        steps = range(first, last + 1, 50)
+        write(
+            tmp_path / f'{name}.log.json', *({'mode': 'train', 'epoch': 1 + n // 300, 'iter': n, 'a': n} for n in steps)
+        )
+    assert curves_of(read_log(tmp_path).lines)['train', 'a'] == [(n, n) for n in range(50, 801, 50)]
+
+
+def test_a_line_without_an_end_is_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, 'MOST_LINE', 1000)
+    path = tmp_path / '1.log.json'
+    write(path, {'seed': 3}, {'mode': 'train', 'step': 1, 'loss': 1.0})
+    with open(path, 'a') as file:
+        file.truncate(100_000)  # zeros, as a power failure leaves them
+    assert max(map(len, module.text_lines(path))) == 1000
+    log = read_log(tmp_path)
+    assert (log.meta, [line['step'] for line in log.lines]) == ({'seed': 3}, [1])
+
+
+def test_the_largest_numbers_are_averaged():
+    found = thinned([(i, 1.7e308) for i in range(100)], 10)
+    assert found['y'] == found['high'] == [5e307] * 10  # of which a page can still take differences
 
 
 def test_the_best_has_the_name_of_its_score():

@@ -1,5 +1,6 @@
 """Runs of all kinds, trained once for all tests of the room."""
 
+import planted
 import pytest
 from moments import train_kind
 
@@ -15,3 +16,15 @@ def trained(tmp_path_factory):
         return found[kind]
 
     return of
+
+
+@pytest.fixture(scope='module')
+def config(tmp_path_factory):
+    """The config of a project in which differences are planted."""
+    return planted.project(tmp_path_factory.mktemp('project'))
+
+
+@pytest.fixture(scope='module')
+def run(config):
+    """Its run without one."""
+    return planted.train(config, config.parent / 'run')

@@ -11,17 +11,6 @@ import torch
 from runnerkit.flow.moment.diff import as_plain, diff
 from runnerkit.hooks.fingerprint import HASHES
 
-
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    return planted.project(tmp_path_factory.mktemp('project'))
-
-
-@pytest.fixture(scope='module')
-def run(config):
-    return planted.train(config, config.parent / 'run')
-
-
 # --- records in which one thing is changed by hand -------------------------------------------------------------------
 
 

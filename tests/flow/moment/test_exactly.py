@@ -9,16 +9,6 @@ from runnerkit.flow.moment.diff import diff
 from runnerkit.flow.moment.exactly import MEANINGS, exactly
 
 
-@pytest.fixture(scope='module')
-def config(tmp_path_factory):
-    return planted.project(tmp_path_factory.mktemp('project'))
-
-
-@pytest.fixture(scope='module')
-def run(config):
-    return planted.train(config, config.parent / 'run')
-
-
 def plant(what, at=5):
     return {'custom_hooks.0.what': what, 'custom_hooks.0.at': at}
 

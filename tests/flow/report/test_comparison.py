@@ -1,9 +1,13 @@
 """Several runs side by side, and the list of them."""
 
+import shutil
+
 import pytest
 import written_runs as made
 
+from runnerkit.flow.report import comparison as module
 from runnerkit.flow.report.comparison import compare, runs
+from runnerkit.flow.report.record import read_run
 
 
 @pytest.fixture
@@ -41,6 +45,30 @@ def test_of_losses_the_smallest_is_best(tmp_path):
     lines = [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'loss': value} for value in (2.0, 1.0)]
     folders = [made.write_log(tmp_path / str(i), [line]) for i, line in enumerate(lines)]
     assert compare(folders).best == {'loss': 1.0}
+
+
+def test_the_best_of_a_score_is_known_by_its_name_alone(tmp_path):
+    for i in (1, 2):
+        lines = [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'mae': i, 'mAP': i, 'val/loss': i}]
+        made.write_log(tmp_path / str(i), lines)
+    assert compare([tmp_path / '1', tmp_path / '2']).best == {'mAP': 2, 'val/loss': 1}
+
+
+@pytest.mark.parametrize('end', ['failed: KeyError()', 'interrupted: Ctrl-C', 'diverged'])
+def test_a_run_that_has_not_ended_well_is_not_averaged(three, end):
+    log = three[0] / '20260101_100000.log'
+    log.write_text(made.TEXT.replace('Run completed', f'Run {end}'))
+    assert compare(three).groups == []
+
+
+def test_a_run_that_is_deleted_meanwhile_is_left_out(three, tmp_path, monkeypatch):
+    def read(folder):
+        if folder.name == 'seed1':
+            shutil.rmtree(folder)
+        return read_run(folder)
+
+    monkeypatch.setattr(module, 'read_run', read)
+    assert {each['name'] for each in runs(tmp_path)} == {'seed2', 'other'}
 
 
 def test_the_list_of_runs_is_plain_and_newest_first(three, tmp_path):

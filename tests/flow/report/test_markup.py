@@ -54,3 +54,17 @@ def test_cells_are_sorted_by_their_values_and_numbers_are_on_the_right():
         ('', ''), (' class="n"', '<button>'), (' class="n"', '<button>'), ('', '<button>'), (' class="n"', '<button>'),
         (' class="n"', '<button>'),
     ]  # fmt: skip
+
+
+def test_tables_and_cells_have_an_end(monkeypatch):
+    monkeypatch.setattr(module, 'MOST_ROWS', 2)
+    monkeypatch.setattr(module, 'MOST_OF_CELL', 3)
+    found = html_table(['a', 'b'], ([i, 'abcd'] for i in range(3)))
+    assert found.count('<tr>') == 3  # with the head
+    assert found.count('>abc …<') == 2
+    assert 'The table has more rows.' in found
+    assert 'more rows' not in html_table(['a'], [[1], [2]])
+
+
+def test_the_first_column_is_sorted_by_its_values_as_well():
+    assert 'data-value="1000">1,000</th>' in html_table(['a'], [[1000]])

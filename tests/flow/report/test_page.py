@@ -9,7 +9,7 @@ import written_runs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
-from runnerkit.flow.report.page import marks_of, page_data, page_of
+from runnerkit.flow.report.page import MOST_PANELS, marks_of, page_data, page_of
 from runnerkit.flow.report.record import read_run
 from runnerkit.search.study_page import write_report
 
@@ -107,6 +107,15 @@ def test_many_curves_stay_small(tmp_path):
     ]
     run = read_run(made.write_log(tmp_path, lines))
     assert len(json.dumps(page_data([run] * 5))) < 1.5e6
+
+
+def test_a_page_has_an_end_of_charts(tmp_path):
+    classes = {f'AP/{n}': n / 1000 for n in range(1203)}
+    lines = [{'mode': 'val', 'epoch': i, 'iter': 1, 'step': i, **classes, 'lr': 0.1} for i in range(11, 23)]
+    data = page_data([read_run(made.write_log(tmp_path, [*made.lines_of(1), *lines]))])
+    assert len(data['panels']) == MOST_PANELS
+    assert data['left'] == 1203 + 5 - MOST_PANELS  # with loss, lr, time, data_time and acc
+    assert data['panels'][0]['title'] == 'loss'
 
 
 def test_no_value_of_a_file_is_fatal(work_dir):
@@ -238,3 +247,36 @@ def test_a_diverged_run_is_drawn_and_nothing_of_it_is_executed(tmp_path, browser
     assert '<title>folder</title>' in dom
     assert '✕' in dom
     assert 'not finite' in dom
+
+
+def test_a_curve_that_leaves_its_chart_is_marked(tmp_path, browser):
+    lines = [
+        {'mode': 'val', 'epoch': i, 'iter': 1, 'step': i, 'acc': 0.1 if i == 1 else 0.9 + i / 1000, 'even': i}
+        for i in range(1, 21)
+    ]
+    act = """
+      const marks = () => [...document.querySelectorAll('.cut')].map((each) => each.firstChild.textContent);
+      const found = [marks()];
+      const svg = document.querySelector('figure svg');
+      svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'Home'}));
+      const dot = Number(svg.querySelector('.dot').getAttribute('cy'));
+      document.getElementById('log').checked = true;
+      document.getElementById('log').dispatchEvent(new Event('change'));
+      result = {marks: [...found, marks()], dot, titles: [...document.querySelectorAll('figcaption > b')].length};
+    """
+    _, found = browser(write_report(made.write_log(tmp_path / 'run', lines)), act)
+    assert found['marks'] == [['▼ 0.1'], []]  # the logarithmic axis shows all
+    assert found['dot'] == 170  # the cursor's dot is at the edge, not below the page
+
+
+def test_numbers_at_the_limits_of_floats_do_not_stop_the_browser(tmp_path, browser):
+    rows = [
+        {'counter': 2**53 - 2 + i % 2, 'wide': (-1) ** i * 1.7e308, 'tiny': 1e-320 * i, 'one': 1e300}
+        for i in range(1, 2001)
+    ]
+    lines = [{'mode': 'train', 'epoch': 1, 'iter': i, 'step': i, **row} for i, row in enumerate(rows, 1)]
+    dom, found = browser(
+        write_report(made.write_log(tmp_path / 'run', lines)), "result = document.querySelectorAll('path.line').length"
+    )
+    assert found == 4
+    assert 'NaN' not in dom.partition('<script')[0]

@@ -4,11 +4,12 @@ import json
 import math
 import os
 import pickle
+import time
 
 import pytest
 import written_runs as made
 
-from runnerkit.flow.report.record import read_run
+from runnerkit.flow.report.record import MOST_WARNINGS, read_run
 from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
 from runnerkit.utils.lock import FolderLock, is_locked
 
@@ -138,3 +139,93 @@ def test_pictures_of_another_folder_are_not_followed(work_dir):
         assert read_run(work_dir).predictions['samples'] == [{'picture': None}]
     (work_dir / PREDICTIONS).write_text('{"samples": 3}')
     assert read_run(work_dir).predictions is None
+
+
+def timed_lines(now, pause=1.0):
+    """Log lines with the time of each, the last one at ``now``."""
+    lines = list(made.lines_of())
+    return [{**line, 'timestamp': now - pause * (len(lines) - 1 - i)} for i, line in enumerate(lines)]
+
+
+def test_a_run_in_python_without_a_text_log_is_soon_known_to_be_over(tmp_path):
+    now = time.time()
+    log = made.write_log(tmp_path, timed_lines(now), text='') / '20260101_100000.log.json'
+    run = read_run(tmp_path)
+    assert (run.outcome, run.began, run.ended) == ('running', now - 8, now)
+    os.utime(log, (now - 70, now - 70))  # silent for longer than before: 60 s and five times the longest pause
+    assert read_run(tmp_path).outcome == 'unknown'
+    made.write_log(tmp_path, timed_lines(now - 70, pause=30.0), text='')
+    os.utime(log, (now - 70, now - 70))
+    assert read_run(tmp_path).outcome == 'running'
+
+
+@pytest.mark.parametrize(
+    'config, epochs, outcome',
+    [
+        ("runner = dict(type='EpochBasedRunner', max_epochs=3)", 3, 'completed'),
+        ('total_epochs = 3', 3, 'completed'),
+        ("runner = dict(type='IterBasedRunner', max_iters=30)", 3, 'completed'),
+        ('total_epochs = 3', 2, 'running'),
+    ],
+)
+def test_a_run_of_mmcv_is_over_at_the_end_that_its_config_sets(tmp_path, config, epochs, outcome):
+    lines = [*made.lines_of(epochs)]
+    assert read_run(made.write_log(tmp_path / 'run', lines, text='', config=config)).outcome == outcome
+    made.write_log(tmp_path / 'run', lines[:-1], text='', config=config)  # its last evaluation is not over
+    assert read_run(tmp_path / 'run').outcome == 'running'
+
+
+def test_a_run_without_evaluations_is_over_with_its_last_checkpoint(tmp_path):
+    lines = [line for line in made.lines_of() if line['mode'] == 'train']
+    made.write_log(tmp_path, lines, text='', config='total_epochs = 3')
+    assert read_run(tmp_path).outcome == 'running'
+    (tmp_path / 'epoch_3.pth').touch()
+    assert read_run(tmp_path).outcome == 'completed'
+
+
+def test_a_resumed_run_of_mmcv_is_not_called_what_its_start_before_was(tmp_path):
+    made.write_log(tmp_path, made.lines_of(), text=made.TEXT.replace('Run completed', 'Run interrupted'))
+    begin = '2026-01-02 10:00:00,000 - mmdet - INFO - Start running, host: a@b, work_dir: c\n'
+    made.write_log(tmp_path, [], stamp='20260102_100000', text=begin)
+    assert read_run(tmp_path).outcome == 'running'
+
+
+def test_the_journal_knows_times_in_any_zone_and_the_iterations_of_the_end(work_dir):
+    start = {'begin': 1000.0, 'end': 1060.0, 'outcome': 'completed', 'iterations_at_end': 37}
+    (work_dir / 'run.json').write_text(json.dumps({'starts': [start]}))
+    run = read_run(work_dir)  # its text log is of 2026
+    assert (run.began, run.ended, run.step, run.iterations) == (1000.0, 1060.0, 30, 37)
+
+
+def test_a_clock_that_is_set_back(tmp_path):
+    lines = [{**line, 'timestamp': 1000.0 - 9 * i} for i, line in enumerate(made.lines_of())]
+    text = made.TEXT.replace('10:01:00,000', '09:00:00,000')
+    run = read_run(made.write_log(tmp_path, lines, text=text))
+    assert run.busy is None
+    assert min(seconds for _, seconds in run.clock) >= 0
+    assert run.time_spent == {'data': pytest.approx(3), 'step': pytest.approx(12)}
+
+
+def test_warnings_are_counted_beyond_the_last_new_one(tmp_path):
+    warning = '2026-01-01 10:00:00,000 - runnerkit - WARNING - {}\n'
+    text = ''.join(warning.format(n) for n in (*range(MOST_WARNINGS + 50), *[0] * 9))
+    found = read_run(made.write_log(tmp_path, [], text=text)).warnings
+    assert len(found) == MOST_WARNINGS
+    assert found[0] == ('WARNING', '0', 10)
+
+
+def test_the_size_has_all_files_but_those_of_other_runs(work_dir):
+    before = read_run(work_dir).bytes
+    (work_dir / 'epoch_4.pth.shards' / 'deep').mkdir(parents=True)
+    (work_dir / 'epoch_4.pth.shards' / 'deep' / 'a').write_bytes(bytes(1000))
+    made.write_log(work_dir / 'earlier' / '20250101_000000', made.lines_of())
+    assert read_run(work_dir).bytes == before + 1000
+    assert before == sum(path.stat().st_size for path in work_dir.iterdir() if path.is_file())
+
+
+def test_the_name_is_that_of_the_folder(work_dir, monkeypatch):
+    monkeypatch.chdir(work_dir)
+    assert read_run('.').name == read_run(f'../{work_dir.name}/').name == work_dir.name
+    (work_dir / 'code').mkdir()
+    monkeypatch.chdir(work_dir / 'code')
+    assert read_run('..').name == work_dir.name

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from torch import nn
 
 import runnerkit
@@ -198,19 +197,6 @@ def test_programs_take_any_number_of_samples(cfg, tmp_path, extension):
     assert (metadata['epoch'], metadata['CLASSES']) == ('3', '["one", "two", "three"]')
 
 
-def test_safetensors_hold_the_weights_of_the_whole_model(cfg, tmp_path):
-    path = tmp_path / 'two.safetensors'
-    runnerkit.export(cfg, path)
-    model, other = runnerkit.load_model(cfg.work_dir, cfg), MODELS.build(cfg.model)
-    runnerkit.load_checkpoint(other, path, strict=True)
-    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
-    again = runnerkit.load_model(path, cfg)
-    assert torch.equal(again.model.norm.running_var, model.model.norm.running_var)
-    with safe_open(path, 'pt') as file:
-        assert file.metadata()['checkpoint'] == 'latest.pth'
-        assert "type='Two'" in file.metadata()['config']
-
-
 def test_what_is_exported_and_from_which_example(cfg, tmp_path):
     path = tmp_path / 'x.pt2'
     np.save(tmp_path / 'a.npy', np.zeros(4, np.float32))
@@ -221,7 +207,6 @@ def test_what_is_exported_and_from_which_example(cfg, tmp_path):
 
     network = 'the network of Supervised (Two)'
     assert told(shape=[(4,), (2,)]) == told(inputs=tmp_path / 'a.npy') == told(inputs='val') == (network, ['a', 'b'])
-    assert told(method='features', shape=(4,)) == (f'{network}, method features', ['a'])
     cfg.data.val.type = 'Tuples'
     cfg.model.inputs = [0, 1]
     assert told() == (network, ['a', 'b'])
@@ -230,7 +215,6 @@ def test_what_is_exported_and_from_which_example(cfg, tmp_path):
     assert told() == ('Two', ['a', 'b'])
     cfg.data.val.type = 'Pairs'
     assert told() == ('Two', ['a', 'b'])
-    assert told(method='features') == ('Two, method features', ['a'])
     cfg.model = dict(type='Dummy')
     assert told() == ('Dummy, method forward_dummy', ['a'])
     assert torch.export.load(path).module()(torch.ones(6, 4))[0].shape == (6, 3)
@@ -284,14 +268,13 @@ def test_networks_that_torch_cannot_take_are_told_with_their_line(cfg, tmp_path)
             'Branches',
             r'torch.export cannot take the network of Supervised \(Branches\): Could not guard .*if a.sum\(\)',
         ),
-        ('Fixed', r'violated \(batch\)! You marked batch .* constant \(2\)\. Write .*--method NAME'),
+        ('Fixed', r'violated \(batch\)! You marked batch .* constant \(2\)\. Write .*forward_dummy'),
         ('Texts', 'name is a str, but only tensors can be exported'),
     ):
         with pytest.raises((ValueError, TypeError), match=text) as raised:
             runnerkit.export(use(tmp_path, name), tmp_path / 'x.pt2')
         assert 'TORCH_LOGS' not in str(raised.value)
     assert list(tmp_path.glob('x.*')) == []
-    runnerkit.export(use(tmp_path, 'Branches'), tmp_path / 'x.safetensors')
 
 
 def test_what_differs_from_the_model_is_not_written(cfg, tmp_path, monkeypatch):
@@ -335,10 +318,7 @@ def test_where_there_is_nothing_to_compare_nothing_is_written(cfg, tmp_path, nam
 
 def test_a_network_that_changes_its_buffers_is_exported_as_the_checkpoint_has_it(cfg, tmp_path):
     cfg = use(tmp_path, 'Counts')
-    runnerkit.export(cfg, tmp_path / 'x.safetensors')
     trained = runnerkit.load_model(tmp_path / 'run').model.norm.running_mean
-    with safe_open(tmp_path / 'x.safetensors', 'pt') as file:
-        assert torch.equal(file.get_tensor('model.norm.running_mean'), trained)
     runnerkit.export(cfg, tmp_path / 'x.pt2')
     assert torch.equal(torch.export.load(tmp_path / 'x.pt2').state_dict['norm.running_mean'], trained)
 
@@ -352,7 +332,7 @@ def test_an_output_with_the_name_of_an_input(cfg, tmp_path):
 
 
 def test_an_output_with_another_number_of_dimensions_for_one_sample(cfg, tmp_path):
-    exported = runnerkit.export(use(tmp_path, 'Squeezed'), tmp_path / 'x.safetensors')
+    exported = runnerkit.export(use(tmp_path, 'Squeezed'), tmp_path / 'x.pt2')
     assert exported.outputs == {'output': 'float32 [3] or [3, 3]'}
 
 
@@ -391,7 +371,6 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
         (dict(shape=(4, 0)), ValueError, r'whole numbers above 0, such as \(1, 28, 28\), but got \(4, 0\)'),
         (dict(shape=(4,), inputs='val'), ValueError, 'either inputs or of a shape'),
         (dict(shape=[(5,), (2,)]), RuntimeError, r'Supervised \(Two\) does not compute anything from a \(2, 5\), b'),
-        (dict(method='fetures'), ValueError, "Two has no method 'fetures'; did you mean 'features'"),
         (dict(inputs='vla'), FileNotFoundError, r"did you mean 'val'\?.*\(--shape 3,224,224\)"),
         (dict(tolerance=-1), ValueError, 'tolerance must be at least 0'),
     ):

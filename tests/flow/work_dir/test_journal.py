@@ -100,6 +100,28 @@ class Draws(Hook):
         report_image('a/b ü', np.full((700, 2), runner.epoch / 4))
 
 
+class WithoutText(Exception):
+    """An error that has no text."""
+
+    def __str__(self):
+        raise RuntimeError('no text')
+
+
+class FailsWithoutText(Hook):
+    """Fails in the third iteration."""
+
+    def after_train_iter(self, runner):
+        if runner.iter == 2:
+            raise WithoutText
+
+
+def test_an_error_without_a_text_is_noted_as_well(tmp_path):
+    with pytest.raises(WithoutText), pytest.warns(RuntimeWarning, match='no text'):
+        train(plans.CONFIG, work_dir=str(tmp_path), hooks=[FailsWithoutText()])
+    (start,) = starts(tmp_path)
+    assert (start['outcome'], start['iterations_at_end'], 'reason' in start) == ('failed', 3, False)
+
+
 def test_reported_pictures_are_files_of_the_run(tmp_path):
     train(plans.CONFIG, work_dir=str(tmp_path), hooks=[Draws()])
     found = read_run(tmp_path).images

@@ -127,33 +127,44 @@ def test_a_trial_that_does_not_stop_is_ended(tmp_path, monkeypatch):
 RESULT = '{"result": {"status": "completed", "scores": {"loss": 0.5}}}'
 
 
-def says(folder, monkeypatch, *commands):
+def says(folder, monkeypatch, *commands, number=0):
     """Let the process of a trial do ``commands`` of a shell; the socket of the study is its file 9."""
     script = folder / 'worker'
     script.write_text('#!/bin/bash\neval "exec 9>&$3"\n' + '\n'.join(commands) + '\n')
     script.chmod(0o755)
     monkeypatch.setattr('sys.executable', str(script))
-    return Job(0, 'config.py', {}, f'{folder}/0/run', 5, {'loss': 'min'})
+    return Job(number, 'config.py', {}, f'{folder}/0/run', 5, {'loss': 'min'})
 
 
-@pytest.mark.parametrize(
-    ('commands', 'words'),
-    [
-        (['printf \'{"step": 1\' >&9', 'sleep 600'], 'it took longer than 0.5 s, the limit'),
-        (['eval "exec $3>&- 9>&-"', 'sleep 600'], 'it took longer than 0.5 s, the limit'),
-        (['echo "This is no JSON" >&9', 'sleep 600'], 'something else has written to the socket of its study'),
-        (["echo '[1]' >&9", 'sleep 600'], 'something else has written to the socket of its study'),
-        (['echo \'{"result": {"state": 1}}\' >&9', 'sleep 600'], 'something else has written to the socket'),
-        (['printf "%02000d" 0 >&9', 'sleep 600'], 'a line of more than 1000 bytes'),
-        (['printf \'{"step": 1\' >&9', 'exit 5'], 'exit code 5'),
-    ],
-)
-def test_whatever_a_trial_says_the_study_hears_the_rest(commands, words, tmp_path, monkeypatch):
+#: What a trial says, and what the study hears of it.
+SAID = [
+    (['printf \'{"step": 1\' >&9', 'sleep 600'], 'it took longer than 0.5 s, the limit'),
+    (['eval "exec $3>&- 9>&-"', 'sleep 600'], 'it took longer than 0.5 s, the limit'),
+    (['echo "This is no JSON" >&9', 'sleep 600'], 'something else has written to the socket of its study'),
+    (["echo '[1]' >&9", 'sleep 600'], 'something else has written to the socket of its study'),
+    (['echo \'{"result": {"state": 1}}\' >&9', 'sleep 600'], 'something else has written to the socket'),
+    (['printf "%02000d" 0 >&9', 'sleep 600'], 'a line of more than 1000 bytes'),
+    (['printf \'{"step": 1\' >&9', 'exit 5'], 'exit code 5'),
+]
+
+
+def test_whatever_a_trial_says_the_study_hears_the_rest(tmp_path, monkeypatch):
+    """All trials with one limit run at the same time."""
     monkeypatch.setattr('runnerkit.search.worker._LONGEST', 1000)
-    limit = 0.5 if 'limit' in words else 60
-    (result,) = run(LocalExecutor(1, limit=limit), says(tmp_path, monkeypatch, *commands)).values()
-    assert result.status == 'failed'
-    assert words in result.message
+    for limit in (0.5, 60):
+        cases = [(commands, words) for commands, words in SAID if ('limit' in words) == (limit == 0.5)]
+        ended = []
+        with LocalExecutor(len(cases), limit=limit) as executor:
+            for number, (commands, _) in enumerate(cases):
+                folder = tmp_path / f'{limit}_{number}'
+                folder.mkdir()
+                executor.start(says(folder, monkeypatch, *commands, number=number), lambda step, scores: False)
+            while executor.running:
+                ended += executor.wait(0.5)
+        assert len(ended) == len(cases)
+        for each in ended:
+            assert each.result.status == 'failed'
+            assert cases[each.job.number][1] in each.result.message
 
 
 def test_a_study_hears_a_signal_beside_half_a_line(tmp_path, monkeypatch):
