@@ -121,7 +121,6 @@ RUN = {
     },
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/large_data.md': {  # in test_large_data.py
-        "data = dict(train_dataloader=dict(sampler=dict(type='EpochSampler', order='feistel')))",
         '# large.py',
         '# write_arrow.py',
         '# arrow.py',
@@ -885,7 +884,7 @@ def test_the_search_of_the_page_about_searching(shell, tmp_path, capsys):
     said = shell(text_of('docs/search.md', 'runnerkit search my_search'))
     work_dir = tmp_path / 'work_dirs' / 'my_search'
     for file in re.findall(r'^\| `([^`]+)`', read('docs/search.md'), flags=re.MULTILINE):
-        if '/' in file and file != 'search/front.png':
+        if '/' in file:
             assert (work_dir / file.replace('0007', '0001')).exists(), file
     records = json.loads((work_dir / 'reports.json').read_text())
     counted = Counter(each['step'] for each in records)
@@ -1083,7 +1082,7 @@ def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys)
         answers = []
         for line in text_of('docs/online.md', 'runnerkit ctl').splitlines():
             answers.append(json.loads(shell(line)))
-        status, paused, saved, lr, resumed, back, stopped = answers
+        status, paused, saved, resumed, stopped = answers
         assert training.wait(60) == 0, training.stdout.read()
         training.stdout.close()
     finally:
@@ -1091,9 +1090,8 @@ def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys)
         server.communicate()
     assert {'iter', 'epoch', 'progress', 'lr', 'loss', 'scores', 'eta', 'paused', 'work_dir', 'stream'} <= set(status)
     assert (paused['paused'], resumed['paused'], stopped['stops']) == (True, False, True)
-    assert paused['iter'] == saved['iter'] == lr['iter']
+    assert paused['iter'] == saved['iter']
     assert os.path.basename(saved['checkpoint']) == f'iter_{saved["iter"]}.pth'
-    assert (lr['lr'], back['lr']) == ([0.01], [0.1])
     last = torch.load(tmp_path / 'work_dirs/online/latest.pth', weights_only=True)
     assert last['meta']['iter'] == stopped['iter']
     assert last['state_dict']['times'].sum() == 32 * stopped['iter']

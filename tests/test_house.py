@@ -383,7 +383,7 @@ BUDGETS = {
     'flow/report': 1300,
     'hooks': 6980,
     'nn': 1200,
-    'optim': 1630,
+    'optim': 1560,
     'parallel': 1540,
     'runner': 3430,
     'search': 4700,

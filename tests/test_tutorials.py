@@ -56,7 +56,7 @@ def test_each_page_is_a_tutorial_and_is_walked():
 def test_each_page_says_its_time_and_ends_with_a_picture(name):
     text = read(page_of(name))
     assert re.search(r'Run time: \d+ seconds of\sCPU', text)
-    (picture,) = re.findall(r'!\[[^\]]+\]\(\.\./images/(tutorial_\w+\.png)\)\n\nNext: ', text)
+    (picture,) = re.findall(r'!\[[^\]]+\]\(\.\./images/(\w+\.png)\)\n\nNext: ', text)
     assert 1_000 < (ROOT / 'docs/images' / picture).stat().st_size < 60_000
 
 

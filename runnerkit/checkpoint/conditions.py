@@ -138,15 +138,6 @@ def optimizer_changes(
     return found
 
 
-def held_rates(states: Mapping[str, Mapping[str, Any]], changes: Iterable[Change]) -> list[Change]:
-    """Learning rates that were set through a ControlHook and hold against ``changes``, from the states of hooks."""
-    if not any(change.what.startswith('optimizer') and change.what.endswith(' lr') for change in changes):
-        return []
-    held = {name: state['lrs'] for name, state in states.items() if name.startswith('ControlHook') and state['lrs']}
-    way = 'they override the config; to undo: runnerkit ctl WORK_DIR lr schedule'
-    return [Change(f'hook {name}: learning rates', lrs, lrs, way) for name, lrs in held.items()]
-
-
 def schedule_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any]) -> list[Change]:
     """The schedules of torch that are others, from the states of hooks then and the hooks now, by name."""
     pairs = ((name, was.get(name, {}).get('schedule'), getattr(hook, 'schedule', None)) for name, hook in now.items())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from runnerkit.checkpoint.manifest import why_folder_damaged
-from runnerkit.checkpoint.safe_load import refuse_old_torch, safe_load
+from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 from runnerkit.utils.small_files import open_regular
 
@@ -37,7 +37,6 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     `torch.save` stores a CRC-32 with every record, but `torch.load` does not check it, so a flipped bit would go
     unnoticed. Old files that are not zip archives have no checksums; they count as intact if torch can read them.
     """
-    refuse_old_torch()
     if os.path.isdir(path):
         return why_folder_damaged(path)
     is_archive = False

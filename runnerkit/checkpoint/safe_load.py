@@ -25,19 +25,6 @@ _NO_MORE = (None, None, None, -1, -1, 0)
 _lock = threading.RLock()  # torch keeps one list of allowed names for all threads
 
 
-def refuse_old_torch() -> None:
-    """Refuse versions of torch in which ``weights_only=True`` is not safe.
-
-    Raises:
-        RuntimeError: torch is older than 2.6.
-    """
-    if tuple(int(part) for part in torch.__version__.split('.')[:2]) < (2, 6):
-        raise RuntimeError(
-            f'torch {torch.__version__} runs code from checkpoints even with weights_only=True (CVE-2025-32434), so '
-            "none is loaded: pip install 'torch>=2.6'"
-        )
-
-
 def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
     """The content of ``file``, loaded without running code from it.
 
@@ -50,10 +37,8 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
 
     Raises:
         pickle.UnpicklingError: the file holds other objects; torch's message has the words "Weights only".
-        RuntimeError: torch is older than 2.6.
         ValueError: the values are nested too deeply.
     """
-    refuse_old_torch()
     with _lock:
         before = get_safe_globals()
         clear_safe_globals()

@@ -21,7 +21,6 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
     )
     parse.add_argument('work_dir', help='the work dir of the run')
     parse.add_argument('command', metavar='COMMAND', help=', '.join(COMMANDS))
-    parse.add_argument('value', nargs='?', metavar='VALUE', help='for lr: a number, or schedule')
     parse.add_argument(
         '--timeout',
         type=positive_number,
@@ -35,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Give the command; returns the exit code: 1 if no run answers or the command failed."""
     args = parser().parse_args(argv)
     with wrong_usage(ValueError):
-        check_command(args.command, args.value)
+        check_command(args.command)
     from runnerkit.utils.control import ask
 
-    print_out(json.dumps(ask(args.work_dir, args.command, args.value, args.timeout), indent=1))
+    print_out(json.dumps(ask(args.work_dir, args.command, args.timeout), indent=1))
     return 0

@@ -58,18 +58,17 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> i
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline
     from runnerkit.search.study_step import failures
-    from runnerkit.search.view import View
+    from runnerkit.search.summary import summary
 
     with wrong_usage(KeyError, TypeError, ValueError, FileNotFoundError, of=f'{args.config}: '):
         pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers, trust=args.trust)
-    view = View(pipeline)
-    with stopping(pipeline), view:
+    with stopping(pipeline):
         pipeline.run()
     if pipeline.stop_signal is not None:
         print_out(f'stopped by {signal.Signals(pipeline.stop_signal).name}; to continue, run the same command')
         return SIGNALLED + pipeline.stop_signal
     failed = failures(pipeline.report.all_records)
-    print_out('\n'.join(view.summary()))
+    print_out('\n'.join(summary(pipeline)))
     if failed:
         print_out(
             f'done, but trials have failed: {failed}; for the reasons, see {shown(pipeline.work_dir / "reports.json")}'

@@ -1,8 +1,7 @@
-"""Events from a server, as lines of JSON over TCP or HTTP."""
+"""Events from a server, as lines of JSON over TCP."""
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import socket
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from runnerkit.data.source import (
     SOURCES,
@@ -42,12 +41,8 @@ class EndpointSource(Source):
     """A server that sends a line of JSON for each event: ``{"offset": 17, "event": …}``, and ``{"end": true}`` when no
     more come. Empty lines are allowed, as a sign of life.
 
-    ``tcp://host:port``: the first line that the server gets is ``{"after": 16}`` (or null, for the beginning), and it
-    answers with the events behind that offset; or it is ``{"ack": 16}``, on a separate connection, which the server
-    closes then.
-
-    ``http://host:port/path``: ``GET /path?after=16`` (without ``after`` at the beginning) is answered with the events,
-    ``POST /path`` with ``{"ack": 16}`` is an acknowledgement. A query of the URL's own is sent with both.
+    The first line that the server gets is ``{"after": 16}`` (or null, for the beginning), and it answers with the
+    events behind that offset; or it is ``{"ack": 16}``, on a separate connection, which the server closes then.
 
     The run connects to the server; it opens no port itself. What comes is read as JSON, which cannot run code, in lines
     of at most 1 MiB: a longer one is malformed. So the buffer of a `Stream` is limited in bytes as well.
@@ -56,24 +51,21 @@ class EndpointSource(Source):
     connection broke.
 
     Args:
-        url: as above.
-        retry: seconds before it is asked again; doubled at each failure in a row, up to 30. An HTTP answer that has an
-            end is no failure, even if it has no events.
+        url: ``tcp://host:port``.
+        retry: seconds before it is asked again; doubled at each failure in a row, up to 30.
     """
 
     def __init__(self, url: str, retry: float = 0.5) -> None:
-        form = f'url must be tcp://host:port or http://host:port/path, but got {url!r}'
+        form = f'url must be tcp://host:port, but got {url!r}'
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
             raise WrongValue(f'{form}: {error}') from None
-        has_all = parts.hostname and (port or parts.scheme == 'http')
-        if parts.scheme not in ('tcp', 'http') or not has_all or parts.username is not None:
+        if parts.scheme != 'tcp' or not parts.hostname or not port:
             raise WrongValue(form)
         self.url, self.retry = url, retry
-        self._is_http, self._host, self._port = parts.scheme == 'http', str(parts.hostname), port or 80
-        self._path, self._query = parts.path or '/', parts.query
+        self._address = parts.hostname, port
         self._socket: socket.socket | None = None  # of the connection that is read
         self._closed = threading.Event()
         self._sender: ThreadPoolExecutor | None = None  # of acknowledgements
@@ -96,8 +88,7 @@ class EndpointSource(Source):
                             after = record.offset
                         yield record
                 problem = 'the connection was closed'
-                failures = 0 if self._is_http else failures
-            except (OSError, http.client.HTTPException) as error:
+            except OSError as error:
                 problem = printable(error, 200) or type(error).__name__
             finally:
                 connection, self._socket = self._socket, None
@@ -125,17 +116,8 @@ class EndpointSource(Source):
 
     def _open(self, after: Any) -> IO[bytes]:
         """Ask for the events behind ``after``; the lines of the answer."""
-        if self._is_http:
-            asked = http.client.HTTPConnection(self._host, self._port, timeout=_PATIENCE)
-            asked.connect()
-            connection = asked.sock
-            place = '' if after is None else f'after={quote(json.dumps(after))}'
-            asked.request('GET', self._target(place), headers={'Connection': 'close'})
-            file: IO[bytes] = check_answer(asked.getresponse())
-        else:
-            connection = socket.create_connection((self._host, self._port), timeout=_PATIENCE)
-            connection.sendall(json.dumps({'after': after}).encode() + b'\n')
-            file = connection.makefile('rb')
+        connection = socket.create_connection(self._address, timeout=_PATIENCE)
+        connection.sendall(json.dumps({'after': after}).encode() + b'\n')
         # From now on it may be quiet for any time; the system notices when the other machine is gone.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEPALIVE.items():
@@ -145,11 +127,7 @@ class EndpointSource(Source):
         self._socket = connection
         if self._closed.is_set():  # meanwhile
             connection.shutdown(socket.SHUT_RDWR)
-        return file
-
-    def _target(self, query: str = '') -> str:
-        query = '&'.join(filter(None, (self._query, query)))
-        return f'{self._path}?{query}' if query else self._path
+        return connection.makefile('rb')
 
     def acknowledge(self, offset: Any) -> None:
         """Send the acknowledgement, in a separate thread; if that fails, the next one is as good."""
@@ -165,16 +143,11 @@ class EndpointSource(Source):
             return
         line = json.dumps({'ack': offset}).encode() + b'\n'
         try:
-            if self._is_http:
-                asked = http.client.HTTPConnection(self._host, self._port, timeout=_PATIENCE)
-                asked.request('POST', self._target(), line, {'Content-Type': 'application/json'})
-                check_answer(asked.getresponse()).close()
-            else:
-                with socket.create_connection((self._host, self._port), timeout=_PATIENCE) as connection:
-                    connection.sendall(line)
-                    connection.shutdown(socket.SHUT_WR)
-                    connection.recv(1)  # it is closed when the server has read the line
-        except (OSError, http.client.HTTPException) as error:
+            with socket.create_connection(self._address, timeout=_PATIENCE) as connection:
+                connection.sendall(line)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1)  # it is closed when the server has read the line
+        except OSError as error:
             logger.warning('cannot acknowledge events to %s: %s', self.url, printable(error, 200))
             self._has_failed = True
         else:
@@ -207,14 +180,3 @@ def _record(line: bytes) -> Record:
     if 'event' not in found:
         return Malformed(shortened_text(line), 'it has no "event"', offset)
     return Event(offset, found['event'])
-
-
-def check_answer(answer: http.client.HTTPResponse) -> http.client.HTTPResponse:
-    """``answer``, if it is a good one.
-
-    Raises:
-        OSError: the server has refused the request.
-    """
-    if answer.status >= 300:
-        raise OSError(f'it answers {answer.status} {answer.reason}')
-    return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,13 +40,11 @@ class Captured:
         output: its tensors, in the lists, tuples and dicts in which they were returned; numbers and texts as they are,
             any other object as None.
         iter: the iteration.
-        parameters: the gradients of the submodule's parameters by name, if asked for, from the end of the update on.
     """
 
     def __init__(self, output: Any, iter: int) -> None:
         self.iter = iter
         self.output = _mapped(lambda tensor: tensor.detach().clone(), output)
-        self.parameters: dict[str, Tensor] = {}
         self._scale: Tensor | None = None  # the gradient with which the running backward pass began
         # Of each tensor: its gradient, and the scale of that backward pass.
         self._grads: list[tuple[Tensor, Tensor | None] | None] = [None for _ in _tensors(output)]
@@ -100,24 +98,18 @@ class CaptureHook(Hook):
     Args:
         modules: names of submodules, such as ``['backbone.layer4', 'head']``.
         interval: iterations between two captures.
-        begin: how many iterations of the run are left out first.
         gradients: whether to capture the gradients with respect to outputs.
-        parameters: whether to capture the gradients of the submodules' parameters after the update (clipped, averaged
-            over the ranks): ``captured[name].parameters['weight']``.
         log: which of mean, std, norm, max (of absolute values) and zeros (the share of them) to log of all that is
             captured, as ``backbone.layer4.output_mean`` and ``backbone.layer4.grad_norm``. With an ``interval``, a log
             line has the values of the last captured iteration.
-        evaluation: whether to capture evaluations as well; ``captured`` then has the last batch of the evaluation until
-            the next captured iteration.
     """
+
+    needs_training = True
 
     modules: Sequence[str] | str
     interval: int = 1
-    begin: int = 0
     gradients: bool = True
-    parameters: bool = False
     log: Sequence[str] | str = ()
-    evaluation: bool = False
 
     def __post_init__(self) -> None:
         self.modules, self.log = _names('modules', self.modules), _names('log', self.log)
@@ -129,10 +121,8 @@ class CaptureHook(Hook):
                     f'log must be among {", ".join(STATISTICS)}, but got {name!r}{suggestion(name, STATISTICS)}'
                 )
         check_whole_number('interval', self.interval)
-        check_whole_number('begin', self.begin, at_least=0)
-        for argument in ('gradients', 'parameters', 'evaluation'):
-            if not isinstance(value := getattr(self, argument), bool):
-                raise WrongType(f'{argument} must be True or False, but got {value!r}')
+        if not isinstance(self.gradients, bool):
+            raise WrongType(f'gradients must be True or False, but got {self.gradients!r}')
         self.captured: dict[str, Captured] = _ByName()
         self._found: dict[str, nn.Module] = {}
         self._listening: ExitStack | None = None  # what ends it
@@ -146,8 +136,7 @@ class CaptureHook(Hook):
     def before_train_iter(self, runner: RunnerView) -> None:
         if self._listening is not None:  # an iteration was left in its middle, to go back to a checkpoint
             self._stop()
-        done = runner.iter + 1 - self.begin
-        self._is_due = done > 0 and done % self.interval == 0
+        self._is_due = (runner.iter + 1) % self.interval == 0
         if self._is_due:
             self._listen(runner)
 
@@ -166,31 +155,8 @@ class CaptureHook(Hook):
         self._is_due = False
         self._stop()  # a runner whose step has no after_forward
         self._warn_of_missed(runner)
-        for name, captured in self.captured.items() if self.parameters else ():
-            gradients = {key: each.grad for key, each in self._found[name].named_parameters()}
-            captured.parameters = {key: each.detach().clone() for key, each in gradients.items() if each is not None}
         if self.log:
             self._log(runner)
-
-    @contextmanager
-    def around_val(self, runner: RunnerView) -> Iterator[None]:
-        if not self.evaluation:
-            yield
-            return
-        self._is_due = False  # from here on, what is captured is no longer the running iteration's
-        self._listen(runner)
-        try:
-            yield
-        finally:
-            self._stop()
-
-    def before_val_epoch(self, runner: RunnerView) -> None:
-        if self.evaluation and self._listening is None:  # a hook of an EvalHook
-            self._listen(runner)
-
-    def after_val_epoch(self, runner: RunnerView) -> None:
-        if self.evaluation:
-            self._stop()
 
     def after_run(self, runner: RunnerView) -> None:
         self._stop()
@@ -256,8 +222,6 @@ class CaptureHook(Hook):
                 yield f'{place}.output', output
                 if grad is not None:
                     yield f'{place}.grad', grad
-            for key, grad in captured.parameters.items():
-                yield f'{name}.{key}.grad', grad
 
 
 def _keep_grad(captured: weakref.ref[Captured], i: int, grad: Tensor) -> None:

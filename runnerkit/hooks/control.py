@@ -16,9 +16,8 @@ from runnerkit.checkpoint.store import BY_ITER
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import read, write
 from runnerkit.optim.named import named_optimizers
-from runnerkit.utils.commands import SCHEDULE, check_command
+from runnerkit.utils.commands import check_command
 from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:
@@ -31,14 +30,14 @@ _RENDEZVOUS = 0.5  # seconds between two rendezvous of the ranks, about
 class _Request:
     """A command of another process, and the promise of an answer."""
 
-    def __init__(self, command: str, value: Any) -> None:
-        self.command, self.value = command, value
+    def __init__(self, command: str) -> None:
+        self.command = command
         self.answer: Future[dict[str, Any]] = Future()
 
 
 @HOOKS.register_module()
 class ControlHook(Hook):
-    """Obeys commands of other processes: ``runnerkit ctl WORK_DIR status|pause|resume|save|stop|lr``.
+    """Obeys commands of other processes: ``runnerkit ctl WORK_DIR status|pause|resume|save|stop``.
 
     Commands are obeyed at the end of the running training iteration, after all other hooks, and while the run waits for
     data. In a distributed run all ranks obey at the same iteration. Without a request, an iteration costs next to
@@ -46,11 +45,7 @@ class ControlHook(Hook):
     they met last.
 
     Who may give commands: the user who runs the process, through a Unix socket in the work dir that only its owner can
-    open (see `runnerkit.utils.control.ControlServer`).
-
-    A learning rate that was set holds against every schedule, also in a resumed run and after a roll-back, until
-    another one is set or ``lr schedule`` gives it back. Parameter groups keep their ratios to the first one. A pause
-    ends with the process.
+    open (see `runnerkit.utils.control.ControlServer`). A pause ends with the process.
     """
 
     needs_training = True
@@ -65,9 +60,6 @@ class ControlHook(Hook):
         self._asked = threading.Event()
         self._is_over = False
         self._leaves = False  # the run is to end: no pause any more
-        self._lrs: dict[str, list[float]] | None = None  # what was set, for each group of each optimizer
-        self._schedule: dict[str, list[float | None]] = {}  # what the groups would have without that
-        self._has_set = False  # learning rates, in this run
         self._next_meeting = 0  # the ranks meet when so many iterations are done
         self._met_at = (0.0, 0)
         self._began = (0.0, 0)
@@ -82,17 +74,13 @@ class ControlHook(Hook):
         self._runner, self.paused, self._is_over = runner, False, False
         self._requests.clear()
         self._alone = get_dist_info()[1] == 1
-        self._next_meeting, self._paused_for, self._has_set = 0, 0.0, False
+        self._next_meeting, self._paused_for = 0, 0.0
         self._began = self._met_at = time.monotonic(), runner.iter
         if runner.rank == 0:
             from runnerkit.utils.control import ControlServer
 
             self._server = ControlServer(runner.work_dir, self._answer)
             runner.logger.info('Control: runnerkit ctl %s status (through %s)', runner.work_dir, self._server.socket)
-
-    def before_train_iter(self, runner: RunnerView) -> None:
-        if self._lrs is not None:
-            self._hold_lrs(runner, self._lrs)
 
     def after_train_iter(self, runner: RunnerView) -> None:
         # This is called in every iteration.
@@ -116,21 +104,6 @@ class ControlHook(Hook):
         if server is not None:
             server.close()
         self._runner = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the learning rates that were set, and those of the schedule."""
-        return {'lrs': self._lrs, 'schedule': self._schedule}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        latest, self._lrs, self._schedule = self._lrs, state['lrs'], state['schedule']
-        runner = self._runner
-        if self._has_set and runner is not None:  # the run goes back to a checkpoint, which takes no command back
-            if latest is None:
-                self._give_back(runner)
-            else:
-                self._set_lrs(runner, latest)
-        if self._lrs is not None and runner is not None:
-            runner.logger.info('the learning rate that was set holds: %s', _shown(self._lrs))
 
     # --- obeying -----------------------------------------------------------------------------------------------------
 
@@ -162,17 +135,17 @@ class ControlHook(Hook):
         asked = []
         while self._requests:
             asked.append(self._requests.popleft())
-        orders = [(request.command, request.value) for request in asked]
+        orders = [request.command for request in asked]
         self._leaves = runner.is_ending
         if not self._alone:
             plan = broadcast_object((orders, self._leaves, self._until_next(done)))
             orders, self._leaves, iterations = plan
             self._next_meeting = done + iterations
-        for number, (command, value) in enumerate(orders):
+        for number, command in enumerate(orders):
             answer: dict[str, Any] = {}
             error: Exception | None = None
             try:
-                answer = getattr(self, f'_do_{command}')(runner, value)
+                answer = getattr(self, f'_do_{command}')(runner)
             except Exception as caught:
                 error = caught
                 runner.logger.error('Control: %s failed: %s', command, caught)
@@ -188,80 +161,38 @@ class ControlHook(Hook):
         iterations = done - before
         return max(1, min(2 * iterations, int(iterations * _RENDEZVOUS / max(now - then, 1e-9))))
 
-    def _do_pause(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+    def _do_pause(self, runner: RunnerView) -> dict[str, Any]:
         self.paused = True
         return {'paused': True}
 
-    def _do_resume(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+    def _do_resume(self, runner: RunnerView) -> dict[str, Any]:
         self.paused = False
         return {'paused': False}
 
-    def _do_stop(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+    def _do_stop(self, runner: RunnerView) -> dict[str, Any]:
         runner.logger.info('Control: stop')
         runner.stop('runnerkit ctl stop')
         self._leaves = True
         return {'stops': True}
 
-    def _do_save(self, runner: RunnerView, value: Any) -> dict[str, Any]:
+    def _do_save(self, runner: RunnerView) -> dict[str, Any]:
         hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
         name = BY_ITER.format(runner.completed_iters)
         path = runner.save(filename_tmpl=name) if hook is None else hook.save_now(runner)
         runner.logger.info('Control: saved %s', path)
         return {'checkpoint': path}
 
-    def _do_lr(self, runner: RunnerView, value: Any) -> dict[str, Any]:
-        self._has_set = True
-        if value == SCHEDULE:
-            self._give_back(runner)
-            runner.logger.info('Control: the learning rate follows its schedule again')
-        else:
-            lrs = {
-                name: [value * share for share in _ratios(optimizer.param_groups)]
-                for name, optimizer in named_optimizers(runner.optimizer).items()
-            }
-            self._set_lrs(runner, lrs)
-            runner.logger.info('Control: the learning rate is %s from now on', _shown(lrs))
-        return {'lr': _current(runner)}
-
-    def _set_lrs(self, runner: RunnerView, lrs: dict[str, list[float]]) -> None:
-        """Set the learning rates, from now on; remember those of the schedule."""
-        for name, optimizer in named_optimizers(runner.optimizer).items():
-            if name not in (self._lrs or {}):
-                self._schedule[name] = [read(group, 'lr') for group in optimizer.param_groups]
-            for group, lr in zip(optimizer.param_groups, lrs[name], strict=True):
-                write(group, 'lr', lr)
-        self._lrs = lrs
-
-    def _give_back(self, runner: RunnerView) -> None:
-        """Give the learning rates back to their schedule."""
-        for name, optimizer in named_optimizers(runner.optimizer).items():
-            for group, own in zip(optimizer.param_groups, self._schedule.get(name, ()), strict=False):
-                if own is not None:
-                    write(group, 'lr', own)
-        self._lrs, self._schedule = None, {}
-
-    def _hold_lrs(self, runner: RunnerView, lrs: dict[str, list[float]]) -> None:
-        """Set the learning rates again; remember what a schedule has put there instead."""
-        for name, optimizer in named_optimizers(runner.optimizer).items():
-            groups, own = optimizer.param_groups, self._schedule.get(name, [])
-            for number, (group, lr) in enumerate(zip(groups, lrs.get(name, ()), strict=False)):
-                found = read(group, 'lr')
-                if found != lr:
-                    if number < len(own):
-                        own[number] = found
-                    write(group, 'lr', lr)
-
     # --- in the server's threads -------------------------------------------------------------------------------------
 
-    def _answer(self, command: str, value: Any) -> dict[str, Any]:
+    def _answer(self, command: str) -> dict[str, Any]:
         """Answer another process: at once if it asks for the status, else when the run has obeyed."""
-        value = check_command(command, value)
+        check_command(command)
         runner = self._runner
         if runner is None or self._is_over:
             raise RuntimeError('the run has ended')
         if command == 'status':
             return self._status(runner)
-        request = _Request(command, value)
+        request = _Request(command)
         self._requests.append(request)
         self._asked.set()
         if self._is_over:  # after_run may not have seen it
@@ -282,7 +213,6 @@ class ControlHook(Hook):
             'max_epochs': runner.max_epochs,
             'progress': None if not last else min(1.0, done / last),
             'lr': _current(runner),
-            'lr_is_set': self._lrs is not None,
             'loss': _plain(runner.outputs.get('loss')),
             'scores': {name: _plain(score.value) for name, score in dict(runner.scores).items()},
             'eta': left,
@@ -291,13 +221,6 @@ class ControlHook(Hook):
             'pid': os.getpid(),
             **_of_stream(runner.data_loader),
         }
-
-
-def _ratios(groups: list[dict[str, Any]]) -> list[float]:
-    """The learning rate of each group as a multiple of the first one's, by what they began with if a schedule has
-    noted that."""
-    values = [float(group.get('initial_lr', read(group, 'lr') or 0.0)) for group in groups]
-    return [value / values[0] if values[0] else 1.0 for value in values]
 
 
 def _current(runner: RunnerView) -> Any:
@@ -316,11 +239,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if math.isfinite(value) else str(value)
-
-
-def _shown(lrs: dict[str, list[float]]) -> str:
-    parts = [(f'{name} ' if name else '') + ', '.join(f'{lr:g}' for lr in values) for name, values in lrs.items()]
-    return '; '.join(parts)
 
 
 def _of_stream(loader: Any) -> dict[str, Any]:

@@ -13,10 +13,6 @@ from runnerkit.hooks.hook import Hook, RunnerView
 PRUNED = 'pruned by the study'
 
 
-class Rehearsed(Exception):
-    """A run that only shows whether it can begin has come to its first training iteration."""
-
-
 class ReportHook(Hook):
     """Sends the scores of each evaluation to a study, and stops the run if the study prunes it.
 
@@ -29,7 +25,6 @@ class ReportHook(Hook):
         send: ``send(step, scores) -> prune``, called on the first rank; ``step`` counts completed epochs, or iterations
             in an iteration runner.
         names: the scores that the study waits for; evaluations without any of them are not sent.
-        rehearses: whether the run ends with `Rehearsed` before its first training iteration.
 
     Attributes:
         last: the step and the scores that were sent last; None before the first time.
@@ -43,10 +38,8 @@ class ReportHook(Hook):
 
     needs_training = sends_outside = True
 
-    def __init__(
-        self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...], rehearses: bool = False
-    ) -> None:
-        self.send, self.names, self.rehearses = send, names, rehearses
+    def __init__(self, send: Callable[[int, dict[str, float]], bool], names: tuple[str, ...]) -> None:
+        self.send, self.names = send, names
         self.last: tuple[int, dict[str, float]] | None = None
         self.latest: tuple[int, dict[str, float]] = 0, {}
         self.measured: set[str] = set()
@@ -57,8 +50,6 @@ class ReportHook(Hook):
     def before_train_iter(self, runner: RunnerView) -> None:
         """Note in which epoch this is."""
         self._epochs, self.has_begun = runner.completed_epochs, True
-        if self.rehearses:
-            raise Rehearsed('the rehearsal ends here: the config can begin to train')
 
     def after_evaluate(self, runner: RunnerView, scores: Mapping[str, Any]) -> None:
         self.measured.update(scores)

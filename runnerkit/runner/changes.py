@@ -12,7 +12,6 @@ from runnerkit.checkpoint.conditions import (
     Settings,
     changes,
     general_conditions,
-    held_rates,
     hook_changes,
     loader_changes,
     only_looks_on,
@@ -118,7 +117,6 @@ class Changes:
         saved = (resumed.get('settings') or {}).get('hooks', {})
         found = changes(resumed['conditions'], self.conditions())
         found += self._of_optimizers
-        found += held_rates({name: own['hooks'].get(name) or {'lrs': None} for name in names}, found)
         found += hook_changes(own['hooks'], names)
         found += schedule_changes(own['hooks'], names)
         found += setting_changes(saved, self.settings()['hooks'], runner.config_wins)

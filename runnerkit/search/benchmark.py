@@ -62,7 +62,6 @@ class BenchmarkPipeStep(PipeStep):
     def do(self) -> None:
         """Measure all models."""
         records = self.targets()
-        self.total = len(records)
         made = [self._record(number, record) for number, record in enumerate(records)]
         models: dict[int, tuple[nn.Module, Any]] = {}
         for record in made:

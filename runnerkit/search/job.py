@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import walk
-from runnerkit.search.blame import blame_of
+from runnerkit.search.blame import is_machine_error
 from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:  # torch is imported when a job runs
@@ -42,7 +42,6 @@ class Job:
         threads: torch's CPU threads.
         parent: a checkpoint whose weights it begins with.
         again: whether it resumes what is in its work dir.
-        rehearsal: whether it ends, failed, before its first training iteration: it shows whether it can begin.
     """
 
     number: int
@@ -55,7 +54,6 @@ class Job:
     threads: int = 1
     parent: str | None = None
     again: bool = False
-    rehearsal: bool = False
 
 
 @dataclass
@@ -71,7 +69,7 @@ class Result:
         signal: the number of the signal that has stopped it, if one has.
         moment: which moment that is: ``'best accuracy'``, or ``'last evaluation'``.
         iter: the training iterations that were completed then.
-        blame: what else than the job is to blame for a failure, see `runnerkit.search.blame`; ``''``: nothing.
+        is_of_machine: whether the machine is to blame for a failure, see `runnerkit.search.blame`.
         has_begun: False if it has failed before its first training iteration.
     """
 
@@ -83,7 +81,7 @@ class Result:
     signal: int | None = None
     moment: str = ''
     iter: int = 0
-    blame: str = ''
+    is_of_machine: bool = False
     has_begun: bool = True
 
     def __post_init__(self) -> None:
@@ -113,7 +111,7 @@ def run_job(job: Job, report: Report) -> Result:
         from runnerkit.flow.from_python import train
         from runnerkit.hooks.report import ReportHook
 
-        hook = ReportHook(reported, tuple(job.objectives), job.rehearsal)
+        hook = ReportHook(reported, tuple(job.objectives))
         result = train(
             job.config,
             job.work_dir,
@@ -130,8 +128,12 @@ def run_job(job: Job, report: Report) -> Result:
     except (Exception, SystemExit) as error:
         if errors:  # the study's own, such as a full disk: not the trial's fault
             raise errors[0] from None
-        begun = hook is not None and hook.has_begun
-        failure = Result('failed', message=f'{type(error).__name__}: {error}', blame=blame_of(error), has_begun=begun)
+        failure = Result(
+            'failed',
+            message=f'{type(error).__name__}: {error}',
+            is_of_machine=is_machine_error(error),
+            has_begun=hook is not None and hook.has_begun,
+        )
     gc.collect()  # a model that an error still refers to leaves no memory for the next trial
     return failure
 

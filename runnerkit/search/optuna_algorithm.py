@@ -92,7 +92,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         trials: how many trials are proposed; None, for a grid alone: all.
         points: of a grid, how many values of each number are tried; None: all whole numbers.
         attempts: how often in a row a proposal may be refused.
-        storage: the URL of a database, or the path of a journal; None keeps everything in memory.
+        storage: the path of a journal; None keeps everything in memory.
         name: of the study in the storage.
         why_not: ``why_not(proposal) -> reason``: refuses a proposal; None accepts it.
         **sampler_args: arguments of the sampler.
@@ -226,8 +226,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         if stored not in ({*known}, {*known, len(known)}):
             raise WrongValue(
                 f'the storage of the study {self.study.study_name!r} has {len(stored)} trials, but the work dir has '
-                f'records of {len(known)}: they are not of the same search, or files were deleted. Take a new work dir '
-                'and another storage'
+                f'records of {len(known)}: they are not of the same search, or files were deleted. Take a new work dir'
             )
         waiting = None
         # What these have drawn is stored; a sequence would move on if it were asked again.
@@ -342,24 +341,9 @@ def import_optuna() -> Any:
 
 
 def opened_storage(place: str | None) -> tuple[Any, Journal | None]:
-    """Optuna's storage at ``place``: the URL of a database, the path of a journal, or None for the memory; and the
-    journal, if it is one.
-
-    Raises:
-        WrongType: it is no text.
-        WrongValue: the database cannot be opened.
-    """
+    """Optuna's storage in the journal at the path ``place``, and that journal; None for the memory."""
     if place is None:
         return None, None
-    if not isinstance(place, str):
-        raise WrongType(f"storage must be the URL of a database such as 'sqlite:///study.db', but got {place!r}")
-    if '://' in place:
-        from optuna.storages import RDBStorage
-
-        try:
-            return RDBStorage(place), None
-        except Exception as error:  # of SQLAlchemy, of the database's driver, …
-            raise WrongValue(f'storage={place!r} cannot be opened: {str(error).splitlines()[0]}') from error
     from optuna.storages import JournalStorage
 
     from runnerkit.search.journal import Journal

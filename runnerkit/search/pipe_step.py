@@ -34,8 +34,6 @@ class PipeStep:
         work_dir: its own folder.
         report: the records of all steps; a step adds its own with ``self.report.update(Record(step=self.name, …))``.
         pipeline: the `runnerkit.search.pipeline.Pipeline` that it belongs to.
-        total: how many trials there will be, if that is known; for the display.
-        slots: how many of them run at once.
     """
 
     #: The keys of the section with their defaults; None: any key.
@@ -48,8 +46,6 @@ class PipeStep:
     work_dir: Path
     report: Report
     pipeline: Any
-    total: int | None = None
-    slots: int = 1
 
     def do(self) -> None:
         """Do the work of the step. It is called again after an interruption, with the folder as it was left.

@@ -56,7 +56,6 @@ class Record:
         end: the same.
         asked: how many trials had ended when this one was proposed.
         told: how many had ended when this one did.
-        repeated: whether it was started again because the memory was too small.
     """
 
     step: str
@@ -81,7 +80,6 @@ class Record:
     end: float = 0.0
     asked: int = 0
     told: int | None = None
-    repeated: bool = False
 
     @property
     def uid(self) -> str:

@@ -13,12 +13,10 @@ from runnerkit.registry import placed_errors
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
 from runnerkit.search.job import as_option, overrides_of
 from runnerkit.search.optuna_algorithm import NAMES
-from runnerkit.search.pictures import draw_search
 from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.search.quota import COUNTED, Quota, counted
 from runnerkit.search.sections import as_type, checked_objectives, made_algorithm
 from runnerkit.search.space import Space, as_space, check_path
-from runnerkit.search.study import Study
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.exceptions import WrongValue, one_line
 from runnerkit.utils.seed import preserved_rng
@@ -39,7 +37,6 @@ class SearchPipeStep(StudyStep):
         'quota': None,
         'seed': 0,
         'threads': 1,
-        'storage': None,
     }
     REQUIRED = ('objectives', 'search_space')
 
@@ -58,7 +55,6 @@ class SearchPipeStep(StudyStep):
                         as_option(key, plain(choice))
         with placed_errors(self.cfg, 'search_algorithm'):
             algorithm = made_algorithm(self.get('search_algorithm'), space, objectives, self.get('seed'))
-            self.total = getattr(algorithm, 'trials', None)
         if hasattr(space, 'describe'):
             with placed_errors(self.cfg, 'network'):
                 check_path(self.network, cfg)
@@ -66,12 +62,6 @@ class SearchPipeStep(StudyStep):
                 self.refuse_unbuildable(algorithm, cfg)
         with placed_errors(self.cfg, 'quota'):
             self.quotas()
-        storage = self.get('storage')
-        if storage is not None and (not isinstance(storage, str) or '://' not in storage):
-            raise WrongValue(
-                "storage must be the URL of a database, such as 'sqlite:///study.db', or None for a journal in the "
-                f'work dir, but got {storage!r}'
-            )
         self.executor()
         self.check_loggers()
 
@@ -107,13 +97,7 @@ class SearchPipeStep(StudyStep):
         if stands_for:
             self.pipeline.logger.info('%s: %s', self.name, stands_for)
         why_not = partial(self.why_not, quotas) if quotas else None
-        self.search(
-            self.get('search_space'), self.get('objectives'), algorithm, storage=self.get('storage'), why_not=why_not
-        )
-
-    def finish(self, study: Study) -> None:
-        """Draw the pictures of the search."""
-        draw_search(self.report.of(self.name), self.work_dir, study.algorithm, self.pipeline.logger)
+        self.search(self.get('search_space'), self.get('objectives'), algorithm, why_not=why_not)
 
     def quotas(self) -> list[Quota]:
         """What networks may be tried."""

@@ -8,10 +8,8 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
@@ -20,11 +18,10 @@ from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
 from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
-from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
 from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
-from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record, parse_json_file, records_in
+from runnerkit.search.record import COMPLETED, FAILED, Record, parse_json_file, records_in
 from runnerkit.search.report import REPORTS, TABLE, Report
 from runnerkit.search.sections import (
     as_type,
@@ -47,9 +44,9 @@ TRIALS = 'trials'
 #: The file in a study's work dir that says what is searched there.
 STUDY = 'study.json'
 
-_REHEARSAL = 'rehearsal'  # the work dir, in a trial's folder, of a run that shows whether the config can begin
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended
+_EARLY = 3  # trials that fail alike before a first iteration, until the config counts as wrong
 
 
 class NotATrialsFault(RuntimeError):
@@ -79,7 +76,6 @@ class Study:
         overrides: changes of the config for all trials.
         network: the dotted key in the config that descriptions of networks replace: ``'model.model'`` for that of a
             `Supervised`.
-        storage: Optuna's: the URL of a database; None: a journal in the work dir.
         why_not: ``why_not(proposal) -> reason`` refuses proposals before they are trained; None accepts one.
         report: where the records go; None: a new one.
         on_change: called with the report after each change.
@@ -101,7 +97,6 @@ class Study:
         threads: int = 1,
         overrides: Mapping[str, Any] | None = None,
         network: str = 'model',
-        storage: str | None = None,
         why_not: Callable[[Proposal], str | None] | None = None,
         report: Report | None = None,
         on_change: Callable[[Report], None] | None = None,
@@ -114,7 +109,7 @@ class Study:
         check_whole_number('threads', threads)
         self.work_dir, self.seed, self.name = local_folder(work_dir), seed, name
         self.device, self.threads, self.overrides = device, threads, plain(dict(overrides or {}))
-        self.network, self.storage, self.why_not = network, storage, why_not
+        self.network, self.why_not = network, why_not
         self._given = algorithm
         self.executor = executor if isinstance(executor, Executor) else EXECUTORS.build(as_type(executor))
         self.report = Report() if report is None else report
@@ -124,8 +119,7 @@ class Study:
         self.stop_signal: int | None = None
         self._is_stopping = False
         self._why_not_on: str | None = None  # what ends the study, if the machine or all trials are to blame
-        self._held: list[tuple[Record, Result]] = []  # failures before a first iteration, until the rehearsal has ended
-        self._is_rehearsed = False
+        self._early: list[str] | None = []  # the errors of trials before a first iteration; None: one has begun
         self._known: dict[int, dict[str, float]] = {}  # of the running trials: the scores known before the training
 
     def run(self) -> Report:
@@ -134,9 +128,9 @@ class Study:
         Raises:
             BlockingIOError: another process works in the work dir.
             ValueError: the work dir lacks the records of some trials, or one is damaged.
-            NotATrialsFault: the machine refuses what a trial needs (room on the disk, a package), or the config
-                also fails without the values of the trials. Trials that have failed so are repeated when the study
-                resumes.
+            NotATrialsFault: the machine refuses what a trial needs, such as room on the disk: the trial is repeated
+                when the study resumes. Or the first trials have all failed with the same error before their first
+                iteration.
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
@@ -155,6 +149,8 @@ class Study:
             settle_paths(records, self.work_dir, self.name, self.config, self.overrides)
             for record in records:
                 self.report.update(record)
+            if any(record.epoch for record in records):
+                self._early = None
             waiting = self._restore(records)
             self._told = max((record.told + 1 for record in records if record.told is not None), default=0)
             with self.executor:
@@ -191,10 +187,7 @@ class Study:
                 self._is_stopping = True
                 self.executor.stop()
             for ended in self.executor.wait(_WAIT):
-                if ended.job.rehearsal:
-                    self._end_rehearsal(ended.result)
-                else:
-                    self._finish(self.report.get(self.name, ended.job.number), ended.result)
+                self._finish(self.report.get(self.name, ended.job.number), ended.result)
 
     @property
     def _is_ending(self) -> bool:
@@ -260,7 +253,12 @@ class Study:
                 return
             result.status = FAILED
             result.message = f'its process was stopped, but not by the study: {result.message}'
-        if result.status == FAILED and self._is_tried_again(record, result):
+        if result.is_of_machine:
+            self._why_not_on = self._why_not_on or (
+                f'{self.name}: trial {record.number} could not run on this machine: {result.message}. It does not '
+                'count as failed. Make room, or mend what the machine refuses; then run the same command again to '
+                'repeat it and continue'
+            )
             return
         known = self._known.pop(record.number)
         record.status, record.message, record.end = result.status, result.message, time.time()
@@ -275,67 +273,22 @@ class Study:
         self.algorithm.update(record)
         self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
         self._tell_change()
+        self._note_early_error(record, result)
         if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
             raise WrongKey(no_score(missing, list(record.performance)))  # nor will another trial give it
 
-    def _is_tried_again(self, record: Record, result: Result) -> bool:
-        """Whether the failure of a run is not its trial's: it is repeated, at once or when the study resumes."""
-        record.message = result.message
-        if result.blame == MEMORY and not record.repeated:
-            record.repeated, record.performance = True, dict(self._known[record.number])
-            record.save(folder_of(self.work_dir, record.number))
-            self.logger.warning(
-                'Trial %d: %s. The memory may have been short for other reasons: it is tried once more',
-                record.number,
-                record.message,
-            )
-            if not self._is_ending:
-                self._start(record, again=True)
-            return True
-        others = [each for each in self.report.of(self.name) if each is not record]
-        is_first = not any(each.epoch or each.status in (COMPLETED, PRUNED) for each in others)
-        way_out = {
-            MACHINE: 'Make room, or mend what the machine refuses',
-            PACKAGE: 'Install the package, or mend the import' if is_first else None,  # else a value has chosen it
-        }.get(result.blame)
-        if way_out is None:
-            return is_first and not result.has_begun and self._is_held(record, result)
-        self._why_not_on = self._why_not_on or (
-            f'{self.name}: trial {record.number} could not run on this machine: {record.message}. It does not count as '
-            f'failed. {way_out}; then run the same command again to repeat it and continue'
-        )
-        return True
-
-    def _is_held(self, record: Record, result: Result) -> bool:
-        """Whether the failure of a run waits for the rehearsal: a run of the config without the trial's values, up to
-        its first iteration, which the first such failure starts."""
-        if self._is_rehearsed or self._is_ending:
-            return False
-        if not self._held:
-            # It saves nothing, and must not claim a folder below an `out_dir`.
-            overrides = {**self.overrides, **dict.fromkeys(places_of(self.config, self.overrides))}
-            job = replace(self._job(record), overrides=overrides, parent=None, rehearsal=True)
-            job = replace(job, work_dir=str(folder_of(self.work_dir, record.number) / _REHEARSAL))
-            self.executor.start(job, lambda step, scores: False)
-        self._held.append((record, result))
-        return True
-
-    def _end_rehearsal(self, result: Result) -> None:
-        """End the study if the config has failed as the first trial has; else the failures are the trials' own."""
-        self._is_rehearsed, held, self._held = True, self._held, []
-        first, failure = held[0]
-        folder = str(folder_of(self.work_dir, first.number) / _REHEARSAL)
-        rmtree(folder, ignore_errors=True)
-        if result.status == 'stopped':  # with the study: the trials are repeated when it resumes
-            return
-        if not result.has_begun and result.message.replace(folder, first.work_dir) == failure.message:
-            self._why_not_on = self._why_not_on or (
-                f'{self.name}: the config of the trials fails before its first iteration, whatever their values: '
-                f'{failure.message}. Mend it and run the same command again; no trial counts as failed'
-            )
-            return
-        for record, each in held:
-            self._finish(record, each)
+    def _note_early_error(self, record: Record, result: Result) -> None:
+        """End the study if the config seems to fail whatever the values of its trials."""
+        if record.status != FAILED or result.has_begun:
+            self._early = None
+        elif self._early is not None:
+            self._early.append(record.message)
+            if len(self._early) == _EARLY and len(set(self._early)) == 1:
+                self._why_not_on = self._why_not_on or (
+                    f'{self.name}: the first {_EARLY} trials have failed before their first iteration, all with the '
+                    f'same error: {record.message}. Mend the config and run the same command again, which starts over. '
+                    f'If the cause was elsewhere, remove {self.work_dir} first'
+                )
 
     def _tell_change(self) -> None:
         """Keep the report's files and the listener up to date."""
@@ -401,7 +354,7 @@ class Study:
     def _make_algorithm(self) -> SearchAlgorithm:
         if isinstance(self._given, SearchAlgorithm):
             return self._given
-        kept = {'storage': self.storage or str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
+        kept = {'storage': str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
         return made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
 
     def _restore(self, records: list[Record]) -> Proposal | None:

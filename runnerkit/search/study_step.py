@@ -195,7 +195,7 @@ class StudyStep(PipeStep):
             changes=self.changes,
             **more,
         )
-        self.study, self.slots = study, study.executor.slots
+        self.study = study
         if self.pipeline.stop_signal is not None:  # it came while the study was being made
             study.stop(self.pipeline.stop_signal)
         try:
@@ -205,16 +205,12 @@ class StudyStep(PipeStep):
         if study.stop_signal is not None:
             self.pipeline.stop_signal = study.stop_signal
             return
-        self.finish(study)
         if not self.report.pareto_front(self.name):
             raise NothingUsable(self.why_nothing())
 
     def known(self, proposal: Proposal) -> dict[str, float]:
         """Scores of a proposal that are known before it is trained."""
         return {}
-
-    def finish(self, study: Study) -> None:
-        """Called when all trials have ended."""
 
     def why_nothing(self) -> str:
         """Why no trial can be used."""

@@ -78,7 +78,6 @@ class TrainPipeStep(StudyStep):
     def do(self) -> None:
         """Train, or go on."""
         proposals = [each for each in self.proposals() for _ in range(self.get('repeats'))]
-        self.total = len(proposals)
         objectives = self.objectives()
         # In the place of a space, for the study to notice when others are to be trained.
         sources = [self.record_of(each) for each in proposals]

@@ -1,6 +1,6 @@
 """A way to talk to a running process: a Unix socket that only its owner can open.
 
-A request is one line of JSON, ``{"command": "lr", "value": "0.01"}``, and so is the answer, ``{"ok": true, …}`` or
+A request is one line of JSON, ``{"command": "save"}``, and so is the answer, ``{"ok": true, …}`` or
 ``{"ok": false, "error": "…"}``. Where to connect is in the file ``control.json`` of the folder.
 """
 
@@ -33,8 +33,8 @@ _LONGEST = 4096  # bytes of a request
 _PATIENCE = 10.0  # seconds for a request to come in whole
 
 
-#: Answers a command and its value (None if it has none); its errors are sent to the client.
-Answer = Callable[[str, Any], dict[str, Any]]
+#: Answers a command; its errors are sent to the client.
+Answer = Callable[[str], dict[str, Any]]
 
 
 class ControlError(RuntimeError):
@@ -172,13 +172,12 @@ def read_address(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout: float | None = None) -> Any:
+def ask(folder: str | os.PathLike[str], command: str, timeout: float | None = None) -> Any:
     """Give a command to the process that is controlled in ``folder``, and return its answer.
 
     Args:
         folder: the work dir of a run with a ControlHook.
         command: such as ``'status'`` or ``'save'``.
-        value: what belongs to the command.
         timeout: how many seconds to wait for the answer; None: until it comes.
 
     Raises:
@@ -191,7 +190,7 @@ def ask(folder: str | os.PathLike[str], command: str, value: Any = None, timeout
             if not _is_of_a_run(address['socket'], Path(folder)):  # the file may come from elsewhere
                 raise FileNotFoundError(address['socket'])
             connection.connect(address['socket'])
-            connection.sendall(_as_line({'command': command, 'value': value}))
+            connection.sendall(_as_line({'command': command}))
             with connection.makefile('rb') as file:
                 line = file.readline()
     except TimeoutError:
@@ -266,9 +265,9 @@ def _obey(answer: Answer, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         asked = None
     if not isinstance(asked, dict) or not isinstance(asked.get('command'), str):
-        return {'ok': False, 'error': 'a request is {"command": "status"}, with a "value" where it needs one'}
+        return {'ok': False, 'error': 'a request is {"command": "status"}'}
     try:
-        return {'ok': True, **answer(asked['command'], asked.get('value'))}
+        return {'ok': True, **answer(asked['command'])}
     except Exception as error:
         return {'ok': False, 'error': str(error) or repr(error)}
 

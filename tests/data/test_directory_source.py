@@ -70,68 +70,18 @@ def test_malformed_lines_and_late_files_are_kept_aside(tmp_path):
     assert after.payload == 3
 
 
-@pytest.mark.parametrize('read_files', ['keep', 'delete', 'done'])
-def test_files_are_put_away_when_all_their_events_are_acknowledged(tmp_path, read_files, caplog):
-    folder, done = tmp_path / 'in', tmp_path / 'done'
-    for name in ('a.jsonl', 'b.jsonl'):
-        put(folder, name, 1, 2, '')
-    put(folder, 'END')
-    source = DirectorySource(folder, read_files=str(done) if read_files == 'done' else read_files)
-    list(source.read(None))
-
-    def there():
-        return sorted(path.name for path in folder.glob('*.jsonl'))
-
-    source.acknowledge(['a.jsonl', 1])
-    assert there() == ['a.jsonl', 'b.jsonl']
-    assert events(source.read(['b.jsonl', 1])) == [2]  # the same run goes on
-    source.acknowledge(['b.jsonl', 1])
-    assert there() == (['a.jsonl', 'b.jsonl'] if read_files == 'keep' else ['b.jsonl'])
-    source.acknowledge(['b.jsonl', 2])
-    assert there() == (['a.jsonl', 'b.jsonl'] if read_files == 'keep' else [])
-    if read_files == 'done':
-        assert sorted(os.listdir(done)) == ['a.jsonl', 'b.jsonl']
-    # A run that goes on behind what is gone reads nothing twice.
-    assert events(source.read(['b.jsonl', 2])) == []
-    assert caplog.text == ''
-
-
 def test_lines_that_are_appended_are_read_when_they_are_whole(tmp_path):
-    source = DirectorySource(tmp_path, poll=0.001, read_files='delete')
+    source = DirectorySource(tmp_path, poll=0.001)
     records = source.read(None)
     with (tmp_path / 'a.jsonl').open('w') as file:
         for text, whole in (('1', []), ('2\n', [12]), ('3\n\n4\n5', [3, 4]), ('', []), ('6', [])):
             file.write(text)
             file.flush()
             assert events(islice(records, 1 + len(whole))) == whole
-        source.acknowledge(['a.jsonl', 4])
-        assert (tmp_path / 'a.jsonl').exists()  # it may still grow
         put(tmp_path, 'b.jsonl', 7)
         assert [tuple(each) for each in islice(records, 2)] == [(['a.jsonl', 5], 56), (['b.jsonl', 1], 7)]
-        file.write('too late\n')
-    source.acknowledge(['a.jsonl', 5])
-    assert (tmp_path / 'a.jsonl').exists()  # what was written too late is not deleted unread
     put(tmp_path, 'END')
     assert events(records) == []
-
-
-def test_what_was_not_read_is_not_put_away(tmp_path, caplog):
-    """A file that came too late, one that came while nobody read, one that changed, and one that was replaced."""
-    for name in ('c.jsonl', 'd.jsonl', 'e.jsonl', 'f.jsonl'):
-        put(tmp_path, name, 1)
-    source = DirectorySource(tmp_path, poll=0.001, read_files='delete')
-    put(tmp_path, 'a.jsonl', 2)
-    records = source.read(['b.jsonl', 1])
-    assert len(events(islice(records, 4))) == 4
-    assert 'before b.jsonl, where the stream continues, stay where they are' in caplog.text
-    put(tmp_path, 'b.jsonl', 3)
-    put(tmp_path, 'END')
-    assert [type(each) for each in records] == [type(None), Malformed]
-    (tmp_path / 'c.jsonl').write_text('45\n')
-    put(tmp_path, 'd.jsonl', 1)
-    source.acknowledge(['f.jsonl', 1])
-    assert sorted(path.name for path in tmp_path.glob('*.jsonl')) == ['a.jsonl', 'b.jsonl', 'c.jsonl', 'd.jsonl']
-    assert caplog.text.count('has changed since it was read') == 2
 
 
 def test_what_is_no_file_or_is_gone_ends_no_run(tmp_path):
@@ -172,7 +122,6 @@ def test_a_line_without_an_end_is_malformed_and_not_in_memory(tmp_path):
 @pytest.mark.parametrize(
     ('options', 'told'),
     [
-        ({'read_files': 'delet'}, "'keep', 'delete' or a folder, but got 'delet'; did you mean 'delete'"),
         ({'poll': 0}, 'poll must be a number of seconds above 0, but got 0'),
         ({'poll': 'often'}, "but got 'often'"),
     ],
@@ -180,16 +129,6 @@ def test_a_line_without_an_end_is_malformed_and_not_in_memory(tmp_path):
 def test_wrong_arguments(tmp_path, options, told):
     with pytest.raises(ValueError, match=told):
         DirectorySource(tmp_path, **options)
-
-
-def test_a_file_that_cannot_be_put_away_is_told(tmp_path, caplog):
-    put(tmp_path, 'a.jsonl', 1)
-    put(tmp_path, 'END')
-    (tmp_path / 'blocked').write_text('')
-    source = DirectorySource(tmp_path, read_files=str(tmp_path / 'blocked'))
-    list(source.read(None))
-    source.acknowledge(['a.jsonl', 1])
-    assert 'a.jsonl is read and acknowledged, but cannot be put away' in caplog.text
 
 
 def test_a_file_is_no_folder(tmp_path):

@@ -1,4 +1,4 @@
-"""Lines of JSON from a server, over TCP and HTTP, also where the connection breaks."""
+"""Lines of JSON from a server, over TCP, also where the connection breaks."""
 
 import json
 import socket
@@ -6,8 +6,6 @@ import socketserver
 import threading
 import time
 import tracemalloc
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -36,42 +34,16 @@ class Tcp(socketserver.StreamRequestHandler):
             self.wfile.write(each)
 
 
-class Http(BaseHTTPRequestHandler):
-    def do_GET(self):
-        url = urlsplit(self.path)
-        assert url.path == '/events'
-        self.server.queries.append(url.query)
-        after = parse_qs(url.query).get('after')
-        found = lines_after(self.server, None if after is None else json.loads(after[0]))
-        self.send_response(200 if found != 'refused' else 503)
-        self.end_headers()
-        for each in found if found != 'refused' else ():
-            self.wfile.write(each)
-
-    def do_POST(self):
-        self.server.queries.append(urlsplit(self.path).query)
-        body = self.rfile.read(int(self.headers['Content-Length']))
-        self.server.acknowledged.append(json.loads(body)['ack'])
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *args):
-        pass
-
-
 class TcpServer(socketserver.ThreadingTCPServer):
     daemon_threads = allow_reuse_address = True
 
 
-@pytest.fixture(params=['tcp', 'http'])
-def server(request):
-    if request.param == 'tcp':
-        server = TcpServer(('127.0.0.1', 0), Tcp)
-    else:
-        server = ThreadingHTTPServer(('127.0.0.1', 0), Http)
+@pytest.fixture
+def server():
+    server = TcpServer(('127.0.0.1', 0), Tcp)
     server.handle_error = lambda *args: None  # a reader that goes away
-    server.script, server.asked, server.acknowledged, server.queries = [], [], [], []
-    server.url = f'{request.param}://127.0.0.1:{server.server_address[1]}' + '/events' * (request.param == 'http')
+    server.script, server.asked, server.acknowledged = [], [], []
+    server.url = f'tcp://127.0.0.1:{server.server_address[1]}'
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
@@ -122,24 +94,6 @@ def test_the_rest_of_what_has_no_end_is_not_in_memory(server):
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 10 << 20
-
-
-def test_a_query_of_the_urls_own_is_sent(server):
-    if not server.url.startswith('http'):
-        pytest.skip('TCP has no queries')
-    server.script = [lambda after: [line(1)], lambda after: [b'{"end": true}\n']]
-    source = EndpointSource(f'{server.url}?topic=a%20b', retry=0.001)
-    assert offsets(source.read(None)) == [1]
-    source.acknowledge(1)
-    source.close()
-    assert server.queries == ['topic=a%20b', 'topic=a%20b&after=1', 'topic=a%20b']
-
-
-def test_answers_without_events_are_no_failure(server, caplog):
-    """As of a server that lets one wait for a while; over TCP a closed connection is one."""
-    server.script = [lambda after: []] * 3
-    assert offsets(EndpointSource(server.url, retry=0.001).read(None)) == []
-    assert ('does not answer' in caplog.text) == server.url.startswith('tcp')
 
 
 def test_of_acknowledgements_that_wait_the_last_one_is_sent(server, monkeypatch, caplog):
@@ -234,21 +188,9 @@ def test_a_server_that_is_not_there_is_asked_again_and_told(caplog):
     assert 'cannot acknowledge events to' in caplog.text
 
 
-def test_a_refusal_is_a_failure(caplog):
-    server = ThreadingHTTPServer(('127.0.0.1', 0), Http)
-    server.asked, server.queries, server.script = [], [], [lambda after: 'refused', lambda after: 'refused']
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    source = EndpointSource(f'http://127.0.0.1:{server.server_address[1]}/events', retry=0.001)
-    assert offsets(source.read(5)) == []
-    assert server.asked == [5, 5, 5]
-    assert 'answers 503' in caplog.text
-    server.shutdown()
-    server.server_close()
-
-
 @pytest.mark.parametrize(
-    'url', ['ftp://a:1', 'tcp://host', 'host:80', 'tcp://:80', 'tcp://host:99999', 'http://me:word@host/']
+    'url', ['ftp://a:1', 'tcp://host', 'host:80', 'tcp://:80', 'tcp://host:99999', 'http://host:80']
 )
 def test_wrong_urls(url):
-    with pytest.raises(ValueError, match=r'url must be tcp://host:port or http://'):
+    with pytest.raises(ValueError, match='url must be tcp://host:port, but got'):
         EndpointSource(url)

@@ -11,7 +11,7 @@ from support import Tiny, loader, tiny_runner, weights
 from torch import Tensor, nn
 
 from runnerkit.flow import Experiment
-from runnerkit.hooks import CaptureHook, CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+from runnerkit.hooks import CaptureHook, CheckpointHook, Hook, OptimizerHook
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel import MMDataParallel, MMDistributedDataParallel, unwrap
 
@@ -70,7 +70,7 @@ WRAPPERS = {
 def test_outputs_and_gradients_are_those_of_the_step(wrapper):
     torch.manual_seed(0)
     model = Plain()
-    hook, seen = CaptureHook(['body', 'body.0', HEAD], parameters=True), []
+    hook, seen = CaptureHook(['body', 'body.0', HEAD]), []
 
     class Before(Hook):
         def before_train_iter(self, runner):
@@ -80,17 +80,16 @@ def test_outputs_and_gradients_are_those_of_the_step(wrapper):
             body = first.tanh()
             out = inner.head(body)
             loss = nn.functional.mse_loss(out, y)
-            seen.append((first, body, out, *torch.autograd.grad(loss, [first, body, out, inner.head.weight])))
+            seen.append((first, body, out, *torch.autograd.grad(loss, [first, body, out])))
 
     def look(runner):
-        first, body, out, first_grad, body_grad, out_grad, weight_grad = seen[-1]
+        first, body, out, first_grad, body_grad, out_grad = seen[-1]
         assert torch.equal(hook.captured['body.0'].output, first)
         assert torch.equal(hook.captured['body'].output, body)
         assert torch.equal(hook.captured[HEAD].output, out)
         assert torch.equal(hook.captured['body.0'].grad, first_grad)
         assert torch.equal(hook.captured['body'].grad, body_grad)
         assert torch.equal(hook.captured[HEAD].grad, out_grad)
-        assert torch.equal(hook.captured[HEAD].parameters['weight'], weight_grad)
         assert not hook.captured[HEAD].output.requires_grad
         assert hook.captured[HEAD].iter == runner.iter
 
@@ -122,7 +121,7 @@ def test_bits_of_the_training_do_not_change():
         runner = trained(list(hooks))
         return weights(runner.model), runner.model.losses
 
-    hook = CaptureHook([FIRST, NORM, HEAD], parameters=True, log=['mean', 'std', 'norm', 'max', 'zeros'])
+    hook = CaptureHook([FIRST, NORM, HEAD], log=['mean', 'std', 'norm', 'max', 'zeros'])
     (plain, expected), (captured, found) = losses(), losses(hook)
     assert torch.equal(plain, captured)
     assert found == expected
@@ -130,7 +129,7 @@ def test_bits_of_the_training_do_not_change():
 
 def test_only_the_captured_iterations_are_listened_to():
     heard, counts = [], []
-    hook = CaptureHook([HEAD], interval=3, begin=2)
+    hook = CaptureHook([HEAD], interval=4)
 
     class Count(Hook):
         def before_train_iter(self, runner):
@@ -144,15 +143,15 @@ def test_only_the_captured_iterations_are_listened_to():
         heard.append(hook.captured[HEAD].iter if hook.captured else None)
 
     runner = trained([hook, Count()], look, max_iters=10)
-    assert counts == [0, 0, 0, 0, 1, 0, 0, 1, 0, 0]
-    assert heard == [None] * 4 + [4] * 3 + [7] * 3  # what was captured stays until the next time
+    assert counts == [0, 0, 0, 1, 0, 0, 0, 1, 0, 0]
+    assert heard == [None] * 3 + [3] * 4 + [7] * 3  # what was captured stays until the next time
     assert hook.captured[HEAD].iter == 7
     assert listeners(runner.model) == 0
 
 
 def test_an_iteration_that_is_not_captured_costs_three_calls():
     calls, file = [], sys.modules[CaptureHook.__module__].__file__
-    hook = CaptureHook([HEAD], begin=100, log=['mean'])
+    hook = CaptureHook([HEAD], interval=100, log=['mean'])
 
     def count(frame, event, arg):
         if event == 'call' and frame.f_code.co_filename == file:
@@ -290,7 +289,7 @@ def test_of_several_losses_each_has_its_own_factor():
 
 
 def test_statistics_are_logged():
-    hook, seen = CaptureHook([FIRST, HEAD], log=['mean', 'std', 'norm', 'max', 'zeros'], parameters=True), []
+    hook, seen = CaptureHook([FIRST, HEAD], log=['mean', 'std', 'norm', 'max', 'zeros']), []
 
     def look(runner):
         captured = hook.captured[HEAD]
@@ -302,36 +301,12 @@ def test_statistics_are_logged():
             assert logged[f'head.{kind}_norm'] == pytest.approx(float(value.norm()))
             assert logged[f'head.{kind}_max'] == pytest.approx(float(value.abs().max()))
             assert logged[f'head.{kind}_zeros'] == 0
-        assert logged['head.weight.grad_norm'] == pytest.approx(float(runner.model.head.weight.grad.norm()))
         assert runner.log_buffer.n_history['head.output_norm'][-1] == 4
         if runner.iter == 2:
             runner.log_buffer.average()
             assert runner.log_buffer.output['head.output_norm'] == pytest.approx(float(sum(seen) / 3))
 
     trained(hook, look)
-
-
-@pytest.mark.parametrize('how', ['workflow', 'EvalHook', "an EvalHook's hook"])
-def test_evaluations_are_captured_if_asked(how):
-    """With the averaged weights, where there are any."""
-    seen = []
-
-    class Watch(Hook):
-        def after_evaluate(self, runner, scores):
-            captured = hook.captured.get(HEAD)
-            seen.append(None if captured is None else (captured.output.shape, captured.grad))
-
-    for asked in (False, True):
-        hook, more, val = CaptureHook([HEAD], evaluation=asked, begin=3), [], None
-        if how == "an EvalHook's hook":
-            more = [EvalHook(loader(6, shuffle=False, round_up=False), hooks=[hook])]
-        elif how == 'EvalHook':
-            more = [hook, EvalHook(loader(6, shuffle=False, round_up=False))]
-        else:
-            more, val = [hook], loader(6, shuffle=False, round_up=False)
-        runner = trained([EMAHook(), *more, Watch()], val=val, max_epochs=1)
-        assert listeners(runner.model) == 0
-    assert seen == [None, (torch.Size([2, 1]), None)]
 
 
 def test_a_name_that_is_not_captured_is_answered_with_those_that_are():
@@ -366,7 +341,7 @@ def test_an_experiment_that_updates_by_hand():
         def valid(self):
             return {'mean': torch.cat([self.model(x) for x, _ in self.valid_loader]).mean()}
 
-    hook, seen = CaptureHook([HEAD], evaluation=True), []
+    hook, seen = CaptureHook([HEAD]), []
 
     def look(runner):
         seen.append(hook.captured[HEAD].grad)
@@ -381,7 +356,6 @@ def test_an_experiment_that_updates_by_hand():
     assert len(seen) == 3
     assert hook.captured[HEAD].grad is not None
     experiment.valid()
-    assert hook.captured[HEAD].grad is None
     assert listeners(experiment.model) == 0
 
 
@@ -406,8 +380,7 @@ def test_a_module_that_is_not_called_is_told_once(caplog):
         ({'modules': [3]}, 'modules must be a name or a list of names, but got [3]'),
         ({'modules': 'head', 'log': 'maen'}, "but got 'maen'; did you mean 'mean'?"),
         ({'modules': 'head', 'interval': 0}, 'interval must be'),
-        ({'modules': 'head', 'begin': -1}, 'begin must be'),
-        ({'modules': 'head', 'parameters': 1}, 'parameters must be True or False, but got 1'),
+        ({'modules': 'head', 'gradients': 1}, 'gradients must be True or False, but got 1'),
     ],
 )
 def test_wrong_arguments(arguments, text):
@@ -428,17 +401,16 @@ def test_a_wrong_name_is_refused_before_the_first_batch(name, hint):
 def distributed(rank):
     torch.manual_seed(0)
     found = []
-    for hooks in ([], [CaptureHook(['body.0', HEAD], parameters=True, log=['norm'])]):
+    for hooks in ([], [CaptureHook(['body.0', HEAD], log=['norm'])]):
         torch.manual_seed(0)
         runner = trained(hooks, model=MMDistributedDataParallel(Plain()), max_iters=3)
         found.append(weights(runner.model))
     captured = hooks[0].captured[HEAD]
-    return torch.equal(*found), captured.output, captured.grad, captured.parameters['weight']
+    return torch.equal(*found), captured.output, captured.grad
 
 
-def test_on_ranks_outputs_are_their_own_and_gradients_of_parameters_are_averaged(on_ranks):
-    (same, output, grad, weight), (_, other, other_grad, other_weight) = on_ranks(__file__, 'distributed')
+def test_on_ranks_outputs_and_gradients_are_their_own(on_ranks):
+    (same, output, grad), (_, other, other_grad) = on_ranks(__file__, 'distributed')
     assert same
     assert not torch.equal(output, other)
     assert not torch.equal(grad, other_grad)
-    assert torch.equal(weight, other_weight)

@@ -499,18 +499,6 @@ def test_going_back_to_a_checkpoint_of_before_the_change_keeps_the_change(tmp_pa
     assert group(runner)['lr'] == 0.02
 
 
-def test_a_rate_that_was_set_from_outside_holds_and_the_way_back_is_told(tmp_path, caplog):
-    start(tmp_path, {**sgd(), 'control': {}})
-    file = torch.load(tmp_path / 'iter_3.pth')
-    file['runnerkit']['ranks'][0]['hooks']['ControlHook#0']['lrs'] = {'': [0.07]}
-    torch.save(file, tmp_path / 'held.pth')
-    caplog.clear()
-    runner = start(tmp_path / 'second', {**sgd(lr=0.001), 'control': {}}, str(tmp_path / 'held.pth'))
-    assert group(runner)['lr'] == 0.07
-    assert 'hook ControlHook#0: learning rates' in told(caplog)
-    assert 'runnerkit ctl WORK_DIR lr schedule' in told(caplog)
-
-
 class Twice(Measured):
     """Its second loss is the first one and 100."""
 

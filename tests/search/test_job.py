@@ -18,7 +18,6 @@ import runnerkit
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import parser
 from runnerkit.hooks.hook import Outcome
-from runnerkit.search.blame import MACHINE
 from runnerkit.search.job import Job, as_option, command_of, overrides_of, run_job, same
 
 
@@ -198,7 +197,7 @@ def run_limited(folder, kind, soft):
             soft += os.open(os.devnull, os.O_RDONLY)  # the lowest number that was free
         resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
         result = run_job(found, lambda step, scores: False)
-        json.dump([result.status, result.blame, result.message[:1000]], file)
+        json.dump([result.status, result.is_of_machine, result.message[:1000]], file)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +210,8 @@ def run_limited(folder, kind, soft):
 def test_what_the_machine_refuses_is_told_as_such(tmp_path, kind, soft, words):
     (tmp_path / 'out').mkdir()
     assert Fork(run_limited, tmp_path, kind, soft, folder=tmp_path / 'out').code() == 0
-    status, blame, message = json.loads((tmp_path / 'result.json').read_text())
-    assert (status, blame) == ('failed', MACHINE), message
+    status, is_of_machine, message = json.loads((tmp_path / 'result.json').read_text())
+    assert (status, is_of_machine) == ('failed', True), message
     assert re.search(words, message)
 
 

@@ -163,9 +163,6 @@ def test_several_objectives():
 
 def test_storages(tmp_path):
     assert opened_storage(None)[0] is None
-    database = f'sqlite:///{tmp_path}/study.db'
-    complete(make('RandomSearch', storage=database, trials=2))
-    assert len(make('RandomSearch', storage=database, trials=2).study.get_trials()) == 2
     (tmp_path / 'journal.lock').write_text('')
     opened_storage(str(tmp_path / 'journal'))
     assert not (tmp_path / 'journal.lock').exists()

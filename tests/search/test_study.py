@@ -17,7 +17,6 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
 from runnerkit.search import Float
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS, Proposal, SearchAlgorithm
-from runnerkit.search.blame import MACHINE, MEMORY, PACKAGE
 from runnerkit.search.executors import Ended
 from runnerkit.search.job import Result
 from runnerkit.search.journal import Journal
@@ -200,15 +199,6 @@ def test_files_that_are_missing_are_told(lost, words, tmp_path):
         small_study(tmp_path, {'trials': 5}, executor=AtOnce()).run()
 
 
-def test_two_studies_with_one_database(tmp_path):
-    url = f'sqlite:///{tmp_path}/studies.db'
-    small_study(tmp_path / 'one', {'trials': 2}, executor=AtOnce(), storage=url).run()
-    with pytest.raises(ValueError, match='Take a new work dir and another storage'):
-        small_study(tmp_path / 'other', {'trials': 2}, executor=AtOnce(), storage=url).run()
-    again = small_study(tmp_path / 'one', {'trials': 3}, executor=AtOnce(), storage=url)
-    assert len(again.run().all_records) == 3
-
-
 def test_errors_of_the_study_are_not_those_of_a_trial(tmp_path):
     full = OSError(28, 'No space left on device')
 
@@ -232,8 +222,7 @@ class Scripted(AtOnce):
         self.failures, self.started = failures, []
 
     def start(self, job, report):
-        if not job.rehearsal:
-            self.started.append((job.number, job.again))
+        self.started.append((job.number, job.again))
         if self.failures.get(job.number):
             result = self.failures[job.number].pop(0)
             if result.has_begun:
@@ -247,20 +236,18 @@ def failed(message='it failed', **more):
     return Result('failed', message=message, **more)
 
 
-@pytest.mark.parametrize('blame', [MACHINE, PACKAGE])
-def test_what_the_machine_refuses_is_no_trials_failure(blame, tmp_path):
+def test_what_the_machine_refuses_is_no_trials_failure(tmp_path):
     wanted = outcome(small_study(tmp_path / 'whole', {'trials': 3}, executor=AtOnce()).run())
-    number = 1 if blame == MACHINE else 0  # a package that only some trials lack has been chosen by a value
-    refusing = Scripted({number: [failed('No space left on device', blame=blame)]})
+    refusing = Scripted({1: [failed('No space left on device', is_of_machine=True)]})
     study = small_study(tmp_path, {'trials': 3}, executor=refusing)
-    with pytest.raises(NotATrialsFault, match=f'trial {number} could not run on this machine: No space left on device'):
+    with pytest.raises(NotATrialsFault, match='trial 1 could not run on this machine: No space left on device'):
         study.run()
-    assert refusing.started == [(each, False) for each in range(number + 1)]
-    kept = json.loads((study.work_dir / 'trials' / f'{number:04d}' / 'record.json').read_text())
+    assert refusing.started == [(0, False), (1, False)]
+    kept = json.loads((study.work_dir / 'trials' / '0001' / 'record.json').read_text())
     assert kept['status'] == 'running'
     again = Scripted({})
     assert outcome(small_study(tmp_path, {'trials': 3}, executor=again).run()) == wanted
-    assert again.started[0] == (number, True)
+    assert again.started[0] == (1, True)
 
 
 def test_the_others_are_stopped_and_go_on_too(tmp_path):
@@ -280,7 +267,7 @@ def test_the_others_are_stopped_and_go_on_too(tmp_path):
             if self.open is None:
                 self.open = job
             else:
-                self._ended.append(Ended(job, failed('Too many open files', blame=MACHINE)))
+                self._ended.append(Ended(job, failed('Too many open files', is_of_machine=True)))
 
         def stop(self):
             self._ended.append(Ended(self.open, Result('stopped', signal=15)))
@@ -293,40 +280,6 @@ def test_the_others_are_stopped_and_go_on_too(tmp_path):
     assert (executor.started, study.stop_signal) == ([(0, False), (1, False)], None)
     report = small_study(tmp_path, {'trials': 4}, executor=AtOnce()).run()
     assert {each.status for each in report.all_records} <= {'completed', 'pruned'}
-
-
-def test_a_package_that_a_value_has_chosen_fails_its_trial(tmp_path):
-    executor = Scripted({2: [failed('ImportError: no jax', blame=PACKAGE)]})
-    report = small_study(tmp_path, {'trials': 4}, executor=executor).run()
-    assert [each.status for each in report.all_records].count('failed') == 1
-
-
-@pytest.mark.parametrize('times', [1, 2])
-def test_out_of_memory_is_repeated_once(times, tmp_path):
-    executor = Scripted({1: [failed('CUDA out of memory', blame=MEMORY)] * times})
-    study = small_study(tmp_path, {'trials': 3}, executor=executor)
-    report = study.run()
-    assert executor.started == [(0, False), (1, False), (1, True), (2, False)]
-    assert (report.get('search', 1).status == 'failed') == (times == 2)
-    assert report.get('search', 1).repeated
-    assert ('a score of another moment' in report.get('search', 1).performance) == (times == 2)
-
-
-def test_out_of_memory_is_repeated_once_also_across_a_kill(tmp_path):
-    class Dies(Scripted):
-        def start(self, job, report):
-            if job.again:
-                raise KeyboardInterrupt
-            super().start(job, report)
-
-    oom = failed('CUDA out of memory', blame=MEMORY)
-    with pytest.raises(KeyboardInterrupt):
-        small_study(tmp_path, {'trials': 2}, executor=Dies({1: [oom]})).run()
-    kept = json.loads((tmp_path / 'study' / 'trials' / '0001' / 'record.json').read_text())
-    assert (kept['status'], kept['repeated'], kept['performance']) == ('running', True, {})
-    again = Scripted({1: [oom]})
-    assert small_study(tmp_path, {'trials': 2}, executor=again).run().get('search', 1).status == 'failed'
-    assert again.started == [(1, True)]
 
 
 FULL = """
@@ -360,84 +313,33 @@ def test_room_is_made_and_the_study_ends_as_if_there_had_been_room(tmp_path):
     assert outcome(study('study').run()) == wanted
 
 
-EARLY = [failed('KeyError: no folder of data', has_begun=False) for _ in range(9)]
+def early(message='KeyError: no folder of data'):
+    return failed(message, has_begun=False)
 
 
-WRONG = """
-from support import Noisy, Tiny
-
-class Points(Noisy):
-    def __init__(self, length=20, folder='there'):
-        super().__init__(length)
-        if folder == 'nowhere':
-            raise FileNotFoundError('there is no folder nowhere')
-"""
-
-
-def rehearsed(tmp_path, space, **changes):
-    (tmp_path / 'points.py').write_text(WRONG)
-    train = {'type': f'{tmp_path}/points.py:Points', 'length': 4}
-    config_file(tmp_path, evaluation={'interval': 1}, data={'samples_per_gpu': 2, 'train': train, 'val': train})
-    path = tmp_path / 'config.py'
-    path.write_text(path.read_text() + ''.join(f'{key} = {value!r}\n' for key, value in changes.items()))
-    return Study(path, space, {'loss': 'min'}, tmp_path / 'study', {'type': 'GridSearch'})
-
-
-def ended(tmp_path):
-    records = (json.loads(file.read_text()) for file in (tmp_path / 'study').glob('trials/*/record.json'))
-    return [each['number'] for each in records if each['status'] != 'running']
-
-
-NOWHERE = {'type': 'POINTS', 'folder': 'nowhere'}
-
-
-@pytest.mark.parametrize('changes, message', [
-    ({'evaluation': None, 'data': {'samples_per_gpu': 2, 'train': NOWHERE}}, 'FileNotFoundError: .*nowhere'),
-    ({'custom_hooks': [{'type': 'EMAHook', 'momentun': 0.1}]}, 'momentun'),
-    ({'load_from': '/nowhere/x.pth'}, 'FileNotFoundError: .*/nowhere/x.pth'),
-])  # fmt: skip
-def test_an_error_of_the_config_ends_the_study_before_a_trial_counts(changes, message, tmp_path):
-    changes = json.loads(json.dumps(changes).replace('POINTS', f'{tmp_path}/points.py:Points'))
-    with pytest.raises(
-        NotATrialsFault, match=f'config of the trials fails before .*{message}.*no trial counts as failed'
-    ):
-        rehearsed(tmp_path, {'optimizer.lr': [0.01, 0.02]}, **changes).run()
-    assert ended(tmp_path) == []
-    assert not (tmp_path / 'study' / 'trials' / '0000' / 'rehearsal').exists()
-    assert len(list((tmp_path / 'study' / 'trials').iterdir())) == 1
-
-
-def test_an_error_of_a_drawn_value_is_that_of_its_trial(tmp_path):
-    saves = {'checkpoint_config': {'interval': 1, 'out_dir': str(tmp_path / 'kept')}}
-    report = rehearsed(tmp_path, {'data.train.folder': ['nowhere', 'there']}, **saves).run()
-    assert sorted(each.status for each in report.all_records) == ['completed', 'failed']
-    assert [each.name for each in (tmp_path / 'kept').iterdir()] == ['search_0001']
-    assert not list((tmp_path / 'study').glob('trials/*/rehearsal'))
-
-
-def test_failures_wait_for_the_rehearsal(tmp_path):
-    """Trials that run at the same time are repeated, too, when the study goes on."""
-
-    class Two(Scripted):
-        slots = 2
-
-        def wait(self, seconds):
-            found = super().wait(seconds)
-            return sorted(found, key=lambda each: each.job.rehearsal)
-
-    executor = Two({number: [each, each] for number, each in enumerate(EARLY)})
-    with pytest.raises(NotATrialsFault, match='whatever their values: KeyError'):
+def test_an_error_that_the_first_trials_share_ends_the_study(tmp_path):
+    executor = Scripted({number: [early()] for number in range(9)})
+    with pytest.raises(NotATrialsFault, match='first 3 trials .* error: KeyError: no folder of data. M'):
         small_study(tmp_path, {'trials': 9}, executor=executor).run()
-    assert ended(tmp_path) == []
-    report = small_study(tmp_path, {'trials': 4}, executor=AtOnce()).run()
-    assert {each.status for each in report.all_records} <= {'completed', 'pruned'}
+    assert [number for number, _ in executor.started] == [0, 1, 2]
 
 
-@pytest.mark.parametrize('results', [EARLY[:4], [*EARLY[:2], failed('KeyError: no folder of data'), EARLY[0]]])
-def test_if_the_config_can_begin_failures_are_those_of_single_trials(results, tmp_path):
+@pytest.mark.parametrize(
+    'results',
+    [[early(), early(), early('ValueError')], [early(), early(), failed(early().message), early()]],
+)
+def test_other_failures_are_those_of_single_trials(results, tmp_path):
     executor = Scripted({number: [each] for number, each in enumerate(results)})
     report = small_study(tmp_path, {'trials': 6, 'pruner': None}, executor=executor).run()
-    assert [each.status for each in report.all_records] == [*['failed'] * 4, *['completed'] * 2]
+    bad = len(results)
+    assert [each.status for each in report.all_records] == [*['failed'] * bad, *['completed'] * (6 - bad)]
+
+
+def test_a_resumed_study_whose_trials_have_begun_does_not_end_early(tmp_path):
+    small_study(tmp_path, {'trials': 1}, executor=AtOnce()).run()
+    executor = Scripted({number: [early()] for number in range(1, 5)})
+    report = small_study(tmp_path, {'trials': 5}, executor=executor).run()
+    assert [each.status for each in report.all_records] == ['completed', *['failed'] * 4]
 
 
 @pytest.mark.parametrize(
@@ -653,8 +555,6 @@ def test_two_objectives_give_a_front(tmp_path):
         ({'seed': -1}, ValueError, 'seed must be a whole number of at least 0'),
         ({'threads': '2'}, TypeError, 'threads must be a whole number of at least 1'),
         ({'algorithm': {'type': 'TPE', 'trials': 0}}, ValueError, 'trials must be a whole number of at least 1'),
-        ({'storage': 'sqlite:////no/such/study.db'}, ValueError, 'cannot be opened: .*unable to open database file'),
-        ({'storage': 3}, TypeError, 'storage must be the URL of a database'),
         ({'work_dir': 's3://bucket/study'}, ValueError, 'a folder of this machine.*out_dir'),
         ({'space': {'optimzer.lr': [0.1]}}, KeyError, 'optimizer'),
     ],

@@ -13,10 +13,10 @@ from runnerkit.utils import control
 from runnerkit.utils.control import ADDRESS, SOCKET, ControlError, ControlServer, ask, read_address
 
 
-def answer(command, value):
+def answer(command):
     if command == 'fail':
         raise ValueError('it failed')
-    return {'command': command, 'value': value}
+    return {'command': command}
 
 
 @pytest.fixture
@@ -27,8 +27,7 @@ def server(tmp_path):
 
 
 def test_a_command_is_answered_and_only_the_owner_can_open_the_socket(server, tmp_path):
-    assert ask(tmp_path, 'status') == {'command': 'status', 'value': None}
-    assert ask(tmp_path, 'lr', 0.1, timeout=300) == {'command': 'lr', 'value': 0.1}
+    assert ask(tmp_path, 'status', timeout=300) == {'command': 'status'}
     with pytest.raises(ControlError, match='it failed'):
         ask(tmp_path, 'fail')
     for name in (SOCKET, ADDRESS):
@@ -58,7 +57,7 @@ def test_the_folder_may_be_named_in_any_way(server, tmp_path, monkeypatch):
     (tmp_path / 'link').symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
     for folder in ('.', 'link', tmp_path / 'link' / '..' / tmp_path.name):
-        assert ask(folder, 'status') == {'command': 'status', 'value': None}
+        assert ask(folder, 'status') == {'command': 'status'}
 
 
 @pytest.mark.parametrize('line', [b'not json\n', b'[1]\n', b'{"command": 3}\n', b'x' * 4000, b'[' * 4000, b''])
@@ -214,7 +213,7 @@ def test_another_user_is_kept_out_by_the_mode_and_then_by_who_they_are(tmp_path)
     heard = []
     folder = tmp_path / ('long' * 30)  # the socket comes to a folder that can be opened up
     folder.mkdir()
-    server = ControlServer(folder, lambda command, value: heard.append(command) or {})
+    server = ControlServer(folder, lambda command: heard.append(command) or {})
     try:
         os.chmod(os.path.dirname(server.socket), 0o755)
         assert ask_as(65534, server.socket) is None
@@ -250,7 +249,7 @@ def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
 
 
 def test_an_answer_that_json_does_not_have_comes_as_text(tmp_path):
-    server = ControlServer(tmp_path, lambda command, value: {'offset': b'17-0'})
+    server = ControlServer(tmp_path, lambda command: {'offset': b'17-0'})
     try:
         assert ask(tmp_path, 'status', timeout=300) == {'offset': "b'17-0'"}
     finally:

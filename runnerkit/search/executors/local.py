@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from runnerkit.search.blame import MEMORY, blame_of_text
+from runnerkit.search.blame import is_text_of_machine
 from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
 from runnerkit.search.executors.serial import OUTPUT
 from runnerkit.search.job import Job, Report, Result
@@ -175,8 +175,8 @@ class LocalExecutor(Executor):
         if self._is_stopping:  # it had not installed its signal handlers
             return Result('stopped', message=f'its process has ended: {ending(code)}')
         printed = tail(each.job)
-        blame = MEMORY if code == -signal.SIGKILL else blame_of_text(printed)  # the system kills what takes too much
-        return Result('failed', message=f'its process has ended: {ending(code)}{printed}', blame=blame)
+        message = f'its process has ended: {ending(code)}{printed}'
+        return Result('failed', message=message, is_of_machine=is_text_of_machine(printed))
 
     def _leave(self, each: _Running) -> Ended:
         with suppress(subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from runnerkit.search.blame import blame_of
+from runnerkit.search.blame import is_machine_error
 from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
 from runnerkit.search.executors.local import LocalExecutor
 from runnerkit.search.job import Job, Report, Result
@@ -164,7 +164,8 @@ class RayExecutor(Executor):
             result = Result(**self._ray.get(each.task, timeout=_ANSWER))
         except errors.RayTaskError as error:
             cause = error.cause
-            result = Result('failed', message=f'{type(cause).__name__}: {cause}', blame=blame_of(cause))
+            message = f'{type(cause).__name__}: {cause}'
+            result = Result('failed', message=message, is_of_machine=is_machine_error(cause))
         except errors.RayError as error:
             why = f'its Ray task was lost ({type(error).__name__})'
             if self._is_stopping:

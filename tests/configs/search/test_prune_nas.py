@@ -37,4 +37,3 @@ def test_a_short_search_and_what_follows(tmp_path):
     for one, other in zip(trained, tested, strict=True):
         assert other.performance['params'] == one.performance['params']
         assert 0 <= other.performance['accuracy'] <= 1
-    assert (tmp_path / 'nas' / 'front.png').exists()

@@ -255,7 +255,6 @@ class Batches(Callback):
 #: The built-in hooks that an evaluation without a training keeps, with arguments, and what it has of them.
 KEPT = {
     'EmptyCacheHook': ({}, 'EmptyCacheHook'),
-    'CaptureHook': ({'modules': ['layer']}, 'CaptureHook'),
     'ClosureHook': ({'fn_name': 'around_val', 'fn': print}, 'ClosureHook'),
     'OptimizerHook': ({'amp': 'bf16'}, '_Autocast'),
     'GradientCumulativeOptimizerHook': ({'amp': 'bf16'}, '_Autocast'),
