@@ -121,6 +121,7 @@ RUN = {
     },
     'docs/hooks.md': {'custom_hooks = [', 'dict('},
     'docs/large_data.md': {  # in test_large_data.py
+        "data = dict(train_dataloader=dict(sampler=dict(type='EpochSampler', order='feistel')))",
         '# large.py',
         '# write_arrow.py',
         '# arrow.py',

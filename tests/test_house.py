@@ -371,23 +371,23 @@ def test_no_module_imports_itself_by_a_detour():
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
     '': 1260,
-    'checkpoint': 3500,
+    'checkpoint': 3480,
     'cli': 1590,
     'compat': 4220,
     'config': 2450,
-    'data': 4160,
+    'data': 4060,
     'distributed': 1570,
     'fileio': 850,
     'flow': 8450,
     'flow/moment': 1680,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
-    'hooks': 6980,
+    'hooks': 6800,
     'nn': 1200,
     'optim': 1560,
     'parallel': 1540,
     'runner': 3430,
-    'search': 4700,
-    'utils': 2360,
+    'search': 4470,
+    'utils': 2340,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.

@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.sampler import ORDER, EpochBatchSampler, EpochSampler
+from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
 from runnerkit.data.walk import OF_ITERATIONS, is_stateful
 
 #: The end of most messages about loaders.
@@ -86,8 +86,9 @@ def loader_facts(loader: Any) -> dict[str, Any]:
     }
     if is_unbounded(loader):
         found['is_stream'] = True
-    if epoch_sampler_of(loader) is not None:
-        found['order'] = ORDER
+    sampler = epoch_sampler_of(loader)
+    if sampler is not None:
+        found['order'] = sampler.order
     if order is not None:
         found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
     return found

@@ -39,7 +39,7 @@ from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.loader_state import LoaderState, is_attribute, same_state
 from runnerkit.data.probe import can_be_probed, samples_repeat
 from runnerkit.data.reader_state import ReaderState
-from runnerkit.data.sampler import ORDER, EpochSampler
+from runnerkit.data.sampler import ORDERS, EpochSampler
 from runnerkit.data.skipped import DrawCheck, SkippedSampler
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 
@@ -232,7 +232,7 @@ class Reader:
         self.found = []
         self.epoch = state.epoch
         loader = self._dataloader
-        self._tell_order(state.about)
+        self._keep_order(state.about)
         missing = self._state.restore(state.held)
         if missing:
             self._tell(f'the checkpoint has state for {", ".join(missing)}, which the loader no longer has')
@@ -278,11 +278,19 @@ class Reader:
             # through it to its end once more, and draw for that; what continues with the next one is saved apart.
             loader.load_state_dict(state.loader)
 
-    def _tell_order(self, was: Mapping[str, Any]) -> None:
-        """Tell if the run that is resumed, of which ``was`` tells, has shuffled the same data in another way."""
-        sampler, order = epoch_sampler_of(self._dataloader), was.get('order', ORDER)
-        if sampler is not None and order != ORDER and was.get('length') == sampler.length:
+    def _keep_order(self, was: Mapping[str, Any]) -> None:
+        """Shuffle as in the run that is resumed, of which ``was`` tells; other data have no order to keep."""
+        sampler = epoch_sampler_of(self._dataloader)
+        if sampler is None or not was or was.get('length') != sampler.length:
+            return
+        order = was.get('order', 'randperm')  # there was no other one before it was saved
+        if order not in ORDERS:
             self._tell(f'it was shuffled by {order!r}, which is unknown to this version of runnerkit')
+        elif order != sampler.order:
+            logger.info(
+                '%s: shuffled by %r as before, not by %r', describe_loader(self._dataloader), order, sampler.order
+            )
+            sampler.order = order
 
     def restore_held(self, state: ReaderState) -> None:
         """Restore the loader's generators and stateful parts to what they were when ``state`` was saved."""

@@ -11,31 +11,45 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
+from runnerkit.data.permutation import BLOCK, Permutation
 from runnerkit.data.seeding import mix_seed, seeded_iteration
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.nameable import nameable
+from runnerkit.utils.suggest import suggestion
 
-#: The name of the way to shuffle, as checkpoints record it.
-ORDER = 'randperm'
+#: The ways to shuffle: a list of all indices, drawn at once, or a function of the position, which is held nowhere.
+ORDERS = ('randperm', 'feistel')
 
-_BLOCK = 4096  # positions of which the samples are asked for at once, where no batches are made of them
+#: Data sets of more samples are shuffled by ``'feistel'``; the list of so many indices takes 128 MiB.
+LARGE = 2**24
 
 
-def epoch_order(length: int, seed: int, epoch: int, shuffle: bool = True) -> Tensor:
+def usual_order(length: int) -> str:
+    """The one of `ORDERS` that shuffles ``length`` samples unless the config names another."""
+    return 'feistel' if length > LARGE else 'randperm'
+
+
+def epoch_order(length: int, seed: int, epoch: int, shuffle: bool = True, order: str | None = None) -> Tensor:
     """The indices of a data set of ``length`` samples in the order in which an epoch sees them, as an int64 tensor.
 
     Args:
-        length: at least 0.
+        length: at least 0. This is the only function that makes a list of so many indices of any kind of order.
         seed: of the run.
         epoch: 0-based.
         shuffle: False for the data set's own order.
+        order: one of `ORDERS`; by default the `usual_order`.
     """
     if not shuffle:
         return torch.arange(length)
-    return torch.randperm(length, generator=torch.Generator().manual_seed(mix_seed(seed, epoch)))
+    key = mix_seed(seed, epoch)
+    if (order or usual_order(length)) == 'feistel':
+        return torch.from_numpy(Permutation(length, key).indices(range(length)))
+    return torch.randperm(length, generator=torch.Generator().manual_seed(key))
 
 
 def share(items: int, rank: int, world_size: int, round_up: bool, drop_last: bool) -> int:
@@ -81,9 +95,12 @@ class EpochSampler(Sampler[int]):
         drop_last: give every rank the same number by leaving out the order's end; goes before ``round_up``.
         limit: how many samples of each epoch's order all ranks together see at most; None for all. What these are
             changes from epoch to epoch where the order does.
+        order: how to shuffle. ``'randperm'`` draws a list of all indices, which takes 8 bytes for each; ``'feistel'``
+            computes those that are asked for, see `runnerkit.data.permutation.Permutation`. By default the latter for
+            data sets of more than 2**24 samples. A resumed run keeps what its checkpoint was saved with.
 
     Raises:
-        ValueError: ``rank`` is not in ``[0, world_size)``.
+        ValueError: ``rank`` is not in ``[0, world_size)``, or ``order`` is none of the two.
     """
 
     def __init__(
@@ -96,9 +113,13 @@ class EpochSampler(Sampler[int]):
         round_up: bool = True,
         drop_last: bool = False,
         limit: int | None = None,
+        order: str | None = None,
     ) -> None:
         if not 0 <= rank < world_size:
             raise ValueError(f'rank must be in [0, world_size), but got rank={rank} with world_size={world_size}')
+        if order is not None and order not in ORDERS:
+            known = ' or '.join(map(repr, ORDERS))
+            raise WrongValue(f'order must be {known}, but got {order!r}{suggestion(str(order), ORDERS)}')
         self.length = len(dataset)
         self.shuffle = shuffle
         self.seed = seed
@@ -107,10 +128,12 @@ class EpochSampler(Sampler[int]):
         self.round_up = round_up
         self.drop_last = drop_last
         self.limit = limit
+        self.order = order or usual_order(self.length)
         self.epoch = 0
         #: The position of the order at which iterations begin, until another epoch is chosen.
         self.start = 0
         self._list: tuple[tuple[int, int], Any] | None = None  # of the epoch that was asked for last
+        self._block: tuple[tuple[int, int], range, Any] | None = None  # the same, computed a little ahead
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch (0-based) of iterations that begin from now on."""
@@ -152,14 +175,31 @@ class EpochSampler(Sampler[int]):
         """
         if not self.shuffle:
             return [position % self.length for position in positions]
+        if self.order == 'feistel':
+            return self._computed(epoch, positions)
         key = (epoch, self.seed)
         if self._list is None or self._list[0] != key:
             # As an array, whose slices cost a fifth of a tensor's.
-            self._list = key, epoch_order(self.length, self.seed, epoch).numpy()
+            self._list = key, epoch_order(self.length, self.seed, epoch, order=self.order).numpy()
         order = self._list[1]
         if positions and positions[-1] < self.length:
             return order[positions.start : positions.stop : positions.step].tolist()
         return [int(order[position % self.length]) for position in positions]
+
+    def _computed(self, epoch: int, positions: range) -> list[int]:
+        """The samples at these positions of a permutation, and more of the same step: a hundred numbers cost the same
+        as one."""
+        if not positions:
+            return []
+        key, first, step = (epoch, self.seed), positions.start, positions.step
+        known = range(0) if self._block is None or self._block[0] != key else self._block[1]
+        if known.step != step or first not in known or positions[-1] not in known:
+            known = range(first, first + max(len(positions), BLOCK) * step, step)
+            permutation = Permutation(self.length, mix_seed(self.seed, epoch))
+            wrapped = np.arange(known.start, known.stop, step) % self.length
+            self._block = key, known, permutation.indices(wrapped)
+        start = known.index(first)
+        return self._block[2][start : start + len(positions)].tolist()  # type: ignore[index] # it is there now
 
     def __iter__(self) -> Iterator[int]:
         # Epoch and start are read now and not at the first index: what is set later is for later iterations.
@@ -168,8 +208,8 @@ class EpochSampler(Sampler[int]):
     def _each(self, epoch: int, first: int) -> Iterator[int]:
         self.begin(epoch)
         positions = self.positions(first)
-        for start in range(0, len(positions), _BLOCK):
-            yield from self.indices(epoch, positions[start : start + _BLOCK])
+        for start in range(0, len(positions), BLOCK):
+            yield from self.indices(epoch, positions[start : start + BLOCK])
 
 
 class EpochBatchSampler(Sampler[SampleBatch]):

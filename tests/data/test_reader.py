@@ -26,6 +26,7 @@ from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.kinds import describe_loader
 from runnerkit.data.loader import SeededLoader
+from runnerkit.data.permutation import BLOCK
 from runnerkit.data.reader import Reader, epoch_batches
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.data.sampler import EpochSampler, epoch_order
@@ -639,6 +640,24 @@ def test_the_last_batch_is_compared_where_the_pass_was_entered_with_another_batc
         assert again.found == [], n
 
 
+@pytest.mark.parametrize('now', [1, 2, 3])
+@pytest.mark.parametrize('workers', [0, 2])
+def test_a_computed_order_goes_on_where_it_was_left(now, workers):
+    order = epoch_order(2 * BLOCK, 3, 1, order='feistel').tolist()
+    computed = {'sampler': {'type': 'EpochSampler', 'order': 'feistel'}}
+    old = [Reader(each) for each in rank_loaders(2, 100, 2 * BLOCK, **computed)]
+    seen, done = train(old, 7)
+    assert sorted(seen) == sorted(order[:1400])
+    state = old[0].state_dict(done)
+    rest = []
+    for reader in map(Reader, rank_loaders(now, 100, 2 * BLOCK, workers, **computed)):
+        reader.load_state_dict({**state, 'rng': rng_state()})
+        rest.append(torch.cat([*reader.batches(1)]).tolist())
+        assert reader.found == []
+    whole = (order + order)[1400 : 1400 + now * len(rest[0])]
+    assert rest == [whole[rank::now] for rank in range(now)]
+
+
 def resumed(state, length=40, **options):
     """A reader of a new run that goes on with ``state``, and what it reads of the open pass and the next one."""
     (loader,) = rank_loaders(1, 4, length, **options)
@@ -647,7 +666,39 @@ def resumed(state, length=40, **options):
     return reader, [torch.cat([*reader.batches(epoch)]).tolist() for epoch in (1, 2)]
 
 
-def test_an_order_of_another_version_is_told():
+def test_a_resumed_run_keeps_the_order_that_its_checkpoint_was_saved_with(monkeypatch, caplog):
+    caplog.set_level('INFO', 'runnerkit')
+    computed = {'sampler': {'type': 'EpochSampler', 'order': 'feistel'}}
+    for kind, options in (('randperm', {}), ('feistel', computed)):
+        (loader,) = rank_loaders(1, 4, 40, **options)
+        order = [epoch_order(40, 3, epoch, order=kind).tolist() for epoch in (1, 2)]
+        reader = Reader(loader)
+        seen, done = train([reader], 3)
+        states = [reader.state_dict(done)]
+        if kind == 'randperm':  # as it was saved before there was another order
+            states.append({**states[0], 'about': {k: v for k, v in states[0]['about'].items() if k != 'order'}})
+        for state in states:
+            for large in (10, 100):  # the threshold of the new run, which would choose each of the two
+                monkeypatch.setattr('runnerkit.data.sampler.LARGE', large)
+                caplog.clear()
+                reader, read = resumed(state)
+                assert [seen + read[0], read[1]] == order
+                assert (f'shuffled by {kind!r} as before' in caplog.text) == ((kind == 'randperm') == (large == 10))
+                assert reader.state_dict()['about']['order'] == kind  # a third run keeps it, too
+                assert reader.found == []
+        monkeypatch.undo()
+
+
+def test_data_of_another_length_have_no_order_to_keep(monkeypatch):
+    (loader,) = rank_loaders(1, 4, 40)
+    reader = Reader(loader)
+    _, done = train([reader], 3)
+    monkeypatch.setattr('runnerkit.data.sampler.LARGE', 10)
+    reader, (_, whole) = resumed(reader.state_dict(done), 48)
+    assert whole == epoch_order(48, 3, 2, order='feistel').tolist()
+
+
+def test_an_order_of_a_later_version_is_told():
     (loader,) = rank_loaders(1, 4, 40)
     reader = Reader(loader)
     _, done = train([reader], 3)

@@ -7,13 +7,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
+from runnerkit.data.permutation import BLOCK, Permutation
 from runnerkit.data.sampler import (
+    LARGE,
     EpochBatchSampler,
     EpochSampler,
     FirstBatches,
     SampleBatch,
     SeededBatchSampler,
     epoch_order,
+    usual_order,
 )
 from runnerkit.data.seeding import mix_seed
 
@@ -68,13 +71,86 @@ def test_rank_out_of_range(rank):
         EpochSampler(range(3), rank=rank, world_size=2)
 
 
-def test_data_sets_are_shuffled_as_ever():
+def test_an_order_that_is_not_known():
+    with pytest.raises(ValueError, match="order must be 'randperm' or 'feistel', but got 'feistl'; did you mean"):
+        EpochSampler(range(3), order='feistl')
+
+
+def test_which_data_sets_are_large():
+    assert [usual_order(length) for length in (0, 1, LARGE, LARGE + 1, 10**12)] == ['randperm'] * 3 + ['feistel'] * 2
+    assert EpochSampler(range(LARGE)).order == 'randperm'
+    assert EpochSampler(range(LARGE + 1)).order == 'feistel'
+    assert EpochSampler(range(LARGE + 1), order='randperm').order == 'randperm'
+
+
+def test_small_data_sets_are_shuffled_as_ever():
     """By the numbers of torch's generator, of which there are checkpoints."""
     torch_order = torch.randperm(40, generator=torch.Generator().manual_seed(mix_seed(3, 2)))
     assert epoch_order(40, 3, 2).tolist() == torch_order.tolist()
     sampler = EpochSampler(range(40), seed=3)
     sampler.set_epoch(2)
     assert list(sampler) == torch_order.tolist()
+
+
+FEISTEL = {'order': 'feistel'}
+
+
+@pytest.mark.parametrize('end', [{}, {'round_up': False}, {'drop_last': True}, {'limit': 9001}])
+@pytest.mark.parametrize('world_size', [1, 2, 3])
+def test_a_computed_order_is_shared_as_a_drawn_one_is(world_size, end):
+    """Which sample stands where is another matter than who gets what."""
+    length = 2 * BLOCK + 1234
+    orders = {kind: epoch_order(length, 3, 1, order=kind) for kind in ('randperm', 'feistel')}
+    assert orders['feistel'].unique().numel() == length
+    for start in (0, 5, BLOCK + 1, length - 2, length):
+        for rank in range(world_size):
+            places = {}
+            for kind, order in orders.items():
+                sampler = EpochSampler(range(length), seed=3, rank=rank, world_size=world_size, order=kind, **end)
+                sampler.set_epoch(1)
+                sampler.start = start
+                batches = [list(batch) for batch in EpochBatchSampler(sampler, 1000)]
+                assert list(sampler) == sum(batches, [])
+                places[kind] = order.argsort()[sum(batches, [])].tolist()
+            assert places['feistel'] == places['randperm']
+
+
+def test_computed_orders_differ_by_seed_and_epoch():
+    orders = set()
+    for seed in range(3):
+        sampler = EpochSampler(range(10**15), seed=seed, **FEISTEL)
+        orders |= {tuple(sampler.indices(epoch, range(50))) for epoch in range(3)}
+        assert tuple(sampler.indices(0, range(50))) in orders  # and come again
+    assert len(orders) == 9
+
+
+def test_any_places_of_a_computed_order():
+    order = epoch_order(999, 0, 0, order='feistel').tolist()
+    sampler = EpochSampler(range(999), **FEISTEL)
+    for positions in (
+        range(3, 9),
+        range(4, 8),
+        range(5, 50, 7),
+        range(12, 13),
+        range(2, 3),
+        range(990, 1010, 3),
+        range(0),
+    ):
+        assert sampler.indices(0, positions) == [order[each % 999] for each in positions]
+
+
+def test_a_computed_order_is_not_computed_batch_by_batch(monkeypatch):
+    asked = []
+    indices = Permutation.indices
+    monkeypatch.setattr(
+        Permutation, 'indices', lambda self, positions: asked.append(len(positions)) or indices(self, positions)
+    )
+    for world_size in (1, 7):
+        running = iter(EpochBatchSampler(EpochSampler(range(10**9), rank=0, world_size=world_size), 32))
+        for _ in range(2 * BLOCK // 32):
+            next(running)
+        assert asked == [BLOCK, BLOCK]
+        asked.clear()
 
 
 class Endless:
@@ -84,10 +160,10 @@ class Endless:
         return 10**17
 
 
-@pytest.mark.parametrize('options', [{}, {'round_up': False, 'limit': 10**16}])
-def test_without_shuffling_no_list_of_all_samples_is_made(options):
+@pytest.mark.parametrize('options', [{}, {'shuffle': False}, {'round_up': False, 'limit': 10**16}])
+def test_no_list_of_all_samples_is_ever_made(options):
     """One would take eight hundred petabytes."""
-    sampler = EpochSampler(Endless(), rank=2, world_size=3, shuffle=False, **options)
+    sampler = EpochSampler(Endless(), rank=2, world_size=3, **options)
     batches = EpochBatchSampler(sampler, 4)
     for iteration in (sampler, BatchSampler(sampler, 4, False), batches):
         for start in (0, 10**15 + 1, sampler.end - 10):
