@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_empty, is_limited
+from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.flow.stages.defaults import splits_in
-from runnerkit.hooks import EarlyStoppingHook, EvalHook
+from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
@@ -113,6 +114,20 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
             what = f'unknown score {score!r}; available: {", ".join(there)}{suggestion(score, there)}'
             way_out = f"Use one of them, or add model.metrics=dict({name}=dict(type='…'))."
             yield plan.error(plan.key_of(hook, key), what, way_out)
+            continue
+        sets = _names_of_sets(plan, hook)
+        if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
+            right = ', '.join(f'{each}/{name}' if each else name for each in sets)
+            yield plan.error(plan.key_of(hook, key), f'no data set has the score {score!r}', f'Write {right}.')
+
+
+def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
+    """The names of the data sets that ``hook`` may have scores of; one without a name is called ``''``."""
+    evaluations = [hook] if isinstance(hook, EvalHook) else plan.hooks_of(EvalHook)
+    loaders = [loader for each in evaluations for loader in each.dataloaders.values()]
+    if not isinstance(hook, EvalHook):
+        loaders += [loader for (mode, _), loader in zip(plan.workflow, plan.loaders, strict=False) if mode == 'val']
+    return list(dict.fromkeys(map(name_of_scores, loaders)))
 
 
 def patience_ends(plan: Plan) -> Iterator[Finding]:

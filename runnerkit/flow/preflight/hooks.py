@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.preflight.plan import Plan
+from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.hooks import (
+    CaptureHook,
     CheckpointHook,
     EMAHook,
     EvalHook,
     Hook,
+    IterTimerHook,
+    LoggerHook,
+    TextLoggerHook,
 )
+from runnerkit.hooks.capture import find_modules
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, overrides
 from runnerkit.hooks.hook_table import CALLED, meant_points
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.optim.named import named_optimizers
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
+
+#: Methods of other libraries' callbacks that `_in_our_words` does not lead to a point, and what does the same here.
+FOREIGN = {
+    'before_train': 'before_run',
+    'after_train': 'after_run',
+    'before_fit': 'before_run',
+    'after_fit': 'after_run',
+    'before_val': 'around_val',
+    'after_val': 'after_evaluate',
+    'before_save_checkpoint': 'around_save',
+    'after_load_checkpoint': 'before_resume',
+    'before_step': 'after_backward',
+    'on_step_end': 'after_train_iter',
+    'on_save_checkpoint': 'state_dict',
+    'on_load_checkpoint': 'load_state_dict',
+    'on_before_optimizer_step': 'after_backward',
+    'on_after_backward': 'after_backward',
+}
+
+
+def _in_our_words(name: str) -> str:
+    """A point of another library, such as ``on_train_batch_end``, as MMCV would call it: ``after_train_iter``."""
+    begins = re.fullmatch(r'on_(.+)_(?:start|begin)', name)
+    ends = re.fullmatch(r'on_(.+)_end', name)
+    name = f'before_{begins[1]}' if begins else f'after_{ends[1]}' if ends else name
+    return name.replace('batch', 'iter').replace('validation', 'val').replace('_test', '_val')
 
 
 def _points(hook: Hook) -> set[str]:
@@ -94,9 +131,14 @@ def _why_no_val_point(hook: Hook, evaluations: list[EvalHook]) -> tuple[str, str
 def _foreign(hook_type: type[Hook]) -> Iterator[tuple[str, str]]:
     """Methods of ``hook_type`` that look like points but are none, and the points that they resemble."""
     for name in dir(hook_type):
-        if hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
+        if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
             continue
-        if name.startswith(('before_', 'after_', 'around_', 'on_')):
+        ours = _in_our_words(name)
+        if name in FOREIGN or ours in FOREIGN:
+            yield name, FOREIGN.get(name) or FOREIGN[ours]
+        elif ours != name and ours in POINTS:
+            yield name, ours
+        elif name.startswith(('before_', 'after_', 'around_', 'on_')):
             yield name, next(iter(meant_points(name)), '')
 
 
@@ -138,6 +180,71 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
                 )
 
 
+#: Hooks of which a run needs one at most, and what a second one does.
+SINGLES: tuple[tuple[type[Any], str], ...] = (
+    (EMAHook, 'each computes its own average, and evaluation uses only one of them'),
+    (IterTimerHook, 'each measures the times, and they are logged twice'),
+    (TextLoggerHook, 'each line is written twice'),
+)
+
+
+def hooks_are_single(plan: Plan) -> Iterator[Finding]:
+    """Two hooks that do the same, or overwrite each other."""
+    for kind, what in SINGLES:
+        for hook in plan.hooks_of(kind)[1:]:
+            yield plan.warning(plan.path_of(hook), f'two {type(hook).__name__}s are registered: {what}', 'Keep one.')
+    schedules = plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook)
+    quantities = {getattr(hook, 'key', 'lr') for hook in schedules}
+    for key, name in product(sorted(quantities), named_optimizers(getattr(plan.runner, 'optimizer', None)) or ['']):
+        alike = [hook for hook in schedules if getattr(hook, 'key', 'lr') == key and hook.optimizer in (None, name)]
+        if len(alike) < 2:
+            continue
+        of = f' of {name}' if name else ''
+        yield plan.warning(
+            plan.path_of(alike[-1]),
+            f'{" and ".join(type(hook).__name__ for hook in alike)} both set the {key}{of}: the last one wins',
+            'Keep one.',
+        )
+    places: set[Any] = set()
+    for hook in plan.hooks_of(CheckpointHook):
+        place = (hook.out_dir, hook.by_epoch, hook.args.get('filename_tmpl'))
+        if place in places:
+            yield plan.warning(
+                plan.path_of(hook),
+                "two CheckpointHooks write to the same folder and delete each other's old files",
+                'Keep one, or give each its own out_dir.',
+            )
+        places.add(place)
+
+
+def captures_are_right(plan: Plan) -> Iterator[Finding]:
+    """Submodules of `CaptureHook` that the model does not have, and captures that never come."""
+    inner = [(plan.key_of(each, 'hooks'), hook) for each in plan.hooks_of(EvalHook) for hook in each.hooks]
+    guests = [(path, hook) for path, hook in inner if isinstance(hook, CaptureHook)]
+    for path, hook in [*((plan.key_of(hook, 'modules'), hook) for hook in plan.hooks_of(CaptureHook)), *guests]:
+        try:
+            find_modules(hook.modules, plan.model)
+        except ValueError as error:
+            yield plan.error(path, one_line(error), 'Write names of submodules, as in model.named_modules().')
+    for path, hook in guests:
+        if not hook.evaluation:
+            yield plan.warning(path, 'CaptureHook captures nothing in an evaluation', 'Set evaluation=True in it.')
+    length = plan.length(by_epoch=False)
+    for hook in plan.hooks_of(CaptureHook):
+        if length and hook.interval <= length < hook.begin + hook.interval:
+            yield plan.warning(
+                plan.key_of(hook, 'begin'),
+                f'nothing is captured in training: the run ends after {amount(length, by_epoch=False)}',
+                f'Let begin be at most {length - hook.interval}.',
+            )
+        if plan.get('compile') and hook.interval == 1:
+            yield plan.warning(
+                plan.key_of(hook, 'modules'),
+                'CaptureHook captures every iteration, and a captured one runs without compile',
+                'Set its interval, for example to that of the log.',
+            )
+
+
 def hooks_fit(plan: Plan) -> Iterator[Finding]:
     """Hooks whose own method ``misfit`` refuses the run."""
     for hook in plan.hooks:
@@ -158,3 +265,15 @@ def average_is_slow(plan: Plan) -> Iterator[Finding]:
                 f'momentum={one_step:.6g} is the weight of the newest parameters: hardly anything is averaged',
                 f'If it is the decay of another library, write momentum={1 - one_step:.6g}.',
             )
+
+
+def text_log_stays(plan: Plan) -> Iterator[Finding]:
+    """A list of loggers without the text log, which it replaces. A logger of the user may write a text."""
+    given = plan.get('log_config', 'hooks')
+    loggers = plan.hooks_of(LoggerHook)
+    if given and not any(isinstance(hook, TextLoggerHook) or not is_ours(type(hook).__module__) for hook in loggers):
+        yield plan.warning(
+            ('log_config', 'hooks'),
+            'no text log is written to the terminal or to a file: this list replaces the default one',
+            "Add dict(type='TextLoggerHook').",
+        )

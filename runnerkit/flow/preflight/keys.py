@@ -10,7 +10,7 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.keys import has_known_reader, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
-from runnerkit.flow.stages.defaults import EVALUATED, splits_in, validates
+from runnerkit.flow.stages.defaults import EVALUATED, is_experiment, splits_in, validates
 from runnerkit.flow.stages.switches import check_mode
 from runnerkit.hooks import HOOKS
 from runnerkit.runner import RUNNERS
@@ -30,6 +30,13 @@ def unread(plan: Plan) -> Iterator[Finding]:
     """Unknown keys."""
     if plan.cfg is not None:
         yield from unread_keys(plan.cfg)
+
+
+def training(plan: Plan) -> Iterator[Finding]:
+    """The section of an `Experiment`, for another runner."""
+    if plan.get('training') is not None and not is_experiment(plan.cfg):
+        what = 'unused: the runner is not an Experiment'
+        yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
 
 
 def modes(plan: Plan) -> Iterator[Finding]:
@@ -119,6 +126,12 @@ def keys_agree(plan: Plan) -> Iterator[Finding]:
     if isinstance(kept, int) and kept < 1 and kept != -1:
         way_out = 'Write -1 to keep all, or 1 to keep the newest only.'
         yield plan.warning(('checkpoint_config', 'max_keep_ckpts'), 'a number below 1 keeps all checkpoints', way_out)
+    if get('cudnn_benchmark') and (plan.options.deterministic or get('deterministic')):
+        way_out = 'Leave cudnn_benchmark or deterministic out.'
+        yield plan.warning(('cudnn_benchmark',), 'has no effect in a deterministic run', way_out)
+    if not plan.options.validate and _validates(plan):
+        what = "--no-validate switches the evaluation off, but the workflow's 'val' entry still validates"
+        yield plan.warning(('workflow',), what, "Leave the 'val' entry out, or --no-validate.")
     options = ('warmup_iters', 'warmup_ratio', 'warmup_by_epoch')
     for section in ('lr_config', 'momentum_config'):
         if get(section, 'warmup') is None and any(get(section, key) for key in options):
@@ -127,8 +140,25 @@ def keys_agree(plan: Plan) -> Iterator[Finding]:
             yield plan.warning((section, 'warmup'), what, way_out)
 
 
+def resuming(plan: Plan) -> Iterator[Finding]:
+    """Keys and flags about resuming that exclude each other."""
+    resumes, auto_resume, load_from = (
+        getattr(plan.options, name) or plan.get(name) for name in ('resume_from', 'auto_resume', 'load_from')
+    )
+    if resumes and load_from:
+        way_out = 'resume_from continues a run, load_from starts a new one from weights'
+        what = 'is ignored, because the run resumes from resume_from'
+        yield plan.warning(('load_from',), what, f'Leave one of them out: {way_out}.')
+    if resumes and auto_resume:
+        what = 'is ignored, because resume_from names the checkpoint'
+        yield plan.warning(('auto_resume',), what, 'Leave one of them out.')
+    if plan.get('checkpoint_config', 'save_optimizer') is False and auto_resume:
+        what = 'save_optimizer=False leaves no checkpoint from which auto_resume can resume exactly'
+        yield plan.warning(('checkpoint_config', 'save_optimizer'), what, 'Leave one of them out.')
+
+
 def precision(plan: Plan) -> Iterator[Finding]:
-    """``amp`` and ``fp16`` that contradict each other."""
+    """``amp``, ``fp16`` and ``loss_scale`` that contradict each other."""
     get, updating = plan.get, 'optimizer_config'
     amp, fp16, own = get('amp'), get('fp16'), get(updating, 'amp')
     if own is not None and amp not in (None, own):
@@ -136,16 +166,54 @@ def precision(plan: Plan) -> Iterator[Finding]:
     if amp is not None and fp16 is not None and amp != 'fp16':
         way_out = "Keep amp='bf16' and set fp16=None, or leave amp out."
         yield plan.error(('fp16',), 'amp and fp16 ask for different precisions', way_out)
+    elif amp is not None and get('fp16', 'loss_scale') is not None:
+        way_out = 'Leave amp out, or write optimizer_config=dict(loss_scale=…).'
+        yield plan.warning(
+            ('fp16', 'loss_scale'), "is ignored with amp='fp16', which scales the loss dynamically", way_out
+        )
+    # MMCV's hooks for fp16 always scale the loss.
+    is_plain = (get(updating, 'type') or 'OptimizerHook') == 'OptimizerHook'
+    if get(updating, 'loss_scale') is not None and is_plain and not (own or amp or fp16):
+        what = "has no effect without amp='fp16': the loss is not scaled"
+        yield plan.warning((updating, 'loss_scale'), what, "Add amp='fp16', or leave loss_scale out.")
+
+
+def without_workers(plan: Plan) -> Iterator[Finding]:
+    """Options of worker processes in loaders that have none."""
+    data = plan.get('data')
+    if not isinstance(data, Mapping):
+        return
+    own = {key: each for key, each in data.items() if str(key).endswith('_dataloader') and isinstance(each, Mapping)}
+    idle = {name: each for name, each in own.items() if not _workers(each, data)}
+    options = ('persistent_workers', 'prefetch_factor')
+    useless: list[tuple[Any, ...]] = [
+        ('data', name, key) for name, each in idle.items() for key in options if each.get(key)
+    ]
+    if data.get('persistent_workers') and len(idle) == len(own) and not _workers(data, data):
+        useless.append(('data', 'persistent_workers'))
+    for path in useless:
+        way_out = f'Set workers_per_gpu to at least 1, or leave {path[-1]} out.'
+        yield plan.warning(path, 'has no effect without workers', way_out)
+
+
+def _workers(loader: Mapping[str, Any], common: Mapping[str, Any]) -> Any:
+    """The number of worker processes of a loader, by either name; its own, else the common one."""
+    given = (part.get(key) for part in (loader, common) for key in ('workers_per_gpu', 'num_workers'))
+    return next((number for number in given if number is not None), 0)
 
 
 def optimizer_numbers(plan: Plan) -> Iterator[Finding]:
-    """Learning rates and clipping with which nothing is learned."""
+    """Learning rates and clipping with which nothing, or nothing good, is learned."""
     for path, _, config in parts_of_optimizer(plan):
         lr = config.get('lr')
         if lr is None and 'lr' in config:
             yield plan.error((*path, 'lr'), 'is None', 'Give a number, or leave lr out.')
         if isinstance(lr, (int, float)) and not isinstance(lr, bool) and lr < 0:
             yield plan.error((*path, 'lr'), f'is {lr}: a negative learning rate raises the loss', f'Write {-lr!r}.')
+        momentum = config.get('momentum')
+        if isinstance(momentum, (int, float)) and momentum >= 1:
+            what = f'with a momentum of {momentum}, updates grow without end'
+            yield plan.error((*path, 'momentum'), what, 'Write 0.9 or so.')
     path = ('optimizer_config', 'grad_clip', 'max_norm')
     clip, max_norm = plan.get(*path[:2]), plan.get(*path)
     if isinstance(max_norm, (int, float)) and max_norm <= 0:

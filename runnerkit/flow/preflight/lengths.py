@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.data.kinds import is_unbounded
+from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
 from runnerkit.hooks.logger import HistoryHook, LoggerHook
@@ -76,3 +76,19 @@ def intervals_end(plan: Plan) -> Iterator[Finding]:
             if isinstance(interval, int):
                 meaning = f'{type(hook).__name__} acts every {amount(interval, by_epoch)}'
                 yield from plan.too_many(hook, 'interval', interval, by_epoch, meaning, never)
+
+
+def limits_are_reached(plan: Plan) -> Iterator[Finding]:
+    """A ``max_batches`` that is more than the data has."""
+    evaluated = [loader for hook in plan.hooks_of(EvalHook) for loader in hook.dataloaders.values()]
+    for loader in (*plan.loaders, *evaluated):
+        limit, length = getattr(loader, 'max_batches', None), length_of(loader)
+        if limit is not None and length is not None and length < limit:
+            trains = any(loader is each for each in plan.training_loaders)
+            sections = [name for name in plan.get('data') or () if plan.get('data', name, 'max_batches') == limit]
+            found = next((name for name in sections if name.startswith('train') == trains), None)
+            yield plan.warning(
+                () if found is None else ('data', found, 'max_batches'),
+                f'has no effect: the data has {length} batches, and the limit is {limit}',
+                f'Let max_batches be less than {length}, or leave it out.',
+            )

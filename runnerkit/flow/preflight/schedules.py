@@ -16,9 +16,10 @@ from runnerkit.hooks import (
     MomentumUpdaterHook,
     OneCycleLrUpdaterHook,
 )
-from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.param_schedule import ParamScheduleHook, read
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook, missing_length
 from runnerkit.optim import schedules
+from runnerkit.optim.torch_schedules import check_lengths
 
 CYCLIC = (CyclicLrUpdaterHook, CyclicMomentumUpdaterHook)
 
@@ -41,7 +42,7 @@ def steps_are_reached(plan: Plan) -> Iterator[Finding]:
             scope = 'none of its steps is' if len(late) == len(steps) else f'{names(late)} is not'
             yield plan.warning(
                 plan.key_of(hook, name),
-                f'{scope} reached: the run ends after {amount(length, hook.by_epoch)}',
+                f'{scope} reached: the run ends after {amount(length, hook.by_epoch)}' + _other_unit(plan, hook, steps),
                 f'Let {name} lie below {length}.',
             )
 
@@ -57,6 +58,14 @@ def _steps(hook: Any) -> tuple[str, list[int]]:
     steps = [given] if isinstance(given, int) else given
     is_list = isinstance(steps, Sequence) and all(isinstance(step, int) for step in steps)
     return name, list(steps) if is_list and steps is not None else []
+
+
+def _other_unit(plan: Plan, hook: Any, steps: Sequence[int]) -> str:
+    """A hint at ``by_epoch`` if the steps would fit the run's iterations."""
+    if not hook.by_epoch or not plan.iters or not plan.epochs:
+        return ''
+    look_like_iters = not plan.by_epoch or min(steps) >= 10 * plan.epochs
+    return ' (with by_epoch=False they count iterations)' if look_like_iters and max(steps) < plan.iters else ''
 
 
 def warmups_end(plan: Plan) -> Iterator[Finding]:
@@ -106,12 +115,18 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
         if not length:
             continue
         if isinstance(hook, CosineRestartLrUpdaterHook):
-            whole = hook.cumulative_periods[-1]
+            whole, starts = hook.cumulative_periods[-1], hook.cumulative_periods[:-1]
             if whole < length:
                 yield plan.error(
                     plan.key_of(hook, 'periods'),
                     f'the periods add up to {whole}, but the run has {amount(length, hook.by_epoch)}: it would fail '
                     'after the last period',
+                    f'Let periods add up to {length}.',
+                )
+            elif starts and starts[-1] >= length:
+                yield plan.warning(
+                    plan.key_of(hook, 'periods'),
+                    f'the last period would begin at {starts[-1]}, but the run has {amount(length, hook.by_epoch)}',
                     f'Let periods add up to {length}.',
                 )
         if isinstance(hook, CYCLIC) and hook.cyclic_times > length:
@@ -182,3 +197,62 @@ def schedule_moves(plan: Plan) -> Iterator[Finding]:
             f'{what} counts epochs, but the run has only one: the {getattr(hook, "key", "lr")} never changes',
             'Set by_epoch=False.',
         )
+
+
+def schedule_falls(plan: Plan) -> Iterator[Finding]:
+    """Learning rates that begin below their minimum, and steps that raise them."""
+    rates = [float(group['lr']) for one in plan.optimizers.values() for group in one.param_groups if 'lr' in group]
+    for hook in plan.hooks_of(ParamScheduleHook):
+        low, gamma = getattr(hook, 'minimum', None), getattr(hook, 'gamma', None)
+        if hook.key != 'lr' or not rates:
+            continue
+        if isinstance(low, (int, float)) and low > max(rates):
+            yield plan.warning(
+                plan.key_of(hook, 'min_lr'),
+                f'min_lr={low} is above the learning rate {max(rates)}: the schedule raises the rate',
+                'Let min_lr be smaller than optimizer.lr.',
+            )
+        path = plan.key_of(hook, 'gamma')
+        if not isinstance(hook, schedules.Step | schedules.Exp) or not isinstance(gamma, (int, float)):
+            continue
+        if gamma <= 0:
+            what = f'gamma={gamma} makes the learning rate {"0" if gamma == 0 else "negative"}'
+            yield plan.error(path, what, 'Give a number between 0 and 1, such as 0.1.')
+        if gamma > 1:
+            what = f'gamma={gamma} raises the learning rate with each step'
+            yield plan.warning(path, what, f'Write {1 / gamma:.4g} to lower it.')
+
+
+def quantity_exists(plan: Plan) -> Iterator[Finding]:
+    """Schedules of a momentum that the optimizer does not have, or of an optimizer that does not exist."""
+    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+        key = getattr(hook, 'key', 'lr')
+        if not plan.optimizers:
+            yield plan.error(
+                plan.path_of(hook),
+                f'{type(hook).__name__} needs an optimizer, but the runner has none',
+                'Give the runner one, or leave the schedule out.',
+            )
+        for name, optimizer in plan.optimizers.items():
+            if any(read(group, key) is None for group in optimizer.param_groups):
+                yield plan.error(
+                    plan.path_of(hook),
+                    f'{type(optimizer).__name__}{f" ({name})" if name else ""} has no {key} to schedule',
+                    'Use an optimizer that has one, such as SGD or Adam, or leave the schedule out.',
+                )
+
+
+def lists_fit_groups(plan: Plan) -> Iterator[Finding]:
+    """Lists of a torch scheduler that do not have one value per parameter group."""
+    for hook in plan.hooks_of(TorchLrUpdaterHook):
+        for optimizer in plan.optimizers.values():
+            try:
+                check_lengths(optimizer, hook.arguments)
+            except ValueError as error:
+                key = str(error).partition(' ')[0]
+                place = plan.key_of(hook, key) if key in hook.arguments else plan.path_of(hook)
+                yield plan.error(
+                    place,
+                    str(error),
+                    'Give one number, which keeps the ratios of the groups, or one value per group.',
+                )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.known_keys import OWN_CONSTRUCTOR
-from runnerkit.flow.preflight.plan import Plan, names, parts_of_optimizer
-from runnerkit.hooks import OptimizerHook
+from runnerkit.flow.preflight.plan import Plan, amount, names, parts_of_optimizer
+from runnerkit.hooks import FreezeHook, Hook, OptimizerHook
+from runnerkit.hooks.freeze import check_patterns
+from runnerkit.hooks.param_schedule import ParamScheduleHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
 
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
@@ -40,6 +44,17 @@ def something_updates(plan: Plan) -> Iterator[Finding]:
     )
 
 
+def precision_is_used(plan: Plan) -> Iterator[Finding]:
+    """``amp`` and ``fp16`` without an `OptimizerHook`, which is what applies them."""
+    key = next((key for key in ('amp', 'fp16') if plan.get(key)), None)
+    if key is not None and plan.runner is not None and not plan.hooks_of(OptimizerHook):
+        yield plan.warning(
+            (key,),
+            'it has no effect: no OptimizerHook is registered, which applies it',
+            'Leave optimizer_config=None out, or autocast in the step.',
+        )
+
+
 def _has_code(thing: Any, pattern: str) -> bool:
     """Whether the code of a user's class or function matches ``pattern``, or cannot be read.
 
@@ -55,6 +70,18 @@ def _has_code(thing: Any, pattern: str) -> bool:
         except (OSError, TypeError):
             return True
     return False
+
+
+def one_updater(plan: Plan) -> Iterator[Finding]:
+    """Several optimizer hooks: the first one updates, the others find the update done."""
+    # One that the user has written may update one optimizer among several.
+    ours = [hook for hook in plan.hooks_of(OptimizerHook) if is_ours(type(hook).after_train_iter.__module__)]
+    for hook in ours[1:]:
+        yield plan.warning(
+            plan.path_of(hook),
+            f'{type(hook).__name__} updates nothing: {type(ours[0]).__name__} runs before it and has already updated',
+            'Keep one of the two.',
+        )
 
 
 def step_takes_the_batch(plan: Plan) -> Iterator[Finding]:
@@ -125,21 +152,150 @@ def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:
         )
 
 
-def patterns_match(plan: Plan) -> Iterator[Finding]:
-    """Patterns of ``paramwise_cfg.custom_keys`` that apply to no parameter."""
+def freezes_something(plan: Plan) -> Iterator[Finding]:
+    """Patterns of `FreezeHook` that match nothing or everything, and an end that never comes."""
+    for hook in plan.hooks_of(FreezeHook):
+        try:
+            found = set(check_patterns(hook.patterns, plan.model))
+        except ValueError as error:
+            yield plan.error(
+                plan.key_of(hook, 'patterns'), one_line(error), 'Write whole names of parameters, with * for any text.'
+            )
+            continue
+        if not any(part.requires_grad for name, part in plan.model.named_parameters() if name in found):
+            yield plan.warning(
+                plan.key_of(hook, 'patterns'),
+                f'freezes nothing: its parameters do not require gradients anyway ({names(sorted(found))})',
+                'Remove the hook, or the code that freezes them in the model.',
+            )
+        length = plan.length(hook.by_epoch)
+        if length and hook.until is not None and hook.until >= length:
+            yield plan.warning(
+                plan.key_of(hook, 'until'),
+                f'is never reached: the run ends after {amount(length, hook.by_epoch)}',
+                f'Let until be less than {length}, or leave it out.',
+            )
+
+
+def groups_hold_something(plan: Plan) -> Iterator[Finding]:
+    """Parameter groups without parameters."""
+    for name, optimizer in plan.optimizers.items():
+        empty = [str(index) for index, group in enumerate(optimizer.param_groups) if not group['params']]
+        if empty and len(empty) < len(optimizer.param_groups):
+            yield plan.warning(
+                ('optimizer', name) if name else ('optimizer',),
+                f'parameter group {names(empty)} is empty',
+                'Remove it, or check how its parameters are selected.',
+            )
+
+
+def learning_rate(plan: Plan) -> Iterator[Finding]:
+    """A learning rate of 0 that no schedule raises."""
+    if any(_may_raise(hook) for hook in plan.hooks):
+        return
+    for name, optimizer in plan.optimizers.items():
+        if optimizer.param_groups and all(float(group.get('lr', 1)) == 0 for group in optimizer.param_groups):
+            path = ('optimizer', name, 'lr') if name else ('optimizer', 'lr')
+            yield plan.warning(path, 'is 0: the weights never change', 'Give a positive learning rate.')
+
+
+def _may_raise(hook: Hook) -> bool:
+    """Whether a hook may give a learning rate of 0 another value."""
+    if not is_ours(type(hook).__module__):
+        return True
+    has_end = getattr(hook, 'minimum', None) or hasattr(hook, '_max_lr')
+    return isinstance(hook, TorchLrUpdaterHook) or (getattr(hook, 'key', '') == 'lr' and bool(has_end))
+
+
+# --- paramwise_cfg ---------------------------------------------------------------------------------------------------
+
+#: Whether a multiplier applies to a parameter: its module, its name there, and whether that is a part of a deformable
+#: convolution.
+_Applies = Callable[[nn.Module, str, bool], bool]
+
+
+def _is_bias(module: nn.Module, name: str, in_dcn: bool) -> bool:
+    return name == 'bias' and not isinstance(module, NORMS) and not in_dcn
+
+
+def _is_depthwise(module: nn.Module) -> bool:
+    return isinstance(module, nn.Conv2d) and module.in_channels == module.groups
+
+
+#: What each multiplier applies to, in words and as a predicate.
+_MULTIPLIERS: dict[str, tuple[str, _Applies]] = {
+    'bias_lr_mult': ('bias outside of norm layers', _is_bias),
+    'bias_decay_mult': (
+        'bias outside of norm layers and depthwise convolutions',
+        lambda module, name, in_dcn: _is_bias(module, name, in_dcn) and not _is_depthwise(module),
+    ),
+    'norm_decay_mult': ('norm layer with parameters', lambda module, name, in_dcn: isinstance(module, NORMS)),
+    'dwconv_decay_mult': ('depthwise convolution', lambda module, name, in_dcn: _is_depthwise(module)),
+    'dcn_offset_lr_mult': (
+        'deformable convolution',
+        lambda module, name, in_dcn: in_dcn and isinstance(module, nn.Conv2d),
+    ),
+}
+
+
+def multipliers_match(plan: Plan) -> Iterator[Finding]:
+    """Multipliers and patterns of ``paramwise_cfg`` that apply to no parameter."""
     for path, name, config in parts_of_optimizer(plan):
         paramwise = config.get('paramwise_cfg')
-        if not isinstance(paramwise, Mapping) or config.get('constructor', OWN_CONSTRUCTOR) != OWN_CONSTRUCTOR:
+        if not isinstance(paramwise, Mapping) or config.get('constructor', 'DefaultOptimizerConstructor') != (
+            'DefaultOptimizerConstructor'
+        ):
             continue
         model: nn.Module = plan.model
         if config.get('params') is None:
             model = dict(plan.model.named_modules()).get(name, plan.model)
-        # As the constructor sees them: a parameter of the model itself is called '.weight'.
-        parameters = [name if '.' in name else f'.{name}' for name, _ in model.named_parameters()]
-        for pattern in paramwise.get('custom_keys') or {}:
-            if not any(pattern in name for name in parameters):
+        path = (*path, 'paramwise_cfg')
+        yield from _patterns(plan, path, paramwise.get('custom_keys') or {}, model)
+        for key, (meant, applies) in _MULTIPLIERS.items():
+            if paramwise.get(key, 1) != 1 and not _applies_somewhere(model, applies):
                 yield plan.warning(
-                    (*path, 'paramwise_cfg', 'custom_keys', pattern),
-                    f'matches no parameter of {type(model).__name__}, such as {names(parameters)}',
-                    "Write a part of a parameter's name, or leave it out.",
+                    (*path, key), f'applies to nothing: {type(model).__name__} has no {meant}', f'Leave {key} out.'
                 )
+
+
+def _applies_somewhere(model: nn.Module, applies: _Applies) -> bool:
+    for parent in model.modules():
+        in_dcn = any(cls.__name__ in DEFORMABLE for cls in type(parent).__mro__)
+        for module in (model, *parent.children()) if parent is model else parent.children():
+            inside = in_dcn and module is not model
+            if any(applies(module, name, inside) for name, _ in module.named_parameters(recurse=False)):
+                return True
+    return False
+
+
+def _patterns(plan: Plan, path: tuple[Any, ...], patterns: Mapping[str, Any], model: nn.Module) -> Iterator[Finding]:
+    # As the constructor sees them: a parameter of the model itself is called '.weight'.
+    parameters = {name if '.' in name else f'.{name}': part for name, part in model.named_parameters()}
+    ordered = sorted(sorted(patterns), key=len, reverse=True)
+    for pattern in patterns:
+        matching = [name for name in parameters if pattern in name]
+        own = [name for name in matching if next(each for each in ordered if each in name) == pattern]
+        if not matching:
+            what = f'matches no parameter of {type(model).__name__}, such as {names(list(parameters))}'
+        elif not own:
+            what = f'has no effect: longer patterns match each of its parameters ({names(matching)})'
+        elif not any(parameters[name].requires_grad for name in own):
+            what = f'has no effect: its parameters are frozen ({names(own)})'
+        else:
+            continue
+        way_out = "Write a part of a parameter's name, or leave it out."
+        yield plan.warning((*path, 'custom_keys', pattern), what, way_out)
+
+
+def multipliers_last(plan: Plan) -> Iterator[Finding]:
+    """Learning rates of several groups that a policy replaces by one."""
+    differ = any(len({float(group.get('lr', 0)) for group in one.param_groups}) > 1 for one in plan.optimizers.values())
+    for hook in plan.hooks if differ else ():
+        peak = getattr(hook, '_max_lr', None) if isinstance(hook, ParamScheduleHook) else None
+        if isinstance(peak, (int, float)):
+            yield plan.warning(
+                plan.key_of(hook, 'max_lr'),
+                f'max_lr={peak} becomes the peak of every parameter group: their different learning rates '
+                '(paramwise_cfg) are lost',
+                "Use torch's policy='OneCycleLR', which keeps them, or give a list with one value per group.",
+            )

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import torch
+
 from runnerkit.config.findings import Finding
+from runnerkit.distributed import is_distributed
+from runnerkit.distributed.launch import check_backend
 from runnerkit.flow.preflight.plan import Plan
-from runnerkit.flow.stages.wrapping import OLD_KEYS, wrapper_of
+from runnerkit.flow.stages.wrapping import DDP, OLD_KEYS, wrapper_of
+from runnerkit.parallel import MODULE_WRAPPERS
+from runnerkit.utils.suggest import did_you_mean
+
+
+def wrapper_type(plan: Plan) -> Iterator[Finding]:
+    """A ``type`` that is not registered."""
+    named = plan.get('model_wrapper', 'type')
+    known = [*DDP, *MODULE_WRAPPERS.names()]
+    if isinstance(named, str) and not (named in known or set(named) & set('.:/')):
+        usual = "Write 'DDP' or 'FSDP2', or register your class in MODULE_WRAPPERS (custom_imports)."
+        hint = did_you_mean(named, known)
+        yield plan.error(
+            ('model_wrapper', 'type'),
+            f'unknown model wrapper {named!r}',
+            f'{hint.replace("did", "Did", 1)} {usual}' if hint else usual,
+        )
 
 
 def wrapper_keys(plan: Plan) -> Iterator[Finding]:
@@ -47,3 +67,26 @@ def sharded(plan: Plan) -> Iterator[Finding]:
             'FSDP2 computes with gathered copies of the weights, so the loss cannot be traced to parameters',
             "Detect them in one process, or with model_wrapper=dict(type='DDP').",
         )
+
+
+def synced_norms(plan: Plan) -> Iterator[Finding]:
+    """``sync_batchnorm`` on the CPU."""
+    several = plan.options.launcher != 'none' or is_distributed()
+    device = plan.options.device or ('cuda' if torch.cuda.is_available() else 'cpu')
+    if plan.get('sync_batchnorm') and several and device == 'cpu':
+        yield plan.error(
+            ('sync_batchnorm',),
+            'torch synchronises batch norms only on GPUs, and this run is on the CPU',
+            'Leave it out, or set sync_batchnorm=False.',
+        )
+
+
+def backend(plan: Plan) -> Iterator[Finding]:
+    """A ``dist_params.backend`` that torch does not have."""
+    named = plan.get('dist_params', 'backend')
+    if isinstance(named, str):
+        try:
+            check_backend(named)
+        except ValueError as error:
+            what, _, rest = str(error).partition('; ')
+            yield plan.error(('dist_params', 'backend'), what, rest[:1].upper() + rest[1:] + '.')

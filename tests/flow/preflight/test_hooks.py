@@ -8,7 +8,7 @@ from support import Noisy
 from torch.utils.data import DataLoader
 
 from runnerkit.flow.preflight import Plan
-from runnerkit.flow.preflight.hooks import _foreign
+from runnerkit.flow.preflight.hooks import FOREIGN, _foreign
 from runnerkit.hooks import HOOKS, EvalHook, Hook, LoggerHook
 from runnerkit.hooks.hook import RINGS
 from runnerkit.hooks.hook_table import CALLED
@@ -36,6 +36,7 @@ hook('PlanVal', after_val_iter=listens)
 hook('PlanValEpochs', before_val_epoch=listens)
 hook('PlanBoth', after_train_iter=listens, after_val_iter=listens)
 hook('PlanLightning', on_train_epoch_end=listens, after_train_iter=listens)
+hook('PlanMMEngine', before_train=listens)
 hook('PlanOdd', after_validation_is_over=listens, before_run=listens)
 hook('PlanNoRunner', after_train_iter=lambda self: None)
 hook('PlanNoScores', after_evaluate=listens)
@@ -60,6 +61,12 @@ def custom(*hooks):
 
 RIGHT = custom('PlanListens')
 FIRST = 'custom_hooks[0]'
+CAPTURE = {'type': 'CaptureHook', 'modules': ['model.1']}
+SGD = {'type': 'SGD', 'lr': 0.1}
+SEVERAL = {
+    'optimizer': {'first': {**SGD, 'params': 'model.0.*'}, 'second': {**SGD, 'params': 'model.1.*'}},
+    'lr_config.optimizer': 'first',
+}
 EMA = {'type': 'EMAHook', 'momentum': 0.999}
 LOGS = {'type': 'PlanLogs', 'interval': 5}
 VEGA = {'type': 'VegaCallbacks', 'callbacks': []}
@@ -77,14 +84,40 @@ CASES = [
     ('warning', custom(LOGS), FIRST, 'Set hears_evaluations = True in the class',
      {'workflow': [('train', 1), ('val', 1)]}),
     ('warning', {**BY_ITER, **custom('PlanEpochs')}, FIRST, 'runner has no epochs', custom('PlanValEpochs')),
+    ('warning', custom('PlanLightning'), FIRST, 'Call it after_train_epoch', custom('PlanEpochs')),
+    ('warning', custom('PlanMMEngine'), FIRST, 'Call it before_run', custom('PlanSaves')),
     ('warning', custom('PlanOdd'), FIRST, 'after_validation_is_over: it is not a point', custom('PlanEvaluates')),
     ('error', custom(VEGA), FIRST, 'VegaCallbacks is called before the EvalHook', custom({**VEGA, 'priority': 'LOW'})),
     ('error', {**BY_ITER, **custom(VEGA)}, FIRST, 'counts epochs, but the IterBasedRunner', RIGHT),
     ('error', custom('PlanNoRunner'), FIRST, 'cannot be called with (runner)', RIGHT),
     ('error', custom('PlanNoScores'), FIRST, 'cannot be called with (runner, scores)', custom('PlanEvaluates')),
+    (
+        'warning',
+        {'log_config': {'hooks': [{'type': 'TensorboardLoggerHook'}]}},
+        'log_config.hooks',
+        "Add dict(type='TextLoggerHook')",
+        {'log_config': {'hooks': []}},
+    ),
     ('warning', custom(EMA), FIRST + '.momentum', 'write momentum=0.001', custom({**EMA, 'momentum': 0.001})),
     ('warning', custom({**EMA, 'interval': 3}), FIRST + '.momentum', 'momentum=0.999 ',
      custom({**EMA, 'momentum': 0.4})),
+    ('warning', custom('EMAHook', 'EMAHook'), 'custom_hooks[1]', 'two EMAHooks', custom('EMAHook')),
+    ('warning', custom('IterTimerHook'), FIRST, 'two IterTimerHooks', {'timer_config': None}),
+    ('warning', custom({'type': 'TextLoggerHook', 'interval': 5}), FIRST, 'written twice', {'log_config': None}),
+    ('warning', custom('CheckpointHook'), FIRST, 'the same folder', custom({'type': 'CheckpointHook', 'out_dir': 'x'})),
+    ('error', custom({**CAPTURE, 'modules': ['model.1', 'model.3']}), FIRST + '.modules',
+     "no submodule 'model.3'; did you mean 'model.1'", custom(CAPTURE)),
+    ('error', {'evaluation.hooks': [{**CAPTURE, 'modules': 'modle'}]}, 'evaluation.hooks', "no submodule 'modle'",
+     {'evaluation.hooks': [{**CAPTURE, 'evaluation': True}]}),
+    ('warning', {'compile': {'backend': 'eager'}, **custom(CAPTURE)}, FIRST + '.modules', 'runs without compile',
+     custom({**CAPTURE, 'interval': 2})),
+    ('warning', {'evaluation.hooks': [CAPTURE]}, 'evaluation.hooks', 'captures nothing in an evaluation',
+     {'evaluation.hooks': [{**CAPTURE, 'evaluation': True}]}),
+    ('warning', custom({**CAPTURE, 'begin': 15}), FIRST + '.begin', 'Let begin be at most 14',
+     custom({**CAPTURE, 'begin': 14})),
+    ('warning', custom({'type': 'FixedLrUpdaterHook'}), FIRST, 'both set the lr', {'lr_config': None}),
+    ('warning', {**SEVERAL, **custom({'type': 'FixedLrUpdaterHook'})}, FIRST, 'both set the lr of first:',
+     custom({'type': 'FixedLrUpdaterHook', 'optimizer': 'second'})),
 ]  # fmt: skip
 
 
@@ -123,8 +156,26 @@ def test_a_runner_of_the_users_own_may_call_anything(tmp_path):
     assert said(Plan(of.cfg, runner, of.loaders, of.workflow)) == []
 
 
-def test_points_of_other_libraries():
-    assert list(_foreign(type('Theirs', (Hook,), {'on_train_batch_end': listens}))) == [('on_train_batch_end', '')]
+@pytest.mark.parametrize(
+    'theirs, ours',
+    [
+        ('on_train_batch_end', 'after_train_iter'),
+        ('on_validation_epoch_start', 'before_val_epoch'),
+        ('on_validation_end', 'after_evaluate'),
+        ('before_test_iter', 'before_val_iter'),
+        ('on_fit_start', 'before_run'),
+        ('on_train_begin', 'before_run'),
+        ('on_epoch_end', 'after_epoch'),
+        ('on_step_end', 'after_train_iter'),
+    ],
+)
+def test_points_of_other_libraries(theirs, ours):
+    assert list(_foreign(type('Theirs', (Hook,), {theirs: listens}))) == [(theirs, ours)]
+
+
+def test_foreign_names_lead_to_methods_that_are_called():
+    assert not {name for name in FOREIGN if name in CALLED}
+    assert all(meant in CALLED or hasattr(Hook, meant) for meant in FOREIGN.values())
     assert set(RINGS) <= set(CALLED)
 
 

@@ -9,7 +9,6 @@ VAL = {'workflow': [('train', 1), ('val', 1)]}
 
 #: What is changed, the key and the words of the finding, and what mends it; errors first.
 ERRORS = [
-    ({'optimizer.lr': -0.1}, 'optimizer.lr', 'raises the loss', {'optimizer.lr': 0.1}),
     ({'runner.max_epochs': '3'}, 'runner.max_epochs', 'a whole number', {'runner.max_epochs': 3}),
     ({'amp': 'fp8'}, 'amp', "'fp8'", {'amp': 'bf16'}),
     ({'amp': True}, 'amp', "Write amp='bf16' (or 'fp16')", {'amp': 'bf16'}),
@@ -40,6 +39,7 @@ ERRORS = [
         'differs',
         {'optimizer_config.amp': 'bf16'},
     ),
+    ({'optimizer.momentum': 9}, 'optimizer.momentum', 'without end', {'optimizer.momentum': 0.9}),
     (
         {'custom_hooks': [{'type': 'EMAHook', 'momentum': '0.001'}]},
         'custom_hooks[0].momentum',
@@ -58,6 +58,7 @@ ERRORS = [
         'Write 9',
         {'log_config.hooks.0.interval_exp_name': 9},
     ),
+    ({'optimizer.lr': -0.1}, 'optimizer.lr', 'raises the loss', {'optimizer.lr': 0.1}),
     (
         {'optimizer_config.grad_clip': {'max_norm': 0}},
         'optimizer_config.grad_clip.max_norm',
@@ -75,6 +76,10 @@ WARNINGS = [
     ({'evaluation': ...}, 'data.val', 'never used', {'evaluation': None}),
     ({'evaluation': ...}, 'data.val', 'never used', VAL),
     ({'evaluation': ...}, 'data.val', 'never used', {'runner': ...}),
+    ({'load_from': 'a.pth', 'resume_from': 'b.pth'}, 'load_from', 'ignored', {'resume_from': None}),
+    ({'auto_resume': True, 'resume_from': 'b.pth'}, 'auto_resume', 'ignored', {'auto_resume': False}),
+    ({'cudnn_benchmark': True, 'deterministic': True}, 'cudnn_benchmark', 'no effect', {'deterministic': False}),
+    ({'amp': 'fp16', 'fp16': {'loss_scale': 512}}, 'fp16.loss_scale', 'ignored', {'amp': None}),
     ({'total_epochs': 5}, 'total_epochs', 'ignored', {'total_epochs': 3}),
     ({'lr_config.warmup_iters': 3}, 'lr_config.warmup', 'no warm-up', {'lr_config.warmup': 'linear'}),
     (
@@ -91,6 +96,16 @@ WARNINGS = [
             {'checkpoint_config.max_keep_ckpts': right},
         )
         for kept, right in ((0, 1), (-5, -1), (-2, 2))
+    ),
+    (
+        {'checkpoint_config.save_optimizer': False, 'auto_resume': True},
+        'checkpoint_config.save_optimizer',
+        'resume exactly',
+        {'auto_resume': None},
+    ),
+    *(
+        ({'data.persistent_workers': True}, 'data.persistent_workers', 'without workers', right)
+        for right in ({'data.workers_per_gpu': 1}, {'data.num_workers': 1}, {'data.val_dataloader': {'num_workers': 1}})
     ),
 ]
 
@@ -110,15 +125,33 @@ def test_wrong_and_right(level, wrong, key, words, right):
     assert said(of_config(wrong, right)) == []
 
 
+@pytest.mark.parametrize(
+    'options, change, key',
+    [
+        (Options(deterministic=True), {'cudnn_benchmark': True}, 'cudnn_benchmark'),
+        (Options(resume_from='a.pth'), {'load_from': 'b.pth'}, 'load_from'),
+        (Options(resume_from='a.pth', auto_resume=True), {}, 'auto_resume'),
+    ],
+)
+def test_flags_count_too(options, change, key):
+    assert [where for where, _ in said(of_config(change, options=options))] == [('warning', key)]
+    assert said(of_config(change)) == []
+
+
 def test_who_wants_no_validation_needs_no_data_for_it():
     assert said(of_config({'data.val': ...}, options=Options(validate=False))) == []
 
 
+def test_a_validation_that_no_flag_switches_off():
+    assert told(of_config(VAL, options=Options(validate=False)), 'warning', 'workflow', '--no-validate')
+    assert said(of_config(options=Options(validate=False))) == said(of_config(VAL)) == []
+
+
 def test_all_errors_come_together():
-    found = said(of_config({'workflow': [], 'amp': 'fp8', 'runner.max_iters': 1, 'total_epochs': 9}))
+    found = said(of_config({'workflow': [], 'amp': 'fp8', 'optimizer.lr': -1, 'total_epochs': 9}))
     assert [where for where, _ in found] == [
         ('error', 'amp'),
         ('error', 'workflow'),
-        ('error', 'runner.max_iters'),
+        ('error', 'optimizer.lr'),
         ('warning', 'total_epochs'),
     ]
