@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import nn
 
+from runnerkit.optim.finite import StepGuard
 from runnerkit.parallel import FSDP2, DataContainer, is_module_wrapper, unwrap
 
 
@@ -107,7 +108,7 @@ def train(model, rank, steps=4, name='train_step', optimizer=torch.optim.SGD, ac
 
 def everything(rank):
     found = {}
-    for case in (start, replaced_buffers, trained, gathered, steps, errors, batches, lower_precision, wrong):
+    for case in (start, replaced_buffers, trained, gathered, steps, errors, batches, lower_precision, guarded, wrong):
         found[case.__name__] = case(rank)
     return found
 
@@ -256,6 +257,27 @@ def lower_precision(rank):
     unwrap(model).blocks[0].linear.register_forward_hook(lambda part, given, out: seen.append(out.dtype))
     losses = train(model, rank, steps=2)
     return seen[0], losses, {each.dtype for each in model.parameters()}
+
+
+def guarded(rank):
+    """Whether a step was skipped on this rank, with a gradient that is bad in the first rank's part alone."""
+    found = []
+    for kind, options in ((torch.optim.SGD, {}), (torch.optim.AdamW, {'fused': True})):
+        model = sharded()
+        optimizer = kind(model.parameters(), lr=0.1, **options)
+        guard = StepGuard([optimizer], lambda magnitude: None)
+        guard.withholds = True
+        before = full(model.parameters())
+        model.train_step(batch(rank), optimizer)['loss'].backward()
+        if rank == 0:
+            next(model.parameters()).grad.to_local()[0] = torch.nan
+        optimizer.step()
+        unchanged = all(map(torch.equal, before, full(model.parameters())))
+        model.zero_grad()
+        model.train_step(batch(rank), optimizer)['loss'].backward()
+        optimizer.step()
+        found.append((unchanged, guard.left_out(), all(map(torch.equal, before, full(model.parameters())))))
+    return found
 
 
 def wrong(rank):

@@ -296,6 +296,8 @@ SUPERVISED = {
 
 #: Further cases, of which each rank tells what the single process does.
 MORE = {
+    'skip': lambda: finite_config('skip', optimizer={'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}),
+    'skip fused': lambda: finite_config('skip', optimizer={'type': 'AdamW', 'lr': 0.01, 'fused': True}),
     'with tensor': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.WithTensor'}),
     'initialised': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.Initialised'}),
     'needs numbers': lambda: config('', get_dist_info()[1], model={'type': 'wrapping_runs.NeedsNumbers'}),

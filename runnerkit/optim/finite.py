@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch import distributed as dist
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from runnerkit.distributed import reduce_max
 from runnerkit.parallel.dtensors import local_part
 
 
@@ -83,28 +85,98 @@ def first_bad(checks: Sequence[tuple[int, Tensor]]) -> int:
     return min((number for number, is_good in zip(numbers, results, strict=True) if not is_good), default=0)
 
 
-class GradientWatch:
-    """Looks at the gradients right before each step of an optimizer, on their device.
+class StepGuard:
+    """Checks the gradients right before each optimizer step and can skip steps with bad ones.
 
-    Steps of an optimizer with a gradient scaler are left out, because the scaler checks them.
+    Steps of an optimizer with a gradient scaler are not checked, because the scaler does. A skipped step changes
+    neither weights nor state; its gradients can be read afterwards. A fused optimizer skips the step on the device; for
+    any other one, the host must wait for the device.
 
     Args:
-        optimizers: those whose steps are watched.
-        see: called with the largest magnitude of the gradients of each step, one number per device.
+        optimizers: the optimizers to guard, each separately.
+        see: called with the largest magnitude of the gradients of each step, unless ``withholds``.
+
+    Attributes:
+        withholds: whether to skip steps with gradients that are not finite.
+        steps: how many steps were guarded.
     """
 
-    def __init__(self, optimizers: Iterable[Optimizer], see: Callable[[Tensor], None]) -> None:
+    def __init__(self, optimizers: Sequence[Optimizer], see: Callable[[Tensor], None]) -> None:
+        self.withholds = False
+        self.steps = 0
         self._see = see
-        self._handles = [each.register_step_pre_hook(self._before) for each in optimizers]
+        self._counts: Tensor | None = None  # skipped since the last call of `left_out`, and in a row
+        self._fused_skips: set[Optimizer] = set()
+        self._kept: dict[Optimizer, list[tuple[nn.Parameter, Tensor]]] = {}
+        self._handles = [
+            handle
+            for each in optimizers
+            for handle in (each.register_step_pre_hook(self._before), each.register_step_post_hook(self._after))
+        ]
 
     def remove(self) -> None:
-        """Stop watching."""
+        """Stop guarding."""
         for handle in self._handles:
             handle.remove()
+
+    def left_out(self) -> tuple[int, int]:
+        """Return how many steps were skipped since the last call, and how many in a row; waits for the device."""
+        if self._counts is None:
+            return 0, 0
+        new, row = self._counts.tolist()
+        self._counts[0] = 0
+        return int(new), int(row)
 
     def _before(self, optimizer: Optimizer, *_: Any) -> None:
         if getattr(optimizer, 'found_inf', None) is not None:
             return  # a gradient scaler checks this step
-        parameters = (each for group in optimizer.param_groups for each in group['params'])
-        for magnitude in largest(each.grad for each in parameters if each.grad is not None):
-            self._see(magnitude)
+        self.steps += 1
+        held = [(p, p.grad) for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
+        magnitudes = largest(grad for _, grad in held)
+        if not self.withholds:
+            for magnitude in magnitudes:
+                self._see(magnitude)
+            return
+        if any(hasattr(grad, 'to_local') for _, grad in held):
+            magnitudes = [_largest_of_ranks(magnitudes, held[0][1].device)]
+        if not magnitudes:
+            return
+        device = magnitudes[0].device
+        bad = ~torch.isfinite(torch.stack([each.to(device) for each in magnitudes])).all()
+        if self._counts is None:
+            self._counts = torch.zeros(2, dtype=torch.int64, device=device)
+        new, row = self._counts
+        new.add_(bad)
+        row.add_(1).mul_(bad)
+        if is_fused(optimizer):
+            optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+            self._fused_skips.add(optimizer)
+        elif bad:
+            for parameter, _ in held:
+                parameter.grad = None
+            self._kept[optimizer] = held
+
+    def _after(self, optimizer: Optimizer, *_: Any) -> None:
+        if optimizer in self._fused_skips:
+            self._fused_skips.remove(optimizer)
+            del optimizer.found_inf  # type: ignore[attr-defined]
+        for parameter, grad in self._kept.pop(optimizer, ()):
+            parameter.grad = grad
+
+
+def _largest_of_ranks(magnitudes: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Infinite if a magnitude of any rank is not finite, else 0: ranks with parts of a gradient must act alike."""
+    bad = torch.zeros((), device=device)
+    for each in magnitudes:
+        bad = torch.maximum(bad, (~torch.isfinite(each)).float().to(device))
+    if device.type == 'cpu':  # where the update is made, which may not be where the ranks communicate
+        bad = torch.tensor(reduce_max(float(bad)))
+    else:
+        dist.all_reduce(bad, dist.ReduceOp.MAX)
+    return torch.where(bad > 0, torch.inf, 0.0)
+
+
+def is_fused(optimizer: Optimizer) -> bool:
+    """Whether the optimizer's step checks ``found_inf`` itself, on the device."""
+    fused = all(group.get('fused') for group in optimizer.param_groups)
+    return fused and bool(getattr(optimizer, '_step_supports_amp_scaling', False))

@@ -10,7 +10,7 @@ from support import Tiny, loader, tiny_runner
 from torch import nn
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, NonFiniteHook, OptimizerHook
 from runnerkit.parallel import FSDP2
 from runnerkit.parallel.dtensors import local_part
 from runnerkit.runner import EpochBasedRunner
@@ -215,16 +215,12 @@ def test_a_broken_statistic_that_was_finite_at_the_start_counts_after_a_resume_t
     assert runner.outcome.kind == 'diverged'
 
 
-class Skips(Hook):
-    skips_updates = True
-
-
 @pytest.mark.parametrize('how', ['scaler', 'hook'])
 def test_losses_of_skipped_updates_do_not_count(tmp_path, how):
     runner = tiny_runner(work_dir=tmp_path, max_epochs=4)
     runner.register_hook(OptimizerHook(amp='fp16', loss_scale=8.0) if how == 'scaler' else OptimizerHook())
     if how == 'hook':
-        runner.register_hook(Skips())
+        runner.register_hook(NonFiniteHook('skip'))
     runner.register_hook(Breaks(loss))
     runner.register_hook(CheckpointHook(interval=1))
     runner.run([loader(4)], [('train', 1)])

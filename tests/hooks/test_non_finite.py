@@ -1,4 +1,4 @@
-"""Bad numbers: what is noticed when, what is never saved, and how a run goes back."""
+"""Bad numbers: what is noticed when, what is never saved, what is skipped, and how a run goes back."""
 
 import logging
 import math
@@ -113,7 +113,7 @@ def test_looks_happen_where_the_run_logs_or_as_told(tmp_path):
 
 def test_one_run_with_and_without_the_hook_is_the_same(tmp_path):
     runs = []
-    for i, hook in enumerate((NonFiniteHook(), NonFiniteHook('rollback'), None)):
+    for i, hook in enumerate((NonFiniteHook(), NonFiniteHook('skip'), NonFiniteHook('rollback'), None)):
         runner = sick_runner('epoch', tmp_path / str(i), hook)
         runner.run([loader()], [('train', 1)])
         runs.append(weights(runner.model))
@@ -132,14 +132,14 @@ class Reads(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize('action', ['stop', 'rollback'])
-def test_an_iteration_between_two_looks_waits_for_nothing(action, tmp_path):
+@pytest.mark.parametrize('action, fused', [('stop', False), ('rollback', False), ('skip', True)])
+def test_an_iteration_between_two_looks_waits_for_nothing(action, fused, tmp_path):
     def reads(hook):
         runner = sick_runner(
             'iter',
             tmp_path,
             hook,
-            optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+            optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1, fused=fused),
             save=False,
         )
         with Reads() as count:
@@ -169,7 +169,7 @@ PLACES = {
 }
 
 
-@thinned(place=PLACES, action=['stop', 'rollback'])
+@thinned(place=PLACES, action=['stop', 'skip', 'rollback'])
 def test_nothing_bad_is_saved_by_anybody(action, place, tmp_path):
     class SavesItself(Hook):
         def after_train_iter(self, runner):
@@ -206,13 +206,14 @@ def test_a_run_that_is_stopped_saves_nothing_bad_at_its_end(tmp_path):
     assert saved(tmp_path) == ['iter_5.pth', 'latest.pth']
 
 
+@pytest.mark.parametrize('action', ['stop', 'skip'])
 @pytest.mark.parametrize('fused', [False, True])
-def test_the_own_steps_of_a_loss_scaler_are_no_errors(fused, tmp_path):
+def test_the_own_steps_of_a_loss_scaler_are_no_errors(action, fused, tmp_path):
     scale = {'init_scale': 2.0**120, 'growth_interval': 1000, 'backoff_factor': 2.0**-20}
     runner = sick_runner(
         'epoch',
         tmp_path,
-        NonFiniteHook(),
+        NonFiniteHook(action),
         update={'amp': 'fp16', 'loss_scale': scale, 'grad_clip': {'max_norm': 1.0}},
         optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, fused=fused),
     )
@@ -240,9 +241,10 @@ def test_losses_without_that_name_and_plain_numbers_count(tmp_path):
 @pytest.mark.parametrize(
     'arguments, text',
     [
-        ({'action': 'rolback'}, "action must be one of stop, rollback, but got 'rolback'; did you mean 'rollback'"),
+        ({'action': 'skipp'}, "action must be one of stop, skip, rollback, but got 'skipp'; did you mean 'skip'"),
         ({'interval': 0}, 'interval must be a whole number of at least 1, or None, but got 0'),
         ({'max_tries': 'x'}, "max_tries must be .* but got 'x'"),
+        ({'leave_out': True}, "leave_out belongs to action='rollback', but got action='stop'"),
     ],
 )
 def test_wrong_arguments(arguments, text):
@@ -250,16 +252,80 @@ def test_wrong_arguments(arguments, text):
         NonFiniteHook(**arguments)
 
 
+# --- skipping ---------------------------------------------------------------------------------------------------------
+
+
+class WithoutUpdates(OptimizerHook):
+    """Updates as usual, but not at some iterations."""
+
+    def __init__(self, at, **options):
+        super().__init__(**options)
+        self.at = at
+
+    def after_train_iter(self, runner):
+        if runner.iter + 1 not in self.at:
+            super().after_train_iter(runner)
+
+
+OPTIMIZERS = {
+    'sgd': lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+    'fused adamw': lambda model: torch.optim.AdamW(model.parameters(), lr=0.01, fused=True),
+    'two': lambda model: {
+        'body': torch.optim.Adam(model.body.parameters(), lr=0.01, fused=True),
+        'head': torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9),
+    },
+}
+
+
+@thinned(kind=LIMITS, optimizer=OPTIMIZERS, what=['loss', 'gradient', 'input'])
+def test_a_skipped_update_has_never_been(kind, optimizer, what, tmp_path, caplog):
+    if (optimizer, what) == ('two', 'gradient'):
+        pytest.skip('only one of the two has a bad gradient, and skips')
+    options = {'optimizer': OPTIMIZERS[optimizer]}
+    runner = sick_runner(kind, tmp_path / 'a', NonFiniteHook('skip'), Sick([8, 11], what=what), **options)
+    runner.run([loader()], [('train', 1)])
+    expected = sick_runner(kind, tmp_path / 'b', None, **options)
+    expected._hooks = [WithoutUpdates([8, 11])]
+    expected.run([loader()], [('train', 1)])
+    assert all(finite(path) for path in (tmp_path / 'a').glob('*.pth'))
+    for (name, own), other in zip(runner.model.named_parameters(), expected.model.parameters(), strict=True):
+        assert torch.equal(own, other), name
+    if what != 'input':  # a bad batch leaves no trace in the running averages, and a good one does
+        assert torch.equal(weights(runner.model), weights(expected.model))
+    waits = any('each update waits for the device' in record.message for record in caplog.records)
+    assert waits is (optimizer != 'fused adamw')
+    assert sum('were skipped: their gradients' in record.message for record in caplog.records) >= 1
+
+
+def test_a_cycle_with_a_bad_batch_is_skipped_as_a_whole(tmp_path):
+    def run(model, hook, optimizer_hook):
+        runner = sick_runner('iter', tmp_path, hook, model, save=False)
+        runner._hooks = [optimizer_hook, *(each for each in runner.hooks if not isinstance(each, OptimizerHook))]
+        runner.run([loader()], [('train', 1)])
+        return weights(runner.model)
+
+    class LosesCycle(OptimizerHook):
+        def _configure(self, runner):
+            super()._configure(runner)
+            step = self._update.step
+            self._update.step = lambda: setattr(self._update, 'accumulated', 0) if runner.iter == 7 else step()
+
+    skipped = run(Sick([6]), NonFiniteHook('skip'), OptimizerHook(cumulative_iters=4))
+    assert torch.equal(skipped, run(Sick(), None, LosesCycle(cumulative_iters=4)))
+
+
+def test_too_many_skipped_updates_end_the_run(tmp_path):
+    runner = sick_runner('iter', tmp_path, NonFiniteHook('skip', max_tries=4, interval=1), Sick(range(6, 99)))
+    with pytest.raises(NonFiniteError, match='the last 4 updates up to iteration 9 were skipped'):
+        runner.run([loader()], [('train', 1)])
+    assert saved(tmp_path) == ['iter_5.pth', 'latest.pth']
+
+
 # --- going back -------------------------------------------------------------------------------------------------------
 
 CELLS = {
     'plain': {},
-    'two': {
-        'optimizer': lambda model: {
-            'body': torch.optim.Adam(model.body.parameters(), lr=0.01, fused=True),
-            'head': torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9),
-        }
-    },
+    'two': {'optimizer': OPTIMIZERS['two']},
     'accumulation': {'update': {'cumulative_iters': 3}},
     'fp16': {'update': {'amp': 'fp16'}},
     'hooks': {'hooks': lambda: [EMAHook(0.1), EvalHook(loader(8), save_best='loss')]},
@@ -296,6 +362,14 @@ def test_what_happens_again_and_again_ends_the_run(tmp_path):
     assert len(model.losses) == 20
     assert saved(tmp_path) == ['iter_5.pth', 'latest.pth']
 
+    runner = sick_runner('iter', tmp_path / 'left out', NonFiniteHook('rollback', leave_out=True), model := Always())
+    object.__setattr__(model, 'runner', runner)
+    runner.run([loader()], [('train', 1)])
+    expected = sick_runner('iter', tmp_path / 'expected', None)
+    expected._hooks = [WithoutUpdates([8])]
+    expected.run([loader()], [('train', 1)])
+    assert torch.equal(weights(runner.model), weights(expected.model))
+
 
 def test_without_a_checkpoint_there_is_no_going_back(tmp_path):
     sick_runner('iter', tmp_path, None).run([loader()], [('train', 1)])  # somebody else's run
@@ -317,9 +391,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path):
 
 def test_the_count_of_tries_survives_a_resume():
     hook = NonFiniteHook('rollback')
-    hook.load_state_dict({'tries': 2, 'left_out': []})  # as earlier versions saved it
-    hook.load_state_dict({'tries': 0})
-    assert hook.state_dict() == {'tries': 2}
+    hook.load_state_dict({'tries': 2, 'left_out': [8]})
+    hook.load_state_dict({'tries': 0, 'left_out': []})
+    assert hook.state_dict() == {'tries': 2, 'left_out': [8]}
 
 
 # --- several processes ------------------------------------------------------------------------------------------------
@@ -328,7 +402,7 @@ def test_the_count_of_tries_survives_a_resume():
 def together(rank, folder):
     logging.getLogger('runnerkit').setLevel(logging.CRITICAL)
     ends = {}
-    for action in ('stop', 'rollback'):
+    for action in ('stop', 'skip', 'rollback'):
         model = MMDistributedDataParallel(Sick([8] if rank == 1 else []))
         runner = sick_runner('iter', f'{folder}/{action}', NonFiniteHook(action), model)
         error = None
@@ -354,6 +428,7 @@ def test_all_ranks_agree(on_ranks, tmp_path):
         'the loss is not finite since iteration 8: epoch 2, batch 3 of it, seed 5, rank 1 of 2.'
     )
     assert ends['stop'][1] == 10
+    assert ends['skip'][:3] == (None, 20, 20)
     assert ends['rollback'][:3] == (None, 20, 25)
 
 

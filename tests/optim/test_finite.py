@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.optim.finite import GradientWatch, find_non_finite, first_bad, largest
+from runnerkit.optim.finite import StepGuard, find_non_finite, first_bad, is_fused, largest
 
 
 def test_the_largest_magnitude():
@@ -37,22 +37,48 @@ OPTIMIZERS = {
 }
 
 
-def test_the_largest_gradient_is_seen_at_each_step():
+@pytest.mark.parametrize('name', OPTIMIZERS)
+def test_a_step_with_bad_gradients_changes_nothing(name):
+    def run(gradients, withholds):
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = OPTIMIZERS[name]([weight])
+        guard = StepGuard([optimizer], lambda magnitude: None)
+        guard.withholds = withholds
+        for gradient in gradients:
+            weight.grad = torch.tensor([gradient, 1.0, 1.0])
+            optimizer.step()
+            assert str(weight.grad[0].item()) == str(gradient)  # can still be read
+            assert getattr(optimizer, 'found_inf', None) is None
+        return weight.tolist(), optimizer.state_dict()['state'], guard
+
+    weight, state, guard = run([0.5, math.nan, 0.25, math.inf, -math.inf], True)
+    expected, expected_state, _ = run([0.5, 0.25], False)
+    assert weight == expected
+    assert {k: v if v is None else v.tolist() for k, v in state[0].items()} == {
+        k: v if v is None else v.tolist() for k, v in expected_state[0].items()
+    }
+    assert guard.left_out() == (3, 2)
+    assert guard.left_out() == (0, 2)
+    assert guard.steps == 5
+    assert is_fused(OPTIMIZERS[name]([nn.Parameter(torch.ones(1))])) is name.startswith('fused')
+
+
+def test_what_is_not_withheld_is_shown():
     weight, seen = nn.Parameter(torch.ones(2)), []
-    optimizer = torch.optim.SGD([weight], lr=1.0)
-    watch = GradientWatch([optimizer], lambda magnitude: seen.append(magnitude.item()))
+    guard = StepGuard([optimizer := torch.optim.SGD([weight], lr=1.0)], lambda magnitude: seen.append(magnitude.item()))
     weight.grad = torch.tensor([1.0, -4.0])
     optimizer.step()
-    watch.remove()
+    guard.remove()
     optimizer.step()
     assert seen == [4.0]
+    assert guard.left_out() == (0, 0)
 
 
 @pytest.mark.parametrize('name', OPTIMIZERS)
 def test_a_scaler_s_own_bad_steps_are_its_affair(name):
     weight, seen = nn.Parameter(torch.ones(2)), []
     optimizer = OPTIMIZERS[name]([weight])
-    GradientWatch([optimizer], seen.append)
+    StepGuard([optimizer], seen.append)
     scaler = torch.amp.GradScaler('cpu', init_scale=2.0**127)
     scaler.scale((weight * 1e6).sum()).backward()
     scaler.step(optimizer)

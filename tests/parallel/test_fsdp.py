@@ -97,6 +97,11 @@ def test_a_step_that_fails_leaves_nothing_behind(results):
         assert loss == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_gradient_that_is_bad_in_one_ranks_part_is_left_out_on_all(results):
+    for result in results:
+        assert result['guarded'] == [(True, (1, 0), False)] * 2
+
+
 def test_containers_are_unpacked(results):
     assert [result['batches'] for result in results] == [True, True]
 
