@@ -162,9 +162,8 @@ def test_every_class_of_torch_and_of_data_is_named():
     assert {name for name in classes if f'`{name}`' not in section(page, '### optimizer')} == set()
     assert {name for name in scheduler_names() if f'`{name}`' not in section(page, '### lr_config')} == set()
     for registry in (DATASETS, SAMPLERS):
-        ours_or_torch = [
-            name for name in registry.names() if registry.get(name).__module__.startswith(('runnerkit.', 'torch.'))
-        ]
+        homes = {name: registry.get(name).__module__ for name in registry.names()}
+        ours_or_torch = [name for name, home in homes.items() if is_ours(home) or home.startswith('torch.')]
         assert {name for name in ours_or_torch if name not in section(page, '### data')} == set()
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.flow.preflight.plan import Plan, amount
+from runnerkit.flow.preflight.plan import Plan
 from runnerkit.hooks import (
     CaptureHook,
     CheckpointHook,
@@ -218,25 +218,17 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
 
 
 def captures_are_right(plan: Plan) -> Iterator[Finding]:
-    """Submodules of `CaptureHook` that the model does not have, and captures that never come."""
-    inner = [(plan.key_of(each, 'hooks'), hook) for each in plan.hooks_of(EvalHook) for hook in each.hooks]
-    guests = [(path, hook) for path, hook in inner if isinstance(hook, CaptureHook)]
-    for path, hook in [*((plan.key_of(hook, 'modules'), hook) for hook in plan.hooks_of(CaptureHook)), *guests]:
+    """Submodules of `CaptureHook` that the model does not have, and captures that never come or cost much."""
+    for evaluation in plan.hooks_of(EvalHook):
+        if any(isinstance(hook, CaptureHook) for hook in evaluation.hooks):
+            what = 'CaptureHook captures nothing in an evaluation'
+            yield plan.warning(plan.key_of(evaluation, 'hooks'), what, 'Write it into custom_hooks.')
+    for hook in plan.hooks_of(CaptureHook):
         try:
             find_modules(hook.modules, plan.model)
         except ValueError as error:
-            yield plan.error(path, one_line(error), 'Write names of submodules, as in model.named_modules().')
-    for path, hook in guests:
-        if not hook.evaluation:
-            yield plan.warning(path, 'CaptureHook captures nothing in an evaluation', 'Set evaluation=True in it.')
-    length = plan.length(by_epoch=False)
-    for hook in plan.hooks_of(CaptureHook):
-        if length and hook.interval <= length < hook.begin + hook.interval:
-            yield plan.warning(
-                plan.key_of(hook, 'begin'),
-                f'nothing is captured in training: the run ends after {amount(length, by_epoch=False)}',
-                f'Let begin be at most {length - hook.interval}.',
-            )
+            way_out = 'Write names of submodules, as in model.named_modules().'
+            yield plan.error(plan.key_of(hook, 'modules'), one_line(error), way_out)
         if plan.get('compile') and hook.interval == 1:
             yield plan.warning(
                 plan.key_of(hook, 'modules'),

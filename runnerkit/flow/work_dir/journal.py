@@ -42,7 +42,7 @@ from runnerkit.version import __version__
 IMAGES = 'reported_images'
 
 #: Kinds of entries of a start; others are left out.
-_KINDS = {'outcome': str, 'resumed_from': str, 'parameters': int, 'ranks': int}
+_KINDS: dict[str, Any] = {'outcome': str, 'resumed_from': str | None, 'parameters': int, 'ranks': int}
 _KINDS |= dict.fromkeys(('seconds', 'data', 'options', 'versions'), dict)
 _KINDS |= dict.fromkeys(('settings', 'modules', 'exactness', 'rolled_back'), list)
 
