@@ -195,7 +195,12 @@ def _do(function, args, options, folder, stderr=None, has_own_group=False):
 def like_a_new_process():
     """In a fork: leave no handlers of this process's, neither of signals nor of loggers."""
     torch.set_num_threads(1)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in (
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+    ):  # the last two are of torch's launcher
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     close_logger('runnerkit')
