@@ -77,7 +77,7 @@ def test_the_data_set_is_asked_with_all_predictions(tmp_path):
         ([0.0, -1.0], None, 0.0, 'best_acc_epoch_1.pth'),
         ([0.2, 0.2], None, 0.2, 'best_acc_epoch_1.pth'),
         ([0.2, 0.2], 'less', 0.2, 'best_acc_epoch_1.pth'),
-        ([0.1, math.inf, 0.2], None, 0.2, 'best_acc_epoch_3.pth'),
+        ([0.1, 0.2, math.inf], None, 0.2, 'best_acc_epoch_2.pth'),
         ([-math.inf, 0.2, math.nan], 'less', 0.2, 'best_acc_epoch_2.pth'),
     ],
 )
