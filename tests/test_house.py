@@ -385,9 +385,9 @@ BUDGETS = {
     'nn': 1200,
     'optim': 1630,
     'parallel': 1540,
-    'runner': 3430,
+    'runner': 3420,
     'search': 4470,
-    'utils': 2340,
+    'utils': 2330,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.

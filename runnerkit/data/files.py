@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runnerkit.data.builder import _NESTED, DATASETS
-from runnerkit.utils.exceptions import add_note
 
 _PROTOCOL = (
     'write a class method from_files(cls, files, **settings) that returns the samples of the files as a list or '
@@ -70,8 +69,7 @@ class CollateFiles:
                 has, condition = f'{len(sample)} field{"s" * (len(sample) != 1)}', f'len(samples[0]) > {len(sample)}'
             else:
                 has, condition = f'no more than a {type(sample).__name__}', 'the samples are tuples'
-            add_note(
-                error,
+            error.add_note(
                 f'the samples of from_files have no target ({has}). In the collate_fn {name}, read the target only if '
                 f'{condition}',
             )

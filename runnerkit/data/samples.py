@@ -13,7 +13,6 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from runnerkit.data.sampler import SampleBatch
 from runnerkit.data.seeding import mix_seed, private_streams, sample_seed, seed_streams, seeded_iteration
-from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.logging import shortened
 
 
@@ -81,7 +80,7 @@ class SeededSamples(Dataset[Any]):
                 which += f' of the data set {type(self.dataset).__name__}'
                 if isinstance(error, StopIteration):
                     raise stopped(which) from error
-                add_note(error, which)
+                error.add_note(which)
                 raise
 
 

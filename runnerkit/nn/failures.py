@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.utils.exceptions import add_note
-
 #: What a layer calls its number of input channels, and along which dimension of a batch they lie.
 _CHANNELS: dict[str, int] = {'in_features': -1, 'num_features': 1, 'in_channels': 1}
 
@@ -39,7 +37,7 @@ def note_layer(error: Exception, network: nn.Module, where: str = '') -> None:
         return
     hint = _LATE if _is_of_gpu(error) else _unfit(error, layer, given)
     got = f', input {", ".join(map(describe_value, given))}' if given else ''
-    add_note(error, f'while running {name} ({type(layer).__name__}){got}{f": {hint}" if hint else ""}{where}')
+    error.add_note(f'while running {name} ({type(layer).__name__}){got}{f": {hint}" if hint else ""}{where}')
 
 
 def note_loss(error: Exception, loss: Any, outputs: Any, target: Any, where: str = '') -> None:
@@ -59,7 +57,7 @@ def note_loss(error: Exception, loss: Any, outputs: Any, target: Any, where: str
     if limits is not None:
         got += f' {limits[0]:g}…{limits[1]:g}'
     hint = _LATE if late else _needed(error, outputs, target, limits)
-    add_note(error, f'in the loss {name}: {got}{f": {hint}" if hint else ""}{where}')
+    error.add_note(f'in the loss {name}: {got}{f": {hint}" if hint else ""}{where}')
 
 
 def note_metric(error: Exception, name: str, metric: Any, preds: Any, target: Any) -> None:
@@ -70,7 +68,7 @@ def note_metric(error: Exception, name: str, metric: Any, preds: Any, target: An
     limits = None if _is_of_gpu(error) else _limits(target)
     if limits is not None:
         got += f' {limits[0]:g}…{limits[1]:g}'
-    add_note(error, f'in the metric {name!r}, {type(metric).__name__}{settings}: {got}')
+    error.add_note(f'in the metric {name!r}, {type(metric).__name__}{settings}: {got}')
 
 
 def describe_value(value: Any) -> str:

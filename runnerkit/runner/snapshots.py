@@ -27,7 +27,6 @@ from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.saver import Saver
-from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state, same_rng_state, set_derived_rng_state, set_rng_state
 
@@ -93,7 +92,7 @@ class Snapshots:
         try:
             self.saver.close()
         except Exception as error:
-            add_note(error, 'the checkpoint that was being written in the background failed')
+            error.add_note('the checkpoint that was being written in the background failed')
             raise
 
     # --- saving ------------------------------------------------------------------------------------------------------

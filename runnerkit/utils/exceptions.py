@@ -47,16 +47,8 @@ def raise_with_context(error: Exception, before: str, after: str = '', note: str
     told = with_message(error, before, after)
     if told is not None:
         raise told from error
-    add_note(error, note or f'{before}{after}')
+    error.add_note(note or f'{before}{after}')
     raise error
-
-
-def add_note(error: BaseException, text: str) -> None:
-    """``error.add_note(text)``, also in Python 3.10."""
-    if hasattr(error, 'add_note'):
-        error.add_note(text)
-    else:  # stored where later versions store it
-        error.__notes__ = [*getattr(error, '__notes__', []), text]  # type: ignore[attr-defined]
 
 
 def with_message(error: Exception, before: str, after: str) -> Exception | None:

@@ -59,19 +59,6 @@ def test_one_line_prints_no_escape_sequence():
     assert one_line(ValueError('wörk dir\nis 好 ' * 400)) == 'wörk dir; is 好 ' * 400
 
 
-def test_notes_on_python_without_add_note():
-    class Old(Exception):
-        @property
-        def add_note(self):
-            raise AttributeError
-
-    error = Old('a', 'b')
-    for _ in range(2):
-        with pytest.raises(Old):
-            raise_with_context(error, 'x')
-    assert error.__notes__ == ['x', 'x']
-
-
 def test_one_line():
     assert one_line(KeyError('a "b"')) == 'a "b"'
     assert one_line(ValueError('two\nlines')) == 'two; lines'

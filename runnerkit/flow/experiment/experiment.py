@@ -28,7 +28,6 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
 from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
-from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.report import scope as report_scope
@@ -358,7 +357,7 @@ class Experiment(ExperimentSetup):
             yield
         except Exception as error:
             if getattr(self, name) is None:
-                add_note(error, f'self.{name} is None: {type(self).__name__}.{method} has not set it')
+                error.add_note(f'self.{name} is None: {type(self).__name__}.{method} has not set it')
             raise
 
     def required(self, key: str, outputs: dict[str, Any] | None = None) -> Any:

@@ -23,7 +23,6 @@ from runnerkit.flow.stages.startup import Startup, StartupBase
 from runnerkit.flow.stages.terminal import Terminal, TerminalBase
 from runnerkit.flow.stages.training import RunnerBase, TrainStage
 from runnerkit.registry import placed_errors
-from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.suggest import near_miss, suggestion
 from runnerkit.utils.user_files import is_ours
 
@@ -136,7 +135,7 @@ def _named(slot: Slot, text: str) -> Any:
         found = STAGES.get(name)
     except Exception as error:
         if instead := hint_for_error(error):
-            add_note(error, instead)
+            error.add_note(instead)
         note_line(error, name.rpartition(':')[0])
         raise
     if found is None:
@@ -218,7 +217,7 @@ def add_place(error: BaseException, slot: Slot, make: Any) -> None:
     if file is None:
         return
     if instead := hint_for_error(error):
-        add_note(error, instead)
+        error.add_note(instead)
     note_line(error, file, f'stage {slot.name!r}, ')
 
 
@@ -228,4 +227,4 @@ def note_line(error: BaseException, file: str, before: str = '') -> None:
     frames = traceback.walk_tb(error.__traceback__)
     lines = [number for frame, number in frames if os.path.realpath(frame.f_code.co_filename) == path]
     if lines:
-        add_note(error, f'{before}{shown(file)}:{lines[-1]}')
+        error.add_note(f'{before}{shown(file)}:{lines[-1]}')

@@ -20,7 +20,6 @@ from runnerkit.hooks import HOOKS, EvalHook, Hook
 from runnerkit.parallel import unwrap
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.runner import build_runner
-from runnerkit.utils.exceptions import add_note
 from runnerkit.utils.user_files import is_ours
 
 #: What may be the matter with a hook that fails here.
@@ -61,7 +60,7 @@ def scoring(context: Context, folder: Path) -> Iterator[Callable[[Mapping[str, A
         try:
             stack.enter_context(runner.entered())
         except Exception as error:
-            add_note(error, NO_TRAINING)
+            error.add_note(NO_TRAINING)
             raise
         yield score
 
