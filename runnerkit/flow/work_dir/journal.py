@@ -52,10 +52,11 @@ MOST_PIXELS = 640
 #: The most rows of a start: values of the config, modules of the model, sentences about inexact resumes.
 MOST_ROWS = 300
 
-#: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
-MOST_WHOLE = 100
 #: The most characters of such a sentence.
 MOST_TEXT = 2000
+
+#: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
+MOST_WHOLE = 100
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
