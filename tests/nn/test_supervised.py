@@ -11,7 +11,9 @@ from runnerkit.nn import Supervised, build_model
 
 LINEAR = dict(type='Linear', in_features=4, out_features=3)
 CROSS_ENTROPY = dict(type='CrossEntropyLoss')
-IMAGE, LABEL, MASK = torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0]), torch.rand(5, 4)
+DRAWN = torch.Generator().manual_seed(1)
+IMAGE, LABEL = torch.randn(5, 4, generator=DRAWN), torch.tensor([0, 1, 2, 1, 0])
+MASK = torch.rand(5, 4, generator=DRAWN)
 
 
 class TwoInputs(nn.Module):
