@@ -242,7 +242,7 @@ def test_a_network_trains_from_a_config_alone():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
+    assert losses[-1] < 0.3 * losses[0]
     assert 'loss.weight' in model.state_dict()
 
 

@@ -24,8 +24,7 @@ train, learning_rate = (import_object(f'{TOOL}:{name}') for name in ('train', 'l
 def config(**changes):
     cfg = Config.fromfile(str(CONFIG))
     # seven iterations an epoch; the last batch is smaller
-    small = {'data.train.part': 'val', 'data.samples_per_gpu': 72}
-    cfg.merge_from_dict({**small, 'lr_config.warmup_iters': 3, **changes})
+    cfg.merge_from_dict({'data.samples_per_gpu': 512, 'lr_config.warmup_iters': 3, **changes})
     return cfg
 
 
@@ -33,7 +32,7 @@ def test_the_runner_gives_the_same_bits():
     cfg = config()
     model, losses = train(cfg, epochs=2)
     assert len(losses) == 14
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.6 * losses[0]
 
     class Losses(Hook):
         def __init__(self):
@@ -63,7 +62,7 @@ def test_the_runner_gives_the_same_bits():
 
 @pytest.mark.thorough  # test_the_runner_gives_the_same_bits
 def test_another_seed_gives_other_losses():
-    short = {'data.samples_per_gpu': 512, 'data.train.augment': False, 'lr_config.warmup_iters': 1}
+    short = {'data.train.part': 'val', 'data.train.augment': False, 'lr_config.warmup_iters': 1}
     first, same, other = (train(config(seed=seed, **short), epochs=2)[1] for seed in (0, 0, 1))
     assert len(first) == 2
     assert first == same
@@ -96,7 +95,7 @@ def test_what_is_not_written_out_is_refused(changes, message):
 
 
 def test_the_command(monkeypatch, capsys):
-    options = ['--epochs', '1', '--seed', '3', '--cfg-options', 'data.train.part=val', 'lr_config.warmup_iters=3']
+    options = ['--epochs', '1', '--seed', '3', '--cfg-options', 'data.samples_per_gpu=512', 'lr_config.warmup_iters=3']
     monkeypatch.setattr(sys, 'argv', [str(TOOL), str(CONFIG), *options])
     runpy.run_path(str(TOOL), run_name='__main__')
     epoch, accuracy = capsys.readouterr().out.splitlines()
