@@ -9,6 +9,7 @@ import forks
 import processes
 import pytest
 import ranks
+import torch
 
 
 @pytest.fixture(scope='session')
@@ -38,6 +39,13 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope='session', autouse=True)
+def one_thread():
+    """Tests fork this process, and a fork waits for ever for threads of torch that it does not have. `make test` asks for
+    one thread, too; this is for a file that is tested by hand."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope='session', autouse=True)

@@ -190,12 +190,15 @@ _with_workers: weakref.WeakSet[Any] = weakref.WeakSet()
 _registered_in: set[int] = set()  # the processes of multiprocessing that send their workers home at their end
 
 
-def keep_queues(batches: Any) -> None:
+def keep_queues(batches: Any) -> Any:
     """Let an iterator's queues to its workers live as long as the iterator, also if it is part of a reference cycle.
 
     A garbage collection that finds queue and iterator together closes the queue first. The iterator's ``__del__`` can
     then not tell its workers to end, and waits ten seconds for each of them, at any moment. A runner that is dropped in
     the middle of an epoch is in such a cycle.
+
+    Returns:
+        ``batches``, whether or not it has workers.
     """
     queues = getattr(batches, '_index_queues', None)
     if queues and id(batches) not in _queues:
@@ -207,6 +210,7 @@ def keep_queues(batches: Any) -> None:
             # A process that multiprocessing has started waits for its children before anything of atexit is called;
             # and before that, at priority 10, it closes the queues through which workers learn of it.
             Finalize(None, _send_workers_home, exitpriority=100)
+    return batches
 
 
 @atexit.register

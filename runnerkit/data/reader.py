@@ -35,7 +35,7 @@ from runnerkit.data.kinds import (
     tells_by_reading,
     workers_live,
 )
-from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
+from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader, keep_queues
 from runnerkit.data.loader_state import LoaderState, is_attribute, same_state
 from runnerkit.data.probe import can_be_probed, samples_repeat
 from runnerkit.data.reader_state import ReaderState
@@ -114,7 +114,7 @@ class Reader:
         order = order_of(self._dataloader)
         if order is not None:
             order.sampler.start = 0
-        self._iterator, self._next_pass = self._next_pass or iter(self._dataloader), None
+        self._iterator, self._next_pass = self._next_pass or keep_queues(iter(self._dataloader)), None
         return self._iterator
 
     def exhaust(self) -> None:
@@ -266,7 +266,7 @@ class Reader:
                 )
             if not workers_live(loader):
                 with preserved_rng():  # the undisturbed run has not started them a second time
-                    iter(loader)
+                    keep_queues(iter(loader))
                 self._state.restore(state.held)
         is_torchs = isinstance(loader, DataLoader)
         if state.begun:
@@ -308,10 +308,10 @@ class Reader:
             self._go_back(self._began)
         set_epoch(loader, self.epoch)
         if not batches and not state.samples and not is_unbounded(loader):
-            self._iterator = iter(loader)
+            self._iterator = keep_queues(iter(loader))
         elif state.loader is not None and has_state(loader):
             loader.load_state_dict(state.loader)
-            self._iterator = iter(loader)
+            self._iterator = keep_queues(iter(loader))
             if batches == length_of(loader):
                 self._iterator = self._at_end(self._iterator)
         elif order is not None:
@@ -346,7 +346,7 @@ class Reader:
         if order.batches_from(start) < back:  # of a pass that is shorter now
             again, start = False, self._from
         sampler.start = start
-        rest = iter(loader)
+        rest = keep_queues(iter(loader))
         if again:
             self._read_last(rest, back, state.checksums)
         elif draws_in_workers(loader):
@@ -391,7 +391,7 @@ class Reader:
         options = {name: getattr(loader, name) for name in ('num_workers', *LOADER_OPTIONS)}
         if self._began is not None and self._began.get('workers_live'):
             options['generator'] = torch.Generator()  # workers that were there already drew no seed
-        iterator = iter(DataLoader(loader.dataset, **batching, **options))
+        iterator = keep_queues(iter(DataLoader(loader.dataset, **batching, **options)))
         self._go_on_at_first()
         rest.enter()
         return iterator
@@ -417,7 +417,7 @@ class Reader:
             type(loader).__name__,
             batches,
         )
-        rest = iter(loader)
+        rest = keep_queues(iter(loader))
         self._go_on_at_first()
         last = next(rest, _END)
         watch.start()

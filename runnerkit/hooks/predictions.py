@@ -90,7 +90,8 @@ class PredictionsHook(Hook):
         content = json.dumps(about, separators=(',', ':')).encode()
         is_kept = bool(found) and len(content) <= MOST_BYTES
         if is_kept:
-            folder.mkdir(exist_ok=True)
+            if pictures:
+                folder.mkdir(exist_ok=True)
             for place, picture in pictures.items():
                 (folder / f'{iterations}-{place}.png').write_bytes(picture)
             write_atomically(path, content)

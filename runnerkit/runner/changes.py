@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -125,6 +126,7 @@ class Changes:
             found += loader_changes(number, state.about, loader_facts(reader.dataloader))
         found += config_changes(self._config, runner.meta.get('config'))
         texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
+        texts += _doubts_of_moment(resumed.get('cut_points', ()))
         for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):
             runner.logger.warning('%s', text, extra=NOT_EXACT)
 
@@ -252,6 +254,39 @@ class Changes:
         pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)
         groups = [settled_group(*each, replaced_schedules) for each in pairs]
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
+
+
+def cut_points(runner: Any) -> list[list[str]]:
+    """The points in which a hook is saving the run, the innermost first: the point, the hook's class, and those of the
+    hooks after it, which a resumed run does not call there. Hooks that only look on are left out."""
+    found = []
+    frame = sys._getframe(1)
+    # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name != 'call_hook' or frame.f_locals.get('self') is not runner:
+            continue
+        point, saving = frame.f_locals.get('fn_name'), getattr(frame.f_locals.get('call'), '__self__', None)
+        order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, str(point))]
+        if not isinstance(saving, Hook) or saving not in order:
+            continue
+        missed = [
+            type(hook).__name__
+            for hook in order[order.index(saving) + 1 :]
+            if not hook.runs_last and not only_looks_on(hook)
+        ]
+        if missed:
+            found.append([str(point), type(saving).__name__, *missed])
+    return found
+
+
+def _doubts_of_moment(points: Iterable[list[str]]) -> Iterator[str]:
+    for point, saving, *missed in points:
+        yield (
+            f'{saving} saved the checkpoint in {point}, before the run called {", ".join(missed)} there: the resumed '
+            f'run leaves that out. Resume a file of CheckpointHook, which saves after all hooks; for later files, give '
+            f'{saving} a higher priority number'
+        )
 
 
 def keeps_state(hook: Hook) -> bool:

@@ -26,6 +26,7 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.runner.changes import cut_points
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state, same_rng_state, set_derived_rng_state, set_rng_state
@@ -166,6 +167,7 @@ class Snapshots:
             'settings': runner.changes.settings(),
             'gradient_orders': {} if runner.updater.orders is None else runner.updater.orders.state_dict(),
             'scores': {name: list(score) for name, score in runner.scores.items()},
+            **({'cut_points': points} if (points := cut_points(runner)) else {}),
             **runner.nest.common_state(),
         }
 

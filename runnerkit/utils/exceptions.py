@@ -86,7 +86,11 @@ def one_line(error: BaseException) -> str:
     Escape sequences are escaped: a message may quote names from an untrusted file.
     """
     # str() of a KeyError is the repr of its message.
-    message = str(error.args[0]) if isinstance(error, KeyError) and len(error.args) == 1 else str(error)
+    told = error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else error
+    try:
+        message = str(told)
+    except Exception as failure:  # of the user's own __str__
+        message = f'{type(error).__name__} (its __str__ raises {type(failure).__name__})'
     message = _bare_key(error) or _without_traceback(message)
     notes = getattr(error, '__notes__', [])
     text = ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)])

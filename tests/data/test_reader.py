@@ -1,3 +1,4 @@
+import gc
 import io
 import random
 import warnings
@@ -961,3 +962,17 @@ def test_a_loader_that_keeps_its_place_is_told_the_epoch_where_a_pass_begins_and
     other.load_state_dict(reader.state_dict(1))
     assert int(next(iter(other.batches(3)))) == 2
     assert other.dataloader.told == [3]
+
+
+@pytest.mark.parametrize('persistent', [False, True])
+def test_workers_of_a_dropped_reader_end_by_themselves(persistent):
+    loader = DataLoader(range(100), 2, num_workers=2, persistent_workers=persistent)
+    reader = Reader(loader)
+    batches = reader.batches(0)
+    next(batches)
+    workers = list(batches._workers)
+    cycle = [reader, loader]
+    cycle.append(cycle)
+    del batches, loader, reader, cycle
+    gc.collect()
+    assert [worker.exitcode for worker in workers] == [0, 0]

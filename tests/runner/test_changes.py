@@ -373,3 +373,34 @@ def test_a_resumed_run_knows_the_latest_scores(tmp_path):
     again.run([loader(8), loader(8)], workflow)
     assert seen == [whole.scores]
     assert seen[0]['loss'].iter == 2
+
+
+class SavesInAPoint(Hook):
+    def after_train_iter(self, runner):
+        if runner.iter + 1 == 2:
+            runner.save(filename_tmpl='inside_{iter}.pth', create_symlink=False)
+
+
+@pytest.mark.parametrize(
+    ('priority', 'left_out'), [('HIGH', ['OptimizerHook', 'Counts']), ('NORMAL', ['Counts']), ('LOW', [])]
+)
+def test_a_save_within_a_point_names_the_hooks_that_the_resumed_run_leaves_out(priority, left_out, tmp_path, caplog):
+    def registered(folder):
+        runner, counts = start(tmp_path / folder), Counts()
+        runner.register_hook(SavesInAPoint(), priority)
+        runner.register_hook(counts)
+        runner.register_hook(TextLoggerHook(), 'VERY_LOW')  # only looks on
+        return runner, counts
+
+    undisturbed, counts = registered('first')
+    undisturbed.run([loader()], [('train', 1)])
+    again, goes_on = registered('second')
+    again.resume(str(tmp_path / 'first' / 'inside_2.pth'))
+    caplog.clear()
+    again.run([loader()], [('train', 1)])
+    same = torch.equal(weights(again.model), weights(undisturbed.model))
+    assert (same, goes_on.n) == ('OptimizerHook' not in left_out, counts.n - ('Counts' in left_out))
+    names = ', '.join(left_out)
+    assert [text.partition(' there: ')[0] for text in told(caplog)] == [
+        f'SavesInAPoint saved the checkpoint in after_train_iter, before the run called {names}' for _ in left_out[:1]
+    ]

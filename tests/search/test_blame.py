@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from runnerkit.data.loader import keep_queues
 from runnerkit.search.blame import is_machine_error, is_text_of_machine
 from runnerkit.utils.lock import FolderLock
 
@@ -32,7 +33,7 @@ class Full(torch.utils.data.Dataset):
 
 
 def read_in_a_worker(folder):
-    list(DataLoader(Full(), num_workers=1))  # the main process gets the worker's traceback as a text
+    list(keep_queues(iter(DataLoader(Full(), num_workers=1))))  # the main process gets the worker's traceback as a text
 
 
 @contextmanager

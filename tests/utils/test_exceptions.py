@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runnerkit.data import build_dataloader
+from runnerkit.data.loader import keep_queues
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line, raise_with_context, with_message
 
 
@@ -51,6 +52,15 @@ def test_where_the_message_is_fixed_there_is_a_note(error):
     with pytest.raises(type(error)):
         raise_with_context(error, 'before', note='the note')
     assert one_line(error) == f'{error} (before: after) (the note)'
+
+
+class Unreadable(Exception):
+    def __str__(self):
+        return self.missing
+
+
+def test_an_error_without_a_readable_message_has_its_class():
+    assert one_line(Unreadable()) == 'Unreadable (its __str__ raises AttributeError)'
 
 
 def test_one_line_prints_no_escape_sequence():
@@ -100,7 +110,7 @@ class Broken:
 def test_of_an_error_in_a_worker_only_the_error(error, told, seeded):
     loader = build_dataloader(Broken(error), 2, 1, dist=False, shuffle=False, seeded=seeded)
     with pytest.raises(type(error)) as caught:
-        list(loader)
+        list(keep_queues(iter(loader)))  # or the worker would be waited for in vain
     line = one_line(caught.value)
     assert line.startswith(told)
     assert 'Traceback' not in line

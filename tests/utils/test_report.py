@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from runnerkit.data.loader import keep_queues
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.utils.report import image_scope, report, report_image, scope
 
@@ -41,7 +42,7 @@ class Reports(Dataset):
 
 def test_in_a_loader_worker_it_says_what_to_do():
     with scope(LogBuffer()), pytest.raises(RuntimeError, match='return the value with the sample'):
-        list(DataLoader(Reports(), num_workers=1))
+        list(keep_queues(iter(DataLoader(Reports(), num_workers=1))))
 
 
 def test_a_picture_reaches_the_innermost_scope_as_bytes():

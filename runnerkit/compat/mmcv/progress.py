@@ -114,13 +114,19 @@ def start_pool(
 
     if initargs is not None and not isinstance(initargs, tuple):
         raise TypeError(f'"initargs" must be a tuple, but got {type(initargs)}: {initargs!r}')
-    return Pool(process_num, _begin, (initializer, initargs or ()))
+    # The pool ends its processes with SIGTERM, once, and waits for them. One that is still starting would handle it as
+    # this process does, perhaps not at all; so the signal is blocked until `_begin`. The pool's threads, which replace
+    # processes, inherit that.
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return Pool(process_num, _begin, (initializer, initargs or ()))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
 def _begin(initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]) -> None:
-    # The pool ends its processes with SIGTERM. An inherited Python handler might never be called: the signal can arrive
-    # just before the process blocks, waiting for a task.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     if initializer is not None:
         initializer(*initargs)
 

@@ -434,9 +434,7 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 def own_names() -> Iterator[None]:
     """Within it, the user's files are imported again, and what they had registered is not there: two starts or runs may
     have code under the same names."""
-    ours = [module for name, module in sys.modules.items() if name.startswith('runnerkit.')]
-    registries = {id(each): each for module in ours for each in vars(module).values() if isinstance(each, Registry)}
-    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in registries.values())]
+    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in Registry.everywhere)]
     former = [dict(names) for names in places]
 
     def forget() -> None:

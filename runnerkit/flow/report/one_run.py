@@ -134,9 +134,11 @@ def _spent(run: RunRecord) -> str:
 
 
 def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
-    found = run.predictions
+    found, best = run.predictions, run.best
     if found is None:
         return
+    if best is not None and best.step not in (None, found.get('iterations')):
+        return  # of a best evaluation that the run has lost: it was resumed from an earlier checkpoint
     samples = [each for each in found['samples'] if is_number(each.get('loss')) and math.isfinite(each['loss'])]
     samples.sort(key=lambda each: -each['loss'])
     names = found.get('classes') if isinstance(found.get('classes'), list) else None
@@ -228,8 +230,12 @@ def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterat
     if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
         config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
         yield 'resume', f'{before}runnerkit train {config} --work-dir {folder} --auto-resume{after}'
-    yield 'test', f'runnerkit test {folder}'
-    yield 'predict', f'runnerkit predict {folder} test'
+    # The splits of the config; a config that is not known may have all of them.
+    splits = {key.split('.')[1] for key in run.settings if key.startswith('data.') and key.count('.') > 1}
+    split = next((each for each in ('test', 'val', 'train') if each in splits), None if splits else 'test')
+    if split is not None:
+        yield 'test', f'runnerkit test {folder}' + ('' if split == 'test' else f' --split {split}')
+        yield 'predict', f'runnerkit predict {folder} {split}'
     bad = next((step for step, kind, _ in moments if kind == 'nan'), run.iterations)
     yield 'replay', f'{before}runnerkit replay {folder} --to {max(0, bad - 1)}{after}'
 

@@ -282,6 +282,8 @@ def read_run(folder: str | os.PathLike[str]) -> RunRecord:
         FileNotFoundError: no run has written there.
     """
     run = RunRecord(Path(folder))
+    if '://' in os.fspath(folder):
+        raise FileNotFoundError(f'{os.fspath(folder)} is a URL, and runs are read from folders: copy the work dir here')
     if not run.folder.is_dir():
         is_file = f'{run.folder} is a file: give the work dir of its run'
         raise FileNotFoundError(is_file if run.folder.exists() else f'no such folder: {run.folder}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable
@@ -36,7 +37,7 @@ class ProgressBarHook(Hook):
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._loss: float | None = None
-        self._shown_at = 0.0
+        self._shown_at = -math.inf
 
     def before_run(self, runner: RunnerView) -> None:
         """Open the bar."""

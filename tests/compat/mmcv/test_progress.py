@@ -1,13 +1,14 @@
 """Functions over tasks with a progress bar, as MMCV 1.7.2 drew it."""
 
 import io
+import multiprocessing
 import os
 import signal
 import time
 
 import pytest
 
-from runnerkit.compat.mmcv.progress import track_iter_progress, track_parallel_progress, track_progress
+from runnerkit.compat.mmcv.progress import start_pool, track_iter_progress, track_parallel_progress, track_progress
 from runnerkit.utils import progress
 
 
@@ -111,5 +112,20 @@ def test_processes_can_be_ended_although_this_one_handles_sigterm_itself():
     former = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         assert track_parallel_progress(sigterm, range(4), 2, file=io.StringIO()) == [True] * 4
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def test_a_pool_ends_at_once_although_this_process_ignores_sigterm():
+    former = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        for _ in range(20):  # the signal arrives while the processes are still starting
+            pool = start_pool(4)
+            children = [child.pid for child in multiprocessing.active_children()]
+            assert len(children) == 4
+            pool.terminate()
+            pool.join()
+            assert multiprocessing.active_children() == []
+        assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     finally:
         signal.signal(signal.SIGTERM, former)

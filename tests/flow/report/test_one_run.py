@@ -113,6 +113,30 @@ def test_commands_resume_test_predict_and_replay(full):
         assert f'runnerkit {command} Copy' in text
 
 
+@pytest.mark.parametrize(
+    ('splits', 'commands'),
+    [
+        ('train=dict(type="A"), test=dict(type="B")', ['test {}', 'predict {} test']),
+        ('train=dict(type="A"), val=dict(type="B")', ['test {} --split val', 'predict {} val']),
+        ('samples_per_gpu=2', ['test {}', 'predict {} test']),
+    ],
+)
+def test_commands_name_a_split_that_the_config_has(splits, commands, full):
+    run = read_run(full)
+    run.meta['config'] = f'data = dict({splits})\n'
+    text, _ = cut(page_of([run]), 'Commands')
+    assert [f'runnerkit {command.format(full)} Copy' in text for command in commands] == [True, True]
+
+
+def test_predictions_of_a_best_evaluation_that_was_lost_are_not_shown(full):
+    run = read_run(full)
+    assert cut(page_of([run]), 'Predictions of the best evaluation')[0]
+    assert run.best.step is not None
+    content = json.loads((full / 'best_predictions.json').read_text())
+    (full / 'best_predictions.json').write_text(json.dumps({**content, 'iterations': run.best.step + 1}))
+    assert 'Predictions of the best evaluation' not in page_of([read_run(full)])
+
+
 def test_a_page_has_room_for_no_more_than_two_megabytes(full):
     noise = (full / 'best_samples' / '20-0.png').read_bytes()
     for step in range(100):

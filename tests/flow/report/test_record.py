@@ -117,6 +117,8 @@ def test_a_damaged_journal_is_no_harm(work_dir, content):
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match='is no work dir of a run'):
         read_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match='^https://host/run is a URL, and runs are read from folders'):
+        read_run('https://host/run')
     with pytest.raises(FileNotFoundError, match='no such folder'):
         read_run(tmp_path / 'nowhere')
     (tmp_path / 'epoch_1.pth').touch()
