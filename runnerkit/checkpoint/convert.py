@@ -17,7 +17,7 @@ from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.shards import taken_apart
 from runnerkit.checkpoint.state_dict import ema_name
-from runnerkit.fileio.paths import is_url, local_path
+from runnerkit.fileio.paths import is_url, local_path, local_target
 from runnerkit.utils.exceptions import WrongValue
 
 #: Of a single file with everything, and of one with weights alone.
@@ -44,10 +44,10 @@ def convert_checkpoint(
     Raises:
         FileNotFoundError: there is no such checkpoint.
         FileExistsError: ``out`` exists.
-        ValueError: the checkpoint is damaged or could run code, or ``out`` has another ending.
+        ValueError: the checkpoint is damaged or could run code, or ``out`` has another ending or is a URL.
         OSError: writing failed.
     """
-    target = Path(out).expanduser()
+    target = local_target(out)
     check_converted_path(target)
     path = find_checkpoint(source, best=best)
     is_folder = not is_url(path) and is_checkpoint_folder(local_path(path))

@@ -218,7 +218,7 @@ def _local_file(filename: str) -> Path:
     elif path.exists():
         why = f'{path.absolute()} is not a regular file'
     else:
-        held = sorted(other.name for other in path.parent.glob('*.pth')) if path.parent.is_dir() else []
+        held = sorted(other.name for other in path.parent.glob('*.pth') if other.exists())
         hint = did_you_mean(path.name, held) or (f'its folder holds {shortened(held)}' if held else '')
         why = f'{path.absolute()} cannot be found' + (f'; {hint}' if hint else '')
     raise FileNotFoundError(f'no checkpoint {filename}: {why}')
@@ -306,16 +306,31 @@ def _load_checkpoint(
     return CheckpointLoader.load_checkpoint(filename, map_location, logger)
 
 
+def weights_in(checkpoint: Any, filename: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The weights in ``checkpoint``, the content of the file ``filename``.
+
+    Raises:
+        RuntimeError: it holds none.
+    """
+    if not isinstance(checkpoint, Mapping):
+        raise RuntimeError(f'No state_dict found in checkpoint file {filename}: it holds a {type(checkpoint).__name__}')
+    found = checkpoint.get('state_dict', checkpoint)
+    if not isinstance(found, Mapping) or not found:
+        what = 'an empty dict' if isinstance(found, Mapping) else f'a {type(found).__name__}'
+        raise RuntimeError(f'No weights found in checkpoint file {filename}: its state_dict is {what}')
+    return found
+
+
 def _load_checkpoint_with_prefix(
     prefix: str, filename: str | os.PathLike[str], map_location: Any = None
 ) -> dict[str, Any]:
     """The weights below ``prefix``, with the prefix removed: those of one submodule.
 
     Raises:
+        RuntimeError: the file holds no weights.
         ValueError: nothing in the file starts with ``prefix``.
     """
-    checkpoint = _load_checkpoint(filename, map_location)
-    state = checkpoint.get('state_dict', checkpoint)
+    state = weights_in(_load_checkpoint(filename, map_location), filename)
     start = prefix if prefix.endswith('.') else prefix + '.'
     part = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
     if not part:

@@ -53,7 +53,7 @@ def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict
 def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Take the tensors out of a checkpoint of which each process writes its own part.
 
-    These are the weights and the optimizers' states, except single numbers and sparse tensors. Of anything else in a
+    These are the weights and the optimizers' states, except single numbers, sparse and quantized tensors. Of anything else in a
     checkpoint, such as the states of ranks, it is the `DTensor` in the part that is given with its place.
 
     Args:
@@ -70,7 +70,7 @@ def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[
     def apart(value: Any, place: Place) -> Any:
         if isinstance(value, Tensor):
             is_small = value.dim() == 0 or place[0] not in _IN_PARTS
-            if not is_dtensor(value) and (is_small or value.layout is not torch.strided):
+            if not is_dtensor(value) and (is_small or value.layout is not torch.strided or value.is_quantized):
                 return value
             name = '.'.join(map(str, place))
             while name in tensors:  # another place may read the same: b.c in a, and c in a.b

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder
+from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder, weights_in
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.names import get_state_dict, renamed, to_names_of
 from runnerkit.checkpoint.shards import layout_of
@@ -89,13 +89,7 @@ def load_checkpoint(
     """
     path = resolve_checkpoint(filename, best=True)
     checkpoint = _content_for(model, path, map_location)
-    if not isinstance(checkpoint, Mapping):
-        raise RuntimeError(f'No state_dict found in checkpoint file {path}: it holds a {type(checkpoint).__name__}')
-    found = checkpoint.get('state_dict', checkpoint)
-    if not isinstance(found, Mapping) or not found:
-        what = 'an empty dict' if isinstance(found, Mapping) else f'a {type(found).__name__}'
-        raise RuntimeError(f'No weights found in checkpoint file {path}: its state_dict is {what}')
-    state = revised(found, revise_keys)
+    state = revised(weights_in(checkpoint, path), revise_keys)
     fit = _load(model, state)
     if fit.nothing_fits and not strict:
         # Those of a network alone, for a model that keeps its network as `model`, as `Supervised` does.

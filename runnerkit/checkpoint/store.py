@@ -130,7 +130,7 @@ class Store:
             with _naming(path, OSError):
                 write_atomically(path, partial(torch.save, checkpoint), partial(_remove_folder, path))
                 if latest:
-                    replace_link(Path(path).with_name(LATEST), Path(path).name)
+                    replace_link(Path(self.path(LATEST)), name)
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)
@@ -171,7 +171,7 @@ class Store:
 
         def finish() -> None:
             if latest:
-                replace_link(path.with_name(LATEST), path.name)
+                replace_link(Path(self.path(LATEST)), name)
             if then is not None:
                 then()
 
@@ -267,8 +267,8 @@ class Store:
             best: prefer the newest of the best checkpoints to the latest one.
         """
         found = self.best() if best else []
-        if not found and self.is_local and os.path.exists(self.path(LATEST)):
-            named = str(behind_link(Path(self.path(LATEST))).resolve())
+        if not found and self.is_local and (latest := behind_link(Path(self.path(LATEST)))).exists():
+            named = str(latest.resolve())
             # Another one than the link's, if a run was killed before it moved it; it does not move to NaN.
             candidates = (each.path for each in self._candidates())
             newest = next(each for each in candidates if each == named or why_file_not_finite(Path(each)) is None)
@@ -292,13 +292,13 @@ class Store:
 
     def _candidates(self) -> list[CheckpointFile]:
         found = self.numbered()
-        latest = Path(self.place, LATEST)
         if not self.is_local:
             return found
+        latest = behind_link(Path(self.place, LATEST))
         found = [stored._replace(path=str(Path(stored.path).resolve())) for stored in found]
         if not latest.exists():
             return found
-        named = self._described(str(behind_link(latest).resolve()))
+        named = self._described(str(latest.resolve()))
         younger = found[: found.index(named)] if named in found else []
         beyond = [stored for stored in younger if stored.number > named.number]
         return list(dict.fromkeys([*beyond, named, *found]))
@@ -411,10 +411,10 @@ def _is_saved(name: str) -> bool:
     return numbered or is_best(name) or name in (LATEST, OWNER) or _HALF_WRITTEN.fullmatch(name) is not None
 
 
-def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest intact checkpoint of ``folder``, or None; see `Store.newest`."""
+def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | str | None:
+    """The newest intact checkpoint of ``folder``, a path or a URL as text; or None. See `Store.newest`."""
     found = Store(folder).newest()
-    return None if found is None else Path(found.path)
+    return found and (found.path if is_url(found.path) else Path(found.path))
 
 
 def finite_beside(checkpoint: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
@@ -30,6 +31,17 @@ def local_path(path: PathOrUrl) -> str:
     path = os.fspath(path)
     scheme, found, rest = path.partition('://')
     return rest if found and scheme in ('file', 'local') else path
+
+
+def local_target(path: PathOrUrl) -> Path:
+    """The local path of a file that is to be written.
+
+    Raises:
+        ValueError: it is a URL.
+    """
+    if is_url(local_path(path)):
+        raise ValueError(f'{printable(path)} is a URL: give a local path, and upload the file from there')
+    return Path(local_path(path)).expanduser()
 
 
 def lies_in(path: PathOrUrl, folder: PathOrUrl) -> bool:

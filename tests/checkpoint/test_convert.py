@@ -20,6 +20,15 @@ def test_there_and_back_nothing_is_lost(tmp_path):
     assert same(read_folder(tmp_path / 'two.pt'), checkpoint())
 
 
+@pytest.mark.filterwarnings('ignore:torch.quantize_per_tensor', 'ignore:TypedStorage')
+def test_quantized_weights_survive(tmp_path):
+    weight = torch.quantize_per_tensor(torch.arange(3.0), 0.1, 0, torch.qint8)
+    torch.save({'state_dict': {'w': weight}}, tmp_path / 'a.pth')
+    convert_checkpoint(tmp_path / 'a.pth', tmp_path / 'b.pth')
+    found = read_folder(tmp_path / 'b.pth')['state_dict']['w']
+    assert torch.equal(found.dequantize(), weight.dequantize())
+
+
 @pytest.mark.parametrize('is_folder', [True, False])
 def test_safetensors_get_the_weights_that_are_used(tmp_path, is_folder):
     whole = checkpoint()
@@ -41,6 +50,8 @@ def test_what_is_there_is_not_overwritten_and_other_endings_are_refused(tmp_path
     write(tmp_path / 'epoch_1.pth', checkpoint())
     with pytest.raises(FileExistsError, match=r'epoch_1.pth exists: delete it'):
         convert_checkpoint(tmp_path, tmp_path / 'epoch_1.pth')
+    with pytest.raises(ValueError, match=r'memory://x/a.pth is a URL: give a local path'):
+        convert_checkpoint(tmp_path, 'memory://x/a.pth')
     with pytest.raises(ValueError, match=r'to name.pth .* or to name.safetensors'):
         convert_checkpoint(tmp_path, tmp_path / 'model.onnx')
     torch.save({'meta': {}, 'state_dict': {}}, tmp_path / 'empty.pth')

@@ -81,6 +81,9 @@ def test_a_missing_file_answers_with_the_nearest(tmp_path):
         _load_checkpoint(str(tmp_path / 'epoch_21.pth'))
     with pytest.raises(FileNotFoundError, match='no checkpoint nowhere/x.pth: .*/nowhere/x.pth cannot be found$'):
         _load_checkpoint('nowhere/x.pth')
+    (tmp_path / 'latest.pth').symlink_to('epoch_13.pth')
+    with pytest.raises(FileNotFoundError, match='latest.pth cannot be found; its folder holds epoch_12.pth$'):
+        _load_checkpoint(str(tmp_path / 'latest.pth'))
 
 
 def test_a_folder_stands_for_its_best_checkpoint_wherever_one_is_loaded(tmp_path):
@@ -174,6 +177,9 @@ def test_one_submodules_weights(tmp_path):
     with pytest.raises(
         AssertionError, match='neck is not in the pretrained model .*; it has backbone, backbone2, head, old'
     ):
+        _load_checkpoint_with_prefix('neck', path)
+    torch.save([1], path)
+    with pytest.raises(RuntimeError, match='No state_dict found in checkpoint file .*a.pth: it holds a list'):
         _load_checkpoint_with_prefix('neck', path)
 
 

@@ -289,3 +289,27 @@ def test_a_storage_that_cannot_list_or_move():
     store = Store('http://nowhere/run')
     assert store.saved() == []
     assert store.move(['a.pth'], 'earlier') == ['a.pth']
+
+
+def test_a_latest_without_links_may_name_what_is_gone(tmp_path):
+    save(tmp_path / 'epoch_1.pth', age=5)
+    second = save(tmp_path / 'epoch_2.pth')
+    (tmp_path / 'latest.pth').write_text('epoch_3.pth')
+    assert find_latest_checkpoint(tmp_path) == second
+    assert resolve_checkpoint(tmp_path) == str(second)
+
+
+def test_the_newest_at_a_url_is_found_by_its_url():
+    files = fsspec.filesystem('memory')
+    Store('memory://newest/run').write('epoch_1.pth', {'n': 1})
+    found = find_latest_checkpoint('memory://newest/run')
+    files.rm('/newest', recursive=True)
+    assert found == 'memory://newest/run/epoch_1.pth'
+
+
+def test_the_link_is_in_the_store_where_names_have_folders(tmp_path):
+    """``filename_tmpl='weights/epoch_{}.pth'``: else a run that is started again begins anew."""
+    store = Store(tmp_path)
+    path = store.write('weights/epoch_1.pth', {'n': 1}, latest=True)
+    assert str(find_latest_checkpoint(tmp_path)) == path
+    assert torch.load(resolve_checkpoint(tmp_path)) == {'n': 1}

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
+from runnerkit.fileio.paths import local_target
 from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.use.export_formats import (
     FORMATS,
@@ -28,7 +29,7 @@ from runnerkit.flow.use.export_formats import (
     mapped,
     outputs_of,
 )
-from runnerkit.flow.use.load import Trained, build_trained
+from runnerkit.flow.use.load import Trained, build_trained, without_places
 from runnerkit.flow.use.predict import READERS, Inputs, find_to_predict, loader_of, on_device, splits, words_of
 from runnerkit.nn import Supervised
 from runnerkit.utils.exceptions import raise_with_context
@@ -124,7 +125,7 @@ def export(
         ValueError: the format is not known; torch cannot export the network; the file computes something else; the
             outputs are NaN or empty, so that nothing can be compared; or see `load_model`.
     """
-    extension = check_export_format(os.fspath(out))
+    extension, path = check_export_format(os.fspath(out)), local_target(out)
     if not tolerance >= 0:
         raise ValueError(f'tolerance must be at least 0, but got {tolerance}')
     if inputs is not None and shape is not None:
@@ -135,7 +136,6 @@ def export(
     if cfg_options:
         trained = trained._replace(cfg=copy.copy(trained.cfg))  # the caller's own is not changed
         trained.cfg.merge_from_dict(cfg_options)
-    path = Path(out).expanduser()
     with preserved_process_state(), torch.no_grad():
         model = build_trained(trained)
         name, module = network_of(model)
@@ -146,7 +146,8 @@ def export(
         dynamic = {} if dynamic is None else _checked(dynamic, example)
         batches = {count: _resized(example, count, dynamic) for count in (_TRACED, *_COMPARED)}
         with _unchanged(model):
-            expected = {count: _called(module, batches[count], name) for count in batches}
+            # Copies, as a network may change its input in place.
+            expected = {count: _called(module, mapped(batches[count], Tensor.clone), name) for count in batches}
         _check_comparable(name, [expected[n] for n in _COMPARED])
         network = Exportable(name, module, batches[_TRACED], _origin(trained), dynamic)
         content, run = FORMATS[extension](network)
@@ -195,7 +196,7 @@ def _origin(trained: Trained) -> dict[str, str]:
     told = {'runnerkit_version': __version__, 'checkpoint': os.path.basename(trained.path)}
     for key in ('epoch', 'iter', 'CLASSES', 'config'):
         if isinstance(meta.get(key), str | int | list | tuple):
-            told[key] = meta[key] if isinstance(meta[key], str) else json.dumps(meta[key])
+            told[key] = without_places(meta[key]) if isinstance(meta[key], str) else json.dumps(meta[key])
     return told
 
 

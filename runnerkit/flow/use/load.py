@@ -234,6 +234,15 @@ def _swapped_by_mmcv(cfg: Config) -> bool:
     return bool(early and by_epoch and saves_by_epoch)
 
 
+#: The lines of a config's text that say where a run was.
+_PLACES = re.compile(r"^(work_dir|load_from|resume_from) = .*\n?", re.MULTILINE)
+
+
+def without_places(value: Any) -> Any:
+    """A config's text for a file to hand on, without the folders of the run; any other value as it is."""
+    return _PLACES.sub('', value) if isinstance(value, str) else value
+
+
 # --- the config of a run, with objects from Python --------------------------------------------------------------------
 
 #: A path to a class or function, and its name there.

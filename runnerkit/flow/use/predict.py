@@ -353,9 +353,15 @@ def _rows(batch: Any) -> list[Any]:
     if isinstance(batch, Tensor):
         return list(batch.detach().cpu()) if batch.dim() else [batch.detach().cpu()]
     if isinstance(batch, Mapping):
-        return [dict(zip(batch, row, strict=True)) for row in zip(*map(_rows, batch.values()), strict=True)]
+        return [dict(zip(batch, row, strict=True)) for row in _rows(tuple(batch.values()))]
     if isinstance(batch, tuple):
-        return list(zip(*map(_rows, batch), strict=True))
+        parts = [_rows(part) for part in batch]
+        if len(counts := {len(part) for part in parts}) > 1:
+            raise ValueError(
+                f'the parts of a prediction are for {" and ".join(map(str, sorted(counts)))} samples of one batch: '
+                'predict must return one of each part for each sample'
+            )
+        return list(zip(*parts, strict=True))
     if isinstance(batch, list | np.ndarray):
         return [to_device(each, 'cpu') for each in batch]
     raise TypeError(

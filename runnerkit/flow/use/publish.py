@@ -19,7 +19,8 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.config import Config
 from runnerkit.config.literals import read_literals
-from runnerkit.flow.use.load import Trained, check_which, warn_if_not_finite, weights_of
+from runnerkit.fileio.paths import local_target
+from runnerkit.flow.use.load import Trained, check_which, warn_if_not_finite, weights_of, without_places
 
 #: What a meta says about the run and its machine. Without the counts, a published file is not resumed by mistake.
 RUN_STATE = ('env_info', 'host_name', 'hook_msgs', 'epoch', 'iter')
@@ -46,7 +47,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     Raises:
         FileNotFoundError: there is no such checkpoint.
         OSError: writing failed.
-        ValueError: the checkpoint is damaged, could run code, or holds no weights; or ``out`` is not a ``.pth`` file.
+        ValueError: the checkpoint is damaged, could run code, or holds no weights; or ``out`` is not a local ``.pth`` file.
     """
     place = check_published_path(os.fspath(out))
     check_which(which)
@@ -64,8 +65,9 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     warn_if_not_finite(trained)
     for name in [ema_name(name) for name in weights]:
         weights.pop(name, None)
+    kept = {key: without_places(value) for key, value in meta.items() if key not in RUN_STATE}
     published = {
-        'meta': to_plain({key: value for key, value in meta.items() if key not in RUN_STATE}, 'meta'),
+        'meta': to_plain(kept, 'meta'),
         'state_dict': to_plain(weights_to_cpu(weights), 'state_dict'),
     }
     buffer = io.BytesIO()
@@ -81,7 +83,7 @@ def check_published_path(out: str) -> Path:
     Raises:
         ValueError: it is not a checkpoint's.
     """
-    path = Path(out).expanduser()
+    path = local_target(out)
     if not path.stem.strip('.') or path.name in EXTENSIONS:
         raise ValueError(f'a checkpoint is published under a name, such as lenet.pth, but got {out!r}')
     if path.suffix not in ('', *EXTENSIONS):

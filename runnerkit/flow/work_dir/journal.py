@@ -55,6 +55,9 @@ MOST_ROWS = 300
 #: The most characters of such a sentence.
 MOST_TEXT = 2000
 
+#: Spaces at the end of the file, in whose place a run writes its outcome if the disk is full.
+_ROOM = 1024
+
 #: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
 MOST_WHOLE = 100
 
@@ -156,8 +159,14 @@ class JournalHook(Hook):
             for start in self._starts[:-MOST_WHOLE]:
                 for rows in ('settings', 'modules'):
                     start.pop(rows, None)
-            content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str)
-            write_atomically(self._path, content.encode())
+            content = json.dumps({'version': 1, 'starts': self._starts}, indent=1, default=str).encode()
+            try:
+                write_atomically(self._path, content + b' ' * _ROOM)
+            except OSError:  # a full disk has room for no second file
+                if len(content) > (size := os.path.getsize(self._path)):
+                    raise
+                with open(os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW), 'wb') as file:  # keeps its length
+                    file.write(content.ljust(size))
 
 
 class _Inexact(logging.Handler):

@@ -120,12 +120,22 @@ class Bfloats(Two):
         )
 
 
+class InPlace(Two):
+    def forward(self, a, b):
+        return self.first(a.mul_(2))
+
+
+class Best(Two):
+    def forward(self, a, b):
+        return self.first(a).topk(2)
+
+
 class Texts(Two):
     def forward(self, a, b):
         return {'logits': self.first(a), 'name': 'text'}
 
 
-CLASSES = (Two, Dummy, Branches, Fixed, Random, Counts, Grows, Nans, Nothing, Squeezed, Bfloats, Texts)
+CLASSES = (Two, Dummy, Branches, Fixed, Random, Counts, Grows, Nans, Nothing, Squeezed, Bfloats, InPlace, Best, Texts)
 
 
 @pytest.fixture
@@ -269,6 +279,7 @@ def test_networks_that_torch_cannot_take_are_told_with_their_line(cfg, tmp_path)
             r'torch.export cannot take the network of Supervised \(Branches\): Could not guard .*if a.sum\(\)',
         ),
         ('Fixed', r'violated \(batch\)! You marked batch .* constant \(2\)\. Write .*forward_dummy'),
+        ('Best', r'a .pt2 file cannot hold what .*torch.return_types.topk.* such as tuple\(x.topk\(5\)\); or write .onnx'),
         ('Texts', 'name is a str, but only tensors can be exported'),
     ):
         with pytest.raises((ValueError, TypeError), match=text) as raised:
@@ -321,6 +332,10 @@ def test_a_network_that_changes_its_buffers_is_exported_as_the_checkpoint_has_it
     trained = runnerkit.load_model(tmp_path / 'run').model.norm.running_mean
     runnerkit.export(cfg, tmp_path / 'x.pt2')
     assert torch.equal(torch.export.load(tmp_path / 'x.pt2').state_dict['norm.running_mean'], trained)
+
+
+def test_a_network_that_changes_its_input(cfg, tmp_path):
+    assert runnerkit.export(use(tmp_path, 'InPlace'), tmp_path / 'x.pt2').difference <= 1e-4
 
 
 def test_an_output_with_the_name_of_an_input(cfg, tmp_path):
@@ -378,6 +393,8 @@ def test_errors_say_what_to_do(cfg, tmp_path, monkeypatch):
             runnerkit.export(cfg, path, **options)
     with pytest.raises(ValueError, match="but not as x.onx; did you mean '.onnx'"):
         runnerkit.export('nowhere', 'x.onx')
+    with pytest.raises(ValueError, match='s3://x/x.pt2 is a URL: give a local path'):
+        runnerkit.export('nowhere', 's3://x/x.pt2')
     del cfg.data['val'], cfg.data['train']
     with pytest.raises(KeyError, match=r'no test and no val and no train.*--shape 3,224,224'):
         runnerkit.export(cfg, path)

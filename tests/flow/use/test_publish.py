@@ -94,6 +94,12 @@ def test_a_config_that_is_code_is_neither_run_nor_in_the_way(tmp_path):
     assert not (tmp_path / 'ran').exists()
 
 
+def test_the_folders_of_the_run_are_not_published(tmp_path):
+    places = "load_from = None\nresume_from = '/home/me/a.pth'\nwork_dir = '/home/me/run'\n"
+    save_checkpoint(nn.Linear(4, 2), tmp_path / 'a.pth', meta={'config': CONFIG + places + 'seed = 1\n'})
+    assert torch.load(publish(tmp_path / 'a.pth', tmp_path / 'x.pth'))['meta']['config'] == CONFIG + 'seed = 1\n'
+
+
 def test_a_meta_of_none_is_none(tmp_path):
     torch.save({'state_dict': nn.Linear(4, 2).state_dict(), 'meta': None}, tmp_path / 'a.pth')
     assert torch.load(publish(tmp_path / 'a.pth', tmp_path / 'x.pth'))['meta'] == {}
@@ -119,9 +125,10 @@ def test_errors_say_what_to_do(tmp_path):
         ('a.pth', '.pth', {}, ValueError, 'published under a name'),
         ('numbers.pth', 'x.pth', {}, ValueError, 'under names that are no texts'),
         ('a.pth', 'x.pth', {'which': 'bset'}, ValueError, "but got 'bset'; did you mean 'best'"),
+        ('a.pth', 'memory://x/x.pth', {}, ValueError, 'memory://x/x.pth is a URL: give a local path'),
         ('b.pth', 'x.pth', {}, FileNotFoundError, "did you mean 'a.pth'"),
         ('code.pth', 'x.pth', {}, ValueError, 'could run code when loaded.*--trust-pickles'),
     ):
         with pytest.raises(error, match=text):
-            publish(tmp_path / source, tmp_path / out, **options)
+            publish(tmp_path / source, out if '://' in out else tmp_path / out, **options)
     assert list(tmp_path.glob('x*')) == []

@@ -1,6 +1,8 @@
 """What a run writes about itself."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from runnerkit import report_image
 from runnerkit.checkpoint.conditions import hook_changes
 from runnerkit.flow import train
 from runnerkit.flow.report.record import read_run
+from runnerkit.flow.work_dir import journal
 from runnerkit.flow.work_dir.journal import JournalHook
 from runnerkit.hooks import Hook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -155,6 +158,24 @@ class FailsWithoutText(Hook):
     def after_train_iter(self, runner):
         if runner.iter == 2:
             raise WithoutText
+
+
+def test_a_full_disk_at_the_end_leaves_the_outcome(tmp_path, monkeypatch):
+    class FullDisk(Hook):
+        def after_train_iter(self, runner):
+            monkeypatch.setattr(journal, 'write_atomically', no_space)
+
+    def no_space(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    train(plans.CONFIG, work_dir=str(tmp_path), hooks=[FullDisk()])
+    assert starts(tmp_path)[0]['outcome'] == 'completed'
+    assert starts(tmp_path)[0]['iterations_at_end'] == 15
+    (tmp_path / 'run.json').rename(tmp_path / 'moved.json')  # a link is not followed
+    (tmp_path / 'run.json').symlink_to('moved.json')
+    before = (tmp_path / 'moved.json').read_bytes()
+    train(plans.CONFIG, work_dir=str(tmp_path), auto_resume=True, cfg_options={'runner.max_epochs': 4})
+    assert (tmp_path / 'moved.json').read_bytes() == before
 
 
 def test_an_error_without_a_text_is_noted_as_well(tmp_path):
