@@ -41,9 +41,9 @@ def get_state_dict(
 def to_names_of(module: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str, Any]:
     """The inverse of `get_state_dict`: ``state`` with the names that the unwrapped ``module`` uses.
 
-    Names that the module already uses, or does not know, stay as they are.
+    Names that the module already uses, or does not know, stay as they are, without what `torch.compile` adds.
     """
-    state = renamed(state, _without_compiled)
+    state = renamed(state, lambda name: '.'.join(part for part in name.split('.') if part != '_orig_mod'))
     clean = _clean_prefixes(module, '')
     if not clean:
         return state
@@ -78,8 +78,3 @@ def _replaced(name: str, clean: Mapping[str, str]) -> str:
         if name == wrapped or name.startswith(wrapped + '.'):
             name = path + name[len(wrapped) :]
     return name
-
-
-def _without_compiled(name: str) -> str:
-    """``name`` without the parts that `torch.compile` adds."""
-    return '.'.join(part for part in name.split('.') if part != '_orig_mod')

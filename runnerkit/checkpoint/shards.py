@@ -53,8 +53,8 @@ def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict
 def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Take the tensors out of a checkpoint of which each process writes its own part.
 
-    These are the weights and the optimizers' states, except single numbers, sparse and quantized tensors. Of anything else in a
-    checkpoint, such as the states of ranks, it is the `DTensor` in the part that is given with its place.
+    These are the weights and the optimizers' states, except single numbers, sparse and quantized tensors. Of anything
+    else in a checkpoint, such as the states of ranks, it is the `DTensor` in the part that is given with its place.
 
     Args:
         checkpoint: a checkpoint, or a part of one; not changed.

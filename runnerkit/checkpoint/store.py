@@ -128,7 +128,11 @@ class Store:
             _into_cloud(checkpoint, path)
         elif self.is_local:
             with _naming(path, OSError):
-                write_atomically(path, partial(torch.save, checkpoint), partial(_remove_folder, path))
+                write_atomically(
+                    path,
+                    partial(torch.save, checkpoint),
+                    lambda: is_checkpoint_folder(path) and remove_checkpoint(Path(path)),
+                )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
         else:
@@ -341,7 +345,7 @@ class Store:
         latest = Path(self.place, LATEST)
         own = re.compile('(?!)')
         if self.is_local and latest.exists():
-            name = os.path.basename(os.readlink(latest)) if latest.is_symlink() else behind_link(latest).name
+            name = Path(os.readlink(latest)).parts[0] if latest.is_symlink() else behind_link(latest).name
             own = re.compile(r'\d+'.join(re.escape(part) for part in re.split(r'\d+', name)))
         return [name for name in names if _is_saved(name) or own.fullmatch(name)]
 
@@ -479,12 +483,6 @@ def behind_link(path: Path) -> Path:
         return path
     named = re.fullmatch(rb'[\w.@-]+\.pth', path.read_bytes())
     return path if named is None else path.with_name(named[0].decode())
-
-
-def _remove_folder(path: str) -> None:
-    """Delete the sharded checkpoint ``path``, if there is one."""
-    if is_checkpoint_folder(path):
-        remove_checkpoint(Path(path))
 
 
 @contextmanager

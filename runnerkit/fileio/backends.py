@@ -115,7 +115,7 @@ class FsspecBackend(RemoteBackend, ListingBackend):
         folder, _, name = path.rpartition('/')
         with suppress(PermissionError):  # one may be allowed to write to a bucket but not to create it
             filesystem.makedirs(folder, exist_ok=True)
-        if not _renames(filesystem):
+        if type(filesystem).mv is fsspec_module().AbstractFileSystem.mv:  # it would copy and delete
             filesystem.pipe_file(path, obj)
             return
         temporary = f'{folder}/.{name}.tmp'
@@ -199,6 +199,10 @@ class HardDiskBackend(FsspecBackend):
         with open(filepath, encoding=encoding) as file:
             return file.read()
 
+    def put(self, obj: bytes, filepath: PathOrUrl) -> None:
+        """Write bytes, completely or not at all; of a link, the file behind it."""
+        super().put(obj, os.path.realpath(filepath))
+
     def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[PathOrUrl]:  # type: ignore[override]
         """A context manager for the path itself."""
         return nullcontext(filepath)
@@ -214,11 +218,6 @@ class HardDiskBackend(FsspecBackend):
         from fsspec.implementations.local import LocalFileSystem
 
         return LocalFileSystem(), os.path.abspath(filepath)
-
-
-def _renames(filesystem: Any) -> bool:
-    """Whether the file system can rename files; elsewhere fsspec copies and deletes."""
-    return type(filesystem).mv is not fsspec_module().AbstractFileSystem.mv
 
 
 def _move_over(filesystem: Any, source: str, target: str) -> None:

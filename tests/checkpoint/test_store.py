@@ -313,3 +313,4 @@ def test_the_link_is_in_the_store_where_names_have_folders(tmp_path):
     path = store.write('weights/epoch_1.pth', {'n': 1}, latest=True)
     assert str(find_latest_checkpoint(tmp_path)) == path
     assert torch.load(resolve_checkpoint(tmp_path)) == {'n': 1}
+    assert store.saved() == ['latest.pth', 'weights']

@@ -29,6 +29,13 @@ def test_round_trips(tmp_path, extension):
     assert text == (path.read_bytes() if binary else path.read_text(encoding='utf-8'))
 
 
+def test_a_file_behind_a_link_is_written(tmp_path):
+    (tmp_path / 'link.json').symlink_to('file.json')
+    dump(1, tmp_path / 'link.json')
+    assert load(tmp_path / 'file.json') == 1
+    assert (tmp_path / 'link.json').is_symlink()
+
+
 def test_the_format_may_be_given(tmp_path):
     dump(VALUES, tmp_path / 'x.data', file_format='json', indent=2)
     assert '\n  ' in (tmp_path / 'x.data').read_text()

@@ -115,14 +115,11 @@ def _torch_program(network: Exportable) -> tuple[bytes, Run]:
     """A program of `torch.export`, which runs without the model's code."""
     buffer = io.BytesIO()
     with _quiet():
-        program = _traced(network)
         try:
-            torch.export.save(program, buffer, extra_files={'metadata.json': json.dumps(network.metadata)})
-        except NotImplementedError as error:  # as for torch.return_types.topk, and named tuples
-            raise ValueError(
-                f'a .pt2 file cannot hold what {network.name} takes or returns: {_told(error)}. Make it a tuple, list '
-                'or dict of tensors, such as tuple(x.topk(5)); or write .onnx'
-            ) from None
+            torch.export.save(_traced(network), buffer, extra_files={'metadata.json': json.dumps(network.metadata)})
+        except NotImplementedError as error:  # of torch.return_types.topk, for one
+            way_out = 'write tuple(x.topk(5)) in place of x.topk(5), or write .onnx'
+            raise ValueError(f'.pt2 cannot express what {network.name} returns: {_told(error)}; {way_out}') from None
         content = buffer.getvalue()
         module = torch.export.load(io.BytesIO(content)).module()
     return content, lambda inputs: list(outputs_of(module(*inputs.args, **inputs.kwargs)).values())

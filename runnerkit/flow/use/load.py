@@ -127,27 +127,19 @@ def find_trained(
         raise ValueError(f'{path} holds a {type(weights).__name__}, but a checkpoint is a dict of weights by name')
     if not isinstance(content.get('meta', {}), Mapping):
         content = {**content, 'meta': {}}
-    file = config_to_use(source if work_dir is None else work_dir, trust, parts) if config is None else config
-    if file is None:
-        return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
-    if not isinstance(file, (Config, Mapping)):
-        return Trained(path, content, Config.fromfile(file))
-    cfg = file if isinstance(file, Config) else Config(dict(file))
+    if config is None:
+        file = config_of(source if work_dir is None else work_dir)
+        if file is None:
+            return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
+        # It is executed only if this user's own run has written it here, or if it is trusted.
+        config = Config.fromfile(file) if trust or is_made_here(file) else config_in_work_dir(file, parts)
+    if not isinstance(config, (Config, Mapping)):
+        return Trained(path, content, Config.fromfile(config))
+    cfg = config if isinstance(config, Config) else Config(dict(config))
     kept = config_of(source) if cfg.filename is None else None
     if kept is not None and (trust or is_made_here(kept)):  # else it could name what the user has not
         cfg = as_trained(cfg, kept)
     return Trained(path, content, cfg)
-
-
-def config_to_use(
-    work_dir: str | os.PathLike[str], trust: bool, parts: Callable[[Config], Iterable[Any]]
-) -> Config | None:
-    """The config of a work dir: executed if this user's own run has written it here, or it is trusted; else read as
-    data. None if ``work_dir`` is something else."""
-    file = config_of(work_dir)
-    if file is None:
-        return None
-    return Config.fromfile(file) if trust or is_made_here(file) else config_in_work_dir(file, parts)
 
 
 def check_which(which: str) -> None:
@@ -235,7 +227,7 @@ def _swapped_by_mmcv(cfg: Config) -> bool:
 
 
 #: The lines of a config's text that say where a run was.
-_PLACES = re.compile(r"^(work_dir|load_from|resume_from) = .*\n?", re.MULTILINE)
+_PLACES = re.compile(r'^(work_dir|load_from|resume_from) = .*\n?', re.MULTILINE)
 
 
 def without_places(value: Any) -> Any:

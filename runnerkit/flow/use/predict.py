@@ -169,7 +169,12 @@ def predictions(
         loader = loader_of(cfg, inputs, batch_size)
         model = build_trained(trained, context.device)
         found = _predicted(model, loader, context.device, finish)
-    _check_count(model, found, loader.dataset)
+    if hasattr(loader.dataset, '__len__') and len(found) != len(loader.dataset):
+        raise ValueError(
+            f'{type(model).__name__} has returned {len(found)} predictions for {len(loader.dataset)} samples: its '
+            'predict must return one for each sample of a batch, as a tensor [n, …], a list of n, or a dict or tuple '
+            'of these'
+        )
     return found
 
 
@@ -356,10 +361,9 @@ def _rows(batch: Any) -> list[Any]:
         return [dict(zip(batch, row, strict=True)) for row in _rows(tuple(batch.values()))]
     if isinstance(batch, tuple):
         parts = [_rows(part) for part in batch]
-        if len(counts := {len(part) for part in parts}) > 1:
+        if len(counts := {*map(len, parts)}) > 1:
             raise ValueError(
-                f'the parts of a prediction are for {" and ".join(map(str, sorted(counts)))} samples of one batch: '
-                'predict must return one of each part for each sample'
+                f'parts of a prediction are for {sorted(counts)} samples: predict must return all for each'
             )
         return list(zip(*parts, strict=True))
     if isinstance(batch, list | np.ndarray):
@@ -368,11 +372,3 @@ def _rows(batch: Any) -> list[Any]:
         f'a prediction for a batch must be a tensor [n, …], a list of n, or a dict or tuple of these, but got a '
         f'{type(batch).__name__}'
     )
-
-
-def _check_count(model: Any, found: list[Any], dataset: Any) -> None:
-    if hasattr(dataset, '__len__') and len(found) != len(dataset):
-        raise ValueError(
-            f'{type(model).__name__} has returned {len(found)} predictions for {len(dataset)} samples: its predict '
-            'must return one for each sample of a batch, as a tensor [n, …], a list of n, or a dict or tuple of these'
-        )

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,21 +13,8 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.fileio.paths import local_target
 from runnerkit.utils.suggest import suggestion
-
-
-def check_format(path: str) -> str:
-    """The extension of ``path``, which says in which format predictions are written.
-
-    Raises:
-        ValueError: it is not one of `FORMATS`.
-    """
-    extension = Path(path).suffix.lower()
-    if extension not in FORMATS:
-        raise ValueError(
-            f'predictions are written as {", ".join(FORMATS)}, but not as {path}{suggestion(extension, FORMATS)}'
-        )
-    return extension
 
 
 def write_predictions(
@@ -46,8 +32,12 @@ def write_predictions(
         ValueError: the format is not known, or cannot hold these predictions.
         OSError: writing failed.
     """
-    content = FORMATS[check_format(path)](inputs, predictions, classes)
-    write_atomically(Path(path).expanduser(), content)
+    target = local_target(path)
+    if (extension := target.suffix.lower()) not in FORMATS:
+        raise ValueError(
+            f'predictions are written as {", ".join(FORMATS)}, but not as {path}{suggestion(extension, FORMATS)}'
+        )
+    write_atomically(target, FORMATS[extension](inputs, predictions, classes))
 
 
 def as_json(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> str:
@@ -115,7 +105,9 @@ def _joined(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> bytes:
     """One array, the predictions along its first dimension."""
     try:
-        array = np.stack([np.asarray(_for_numpy(each)) for each in predictions])
+        # numpy has no bfloat16
+        plain = [x.float() if getattr(x, 'dtype', None) == torch.bfloat16 else x for x in predictions]
+        array = np.stack([np.asarray(each) for each in plain])
         kind = array.dtype.kind
     except ValueError as error:
         raise ValueError(f'the predictions do not fit in one array ({error}): write .json') from None
@@ -124,11 +116,6 @@ def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
-
-
-def _for_numpy(value: Any) -> Any:
-    """``value``; in float32 if numpy does not have its type."""
-    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
 
 
 def _plain(value: Any) -> Any:

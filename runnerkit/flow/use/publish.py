@@ -47,7 +47,8 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     Raises:
         FileNotFoundError: there is no such checkpoint.
         OSError: writing failed.
-        ValueError: the checkpoint is damaged, could run code, or holds no weights; or ``out`` is not a local ``.pth`` file.
+        ValueError: the checkpoint is damaged, could run code, or holds no weights; or ``out`` is no local
+            ``.pth`` file.
     """
     place = check_published_path(os.fspath(out))
     check_which(which)

@@ -124,13 +124,16 @@ def evaluated(
     check_switches(cfg)
     context = Context(cfg, options, seed=seed_of(cfg, checkpoint))
     instance, network = Instance(context), Network(context)
+    if work_dir is None:  # apart from what the hooks wrote in the training, which stays as it is
+        place = local_path(checkpoint)
+        work_dir = Path(configured_work_dir(cfg) if is_url(place) else os.path.dirname(place), split)
     with preserved_process_state(), context.closing:
         instance.start_processes(context)
         instance.set_backends(context)
         set_random_seed(context.seed, deterministic=bool(cfg.get('deterministic')))
         context.loaders = [*build_loaders(context, required_section(cfg, 'data'), split).values()]
         network.build_model(context)
-        with scoring(context, folder_of_hooks(cfg, checkpoint, split, work_dir)) as score:
+        with scoring(context, Path(work_dir)) as score:
             try:
                 loaded = context.runner.load_checkpoint(checkpoint, strict=not allow_partial)
             except WeightsDoNotFit as error:
@@ -142,14 +145,6 @@ def evaluated(
             warn_if_not_finite(Trained(checkpoint, loaded, cfg))
             scores = score(loaded)
     return scores if context.rank == 0 else {}
-
-
-def folder_of_hooks(cfg: Any, checkpoint: str, split: str, work_dir: str | os.PathLike[str] | None) -> Path:
-    """Where the hooks of an evaluation write; apart from what they wrote in the training, which stays as it is."""
-    if work_dir is not None:
-        return Path(work_dir)
-    place = local_path(checkpoint)
-    return Path(configured_work_dir(cfg) if is_url(place) else os.path.dirname(place)) / split
 
 
 def seed_of(cfg: Any, checkpoint: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runnerkit.cli import predict as tool
-from runnerkit.flow.use.prediction_files import FORMATS, as_json, check_format, write_predictions
+from runnerkit.flow.use.prediction_files import FORMATS, as_json, write_predictions
 
 VECTORS = [torch.tensor([0.5, 2.0]), torch.tensor([1.0, -1.0])]
 DICTS = [{'box': torch.tensor([1, 2]), 'label': 'é', 'score': np.float32(0.5)}] * 2
@@ -98,6 +98,10 @@ def test_what_a_format_cannot_hold_is_refused_and_nothing_is_written(tmp_path, n
     assert not list(tmp_path.iterdir())
 
 
-def test_a_format_is_told_by_its_extension():
+def test_a_format_is_told_by_its_extension(tmp_path):
     assert tuple(FORMATS) == tool.FORMATS
-    assert [check_format(f'a{each}') for each in FORMATS] == list(FORMATS)
+    for name, start in {'a.json': b'[', 'a.CSV': b'input,', 'a.npy': b'\x93NUMPY'}.items():
+        write_predictions(str(tmp_path / name), [0], [1.0])
+        assert (tmp_path / name).read_bytes().startswith(start)
+    with pytest.raises(ValueError, match='memory://x/a.csv is a URL'):
+        write_predictions('memory://x/a.csv', [0], [1.0])
