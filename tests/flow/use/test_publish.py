@@ -95,7 +95,7 @@ def test_a_config_that_is_code_is_neither_run_nor_in_the_way(tmp_path):
 
 
 def test_the_folders_of_the_run_are_not_published(tmp_path):
-    places = "load_from = None\nresume_from = '/home/me/a.pth'\nwork_dir = '/home/me/run'\n"
+    places = "load_from = None\nresume_from = '/srv/me/a.pth'\nwork_dir = '/srv/me/run'\n"
     save_checkpoint(nn.Linear(4, 2), tmp_path / 'a.pth', meta={'config': CONFIG + places + 'seed = 1\n'})
     assert torch.load(publish(tmp_path / 'a.pth', tmp_path / 'x.pth'))['meta']['config'] == CONFIG + 'seed = 1\n'
 
