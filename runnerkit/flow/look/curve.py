@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.distributed.slowest import NAMES
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, read_log
@@ -146,7 +148,7 @@ def draw_curve(
         axis.set_xlabel('iterations')
         axis.tick_params(labelbottom=True)
     figure.suptitle(title + (f' (without {", ".join(left_out)})' if left_out else ''), fontsize='medium')
-    figure.savefig(path, dpi=100)
+    write_atomically(path, partial(figure.savefig, dpi=100))
     return path
 
 

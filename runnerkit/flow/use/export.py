@@ -191,8 +191,7 @@ def network_of(model: nn.Module) -> tuple[str, nn.Module]:
 
 def _origin(trained: Trained) -> dict[str, str]:
     """What a file says about where it is from."""
-    meta = trained.content.get('meta')
-    meta = meta if isinstance(meta, Mapping) else {}
+    meta = trained.content.get('meta', {})
     told = {'runnerkit_version': __version__, 'checkpoint': os.path.basename(trained.path)}
     for key in ('epoch', 'iter', 'CLASSES', 'config'):
         if isinstance(meta.get(key), str | int | list | tuple):

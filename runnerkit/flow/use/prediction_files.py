@@ -42,9 +42,9 @@ def write_predictions(
 
 def as_json(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> str:
     """A list of ``{"input": …, "prediction": …}``, each on its own line; with ``"class"`` if that has a name."""
-    plain = [_plain(each) for each in predictions]
     rows = [
-        {'input': name, 'prediction': each, **_class(each, classes)} for name, each in zip(inputs, plain, strict=True)
+        {'input': name, 'prediction': each, **_class(each, classes)}
+        for name, each in zip(inputs, map(_plain, predictions), strict=True)
     ]
     lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'[\n{lines}\n]'

@@ -59,8 +59,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
         raise ValueError(f'{path} holds no weights: a checkpoint is a dict of tensors by name, maybe under state_dict')
     if not all(isinstance(name, str) for name in held):
         raise ValueError(f'{path} holds weights under names that are no texts, which no model has')
-    meta = content.get('meta')
-    meta = meta if isinstance(meta, Mapping) else {}
+    meta = content['meta'] if isinstance(content.get('meta'), Mapping) else {}
     trained = Trained(path, {'state_dict': held, 'meta': meta}, _config(meta))
     weights = weights_of(trained)
     warn_if_not_finite(trained)

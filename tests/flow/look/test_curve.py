@@ -1,8 +1,10 @@
 """The learning curve from a work dir's log."""
 
+import errno
 import json
 import logging
 import math
+import os
 import sys
 from types import SimpleNamespace
 
@@ -24,7 +26,11 @@ def write(path, *lines):
     path.write_text('\n'.join(json.dumps(line) for line in lines) + '\n')
 
 
-def test_the_picture(tmp_path):
+def no_space(descriptor, data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_the_picture(tmp_path, monkeypatch):
     assert plot(tmp_path) is None
     write(
         tmp_path / '1.log.json',
@@ -33,7 +39,12 @@ def test_the_picture(tmp_path):
     )
     path = plot(tmp_path)
     assert path == tmp_path / 'curve.png'
-    assert path.read_bytes().startswith(b'\x89PNG')
+    before = path.read_bytes()
+    assert before.startswith(b'\x89PNG')
+    monkeypatch.setattr('os.write', no_space)
+    with pytest.raises(OSError, match='No space left'):
+        plot(tmp_path)
+    assert path.read_bytes() == before
 
 
 def test_only_losses(tmp_path):
