@@ -50,12 +50,11 @@ def convert_checkpoint(
     target = local_target(out)
     check_converted_path(target)
     path = find_checkpoint(source, best=best)
-    is_folder = not is_url(path) and is_checkpoint_folder(local_path(path))
     if target.suffix == WEIGHTS:
         weights = _weights(_load_checkpoint(path, 'cpu'), path)
         write_atomically(target, _as_safetensors(weights))
         return target, 'weights'
-    if is_folder:
+    if not is_url(path) and is_checkpoint_folder(local_path(path)):
         content = load_folder(Path(local_path(path)), path)
         write_atomically(target, partial(torch.save, content))
         return target, _kind(content, 'file')

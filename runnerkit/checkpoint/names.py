@@ -27,8 +27,7 @@ def get_state_dict(
     """
     inner = unwrap(module)
     state = inner.state_dict(prefix=prefix, keep_vars=keep_vars)
-    clean = _clean_prefixes(inner, prefix)
-    if clean:
+    if clean := _clean_prefixes(inner, prefix):
         state = renamed(state, lambda name: _replaced(name, clean))
     if destination is None:
         return state

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from unittest.mock import MagicMock
 
 import fsspec
@@ -314,3 +315,14 @@ def test_the_link_is_in_the_store_where_names_have_folders(tmp_path):
     assert str(find_latest_checkpoint(tmp_path)) == path
     assert torch.load(resolve_checkpoint(tmp_path)) == {'n': 1}
     assert store.saved() == ['latest.pth', 'weights']
+
+
+def test_a_pipe_in_the_place_of_a_checkpoint_is_not_waited_for(tmp_path):
+    first = save(tmp_path / 'epoch_1.pth', age=5)
+    replace_link(tmp_path / 'latest.pth', first.name)
+    os.mkfifo(tmp_path / 'epoch_2.pth')
+    writer = os.open(tmp_path / 'epoch_2.pth', os.O_RDWR)  # so that reading without the mend ends with an error
+    os.write(writer, b'no checkpoint')
+    assert resolve_checkpoint(tmp_path) == str(tmp_path / 'latest.pth')
+    assert [Path(each.path).name for each in Store(tmp_path).numbered()] == ['epoch_1.pth']
+    os.close(writer)
