@@ -286,8 +286,8 @@ class Store:
         for temporary in Path(self.place).glob(f'.*.tmp/{MANIFEST}'):
             folder = temporary.parent
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
-            is_lost = is_abandoned(folder.name) and (not path.exists() or why_damaged(path) is not None)
-            if not is_lost or why_folder_damaged(folder) is not None:
+            is_free = not path.exists() or (path.is_dir() and why_folder_damaged(path) is not None)
+            if not (is_free and is_abandoned(folder.name)) or why_folder_damaged(folder) is not None:
                 continue
             try:
                 put_in_place(folder, path)

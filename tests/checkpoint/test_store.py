@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import fsspec
 import pytest
 import torch
+from folders import checkpoint, write
 from torch import nn
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint
@@ -326,3 +327,11 @@ def test_a_pipe_in_the_place_of_a_checkpoint_is_not_waited_for(tmp_path):
     assert resolve_checkpoint(tmp_path) == str(tmp_path / 'latest.pth')
     assert [Path(each.path).name for each in Store(tmp_path).numbered()] == ['epoch_1.pth']
     os.close(writer)
+
+
+def test_a_folder_with_a_temporary_name_takes_no_files_place(tmp_path):
+    """Of a prepared folder, or another program: reading deletes nothing."""
+    write(tmp_path / '.notes.txt.4194399.tmp', checkpoint())  # a process number that no Linux has
+    (tmp_path / 'notes.txt').write_text('mine')
+    assert find_latest_checkpoint(tmp_path) is None
+    assert (tmp_path / 'notes.txt').read_text() == 'mine'
