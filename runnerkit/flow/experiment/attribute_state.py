@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
+from inspect import isroutine
 from itertools import islice, zip_longest
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,12 @@ from runnerkit.data.walk import is_generator, is_stateful
 _SCALARS = (type(None), bool, int, float, str)
 _LISTS = (list, tuple, deque, set)
 
+#: What a checkpoint gives back as it was; other kinds of lists and dicts need one of their own to be put back into.
+_KEPT = (list, tuple, set, dict, OrderedDict, Counter)
+
+#: The key that stands for a number of numpy in a checkpoint.
+_NUMPY = 'a number of numpy'
+
 #: Longer lists are data, not state.
 _LONGEST = 10_000
 
@@ -31,14 +39,16 @@ class AttributeState:
 
     Objects with a ``state_dict`` and random generators are saved always, also in lists and dicts. Numbers, texts,
     tensors, and lists and dicts of these are saved if they have changed since the run began: the program sets
-    the others, and may have changed when the run resumes.
+    the others, and may have changed when the run resumes. Of other objects it is seen whether they were replaced, or
+    numbers and texts in them.
 
     Args:
         attributes: the user's, as they are when the run begins.
+        saved: the ids of objects that are saved otherwise.
     """
 
-    def __init__(self, attributes: Mapping[str, Any]) -> None:
-        self._at_first = {name: _mark(value) for name, value in attributes.items()}
+    def __init__(self, attributes: Mapping[str, Any], saved: set[int]) -> None:
+        self._at_first = {name: _mark(value, saved) for name, value in attributes.items()}
 
     def state_dict(self, attributes: Mapping[str, Any], saved: set[int]) -> dict[str, Any]:
         """What a checkpoint has to hold of ``attributes``.
@@ -48,18 +58,23 @@ class AttributeState:
             saved: the ids of objects that are saved otherwise.
         """
         objects = {place: state_of_object(each) for place, each in stateful(attributes, saved)}
-        changed = {name: attributes[name] for name, mark in self._changed(attributes) if _is_saved(mark)}
-        return {'attributes': objects, 'values': {name: _copy(value) for name, value in changed.items()}}
+        values = {
+            name: _copy(attributes[name])
+            for name, mark, first in self._changed(attributes, saved)
+            if _is_saved(mark, first)
+        }
+        return {'attributes': objects, 'values': values}
 
-    def unsaved(self, attributes: Mapping[str, Any]) -> list[str]:
+    def unsaved(self, attributes: Mapping[str, Any], saved: set[int]) -> list[str]:
         """The names of attributes that have changed since the run began, and that are not part of `state_dict`."""
-        return [name for name, mark in self._changed(attributes) if not _is_saved(mark)]
+        return [name for name, mark, first in self._changed(attributes, saved) if not _is_saved(mark, first)]
 
-    def _changed(self, attributes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    def _changed(self, attributes: Mapping[str, Any], saved: set[int]) -> Iterator[tuple[str, Any, Any]]:
+        """The attributes that have changed, each with its mark now and at first."""
         for name, value in attributes.items():
-            mark = _mark(value)
-            if mark is not None and not _same(mark, self._at_first.get(name)):
-                yield name, mark
+            mark, first = _mark(value, saved), self._at_first.get(name)
+            if mark is not None and not _same(mark, first):
+                yield name, mark, first
 
 
 def stateful(attributes: Mapping[str, Any], saved: set[int]) -> Iterator[tuple[str, Any]]:
@@ -105,17 +120,23 @@ def put_back(now: Any, saved: Any) -> Any:
         with torch.no_grad():
             return now.copy_(saved)
     if isinstance(saved, dict):
-        fields = now if isinstance(now, dict) else {}
+        if saved.keys() == {_NUMPY}:
+            name, number = saved[_NUMPY]
+            return np.dtype(name).type(number)
+        fits = isinstance(now, dict) and type(saved) in (dict, type(now))
+        fields = now if fits else type(saved)()
         elements = {key: put_back(fields.get(key), each) for key, each in saved.items()}
         fields.clear()
         fields.update(elements)
         return fields
-    if isinstance(saved, list):
-        items: Any = now if isinstance(now, _LISTS) else []
+    if isinstance(saved, _LISTS):
+        # A list stands for a deque; in files of former versions, also for a tuple or a set.
+        fits = isinstance(now, _LISTS if type(saved) is list else type(saved))
+        items: Any = now if fits else type(saved)()
         before = () if isinstance(items, set) else items
         parts = [put_back(*pair) for pair in zip_longest(islice(before, len(saved)), saved)]
         if isinstance(items, tuple):
-            return tuple(parts)
+            return items._make(parts) if hasattr(items, '_make') else tuple(parts)
         items.clear()
         (items.update if isinstance(items, set) else items.extend)(parts)
         return items
@@ -127,47 +148,91 @@ def _is_users(value: Any) -> bool:
     return isinstance(value, (nn.Module, Optimizer)) or not type(value).__module__.startswith('runnerkit.')
 
 
-def _mark(value: Any, depth: int = 0) -> tuple[Any, ...] | None:
+def _mark(value: Any, saved: set[int], depth: int = 0) -> tuple[Any, ...] | None:
     """What tells whether ``value`` has changed, behind its kind; None if that cannot be seen.
 
     Tensors are known by themselves and how often they were written to, since they may be large.
     """
-    if type(value) in _SCALARS:
+    if _is_scalar(value):
         return 'scalar', value
-    if type(value) is Tensor:
+    if id(value) in saved:
+        return ('other',)
+    if type(value) in (Tensor, nn.Parameter):
         is_result = value.grad_fn is not None  # of a step, which the next one computes again
         return None if is_result or value.is_inference() else ('tensor', value, value._version)
     if isinstance(value, np.ndarray):
         return 'array', batch_checksums(value)
-    if not isinstance(value, (dict, *_LISTS)) or depth > _DEEPEST:
-        return None
+    if is_stateful(value) or is_generator(value) or isroutine(value) or isinstance(value, type):
+        return ('other',)  # saved otherwise, or without a state
+    if not isinstance(value, (dict, *_LISTS)):
+        if not _is_users(value):
+            return ('other',)
+        numbers = {name: each for name, each in getattr(value, '__dict__', {}).items() if _is_scalar(each)}
+        # Of an iterator, it cannot be seen whether it has moved on.
+        return 'object', object() if isinstance(value, Iterator) else value, numbers
+    elements = list(value.values() if isinstance(value, dict) else value)
+    keys = list(value) if isinstance(value, (dict, set)) else []
     if len(value) > _LONGEST:
-        return 'long', len(value)
-    keys = list(value) if isinstance(value, dict) else []
-    marks = [_mark(each, depth + 1) for each in (value.values() if isinstance(value, dict) else value)]
-    if None in marks or not all(type(key) in _SCALARS for key in keys):
-        return None
-    return 'container', keys, marks
+        return 'long', keys, elements
+    marks = None if depth > _DEEPEST else [_mark(each, saved, depth + 1) for each in elements]
+    return None if marks is None or None in marks else ('container', keys, marks, type(value))
+
+
+def _is_scalar(value: Any) -> bool:
+    is_of_numpy = isinstance(value, np.generic) and value.dtype.kind in 'biuf' and value.dtype.itemsize <= 8
+    return type(value) in _SCALARS or is_of_numpy
 
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
     if other is None or one[0] != other[0]:
         return False
-    if one[0] == 'tensor':
-        return one[1] is other[1] and one[2] == other[2]
+    if one[0] in ('tensor', 'object'):
+        return one[1] is other[1] and bool(one[2] == other[2])
+    if one[0] == 'long':
+        return all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(one[1:], other[1:], strict=True))
     if one[0] == 'container':
-        return one[1] == other[1] and len(one[2]) == len(other[2]) and all(map(_same, one[2], other[2]))
-    return bool(one[1] == other[1])
+        same_keys = len(one[1]) == len(other[1]) and all(map(_is_same_key, one[1], other[1]))
+        return same_keys and len(one[2]) == len(other[2]) and all(map(_same, one[2], other[2]))
+    return one[0] == 'other' or (type(one[1]) is type(other[1]) and bool(one[1] == other[1]))
 
 
-def _is_saved(mark: tuple[Any, ...]) -> bool:
-    """Whether what has this mark has a place in a checkpoint."""
-    return mark[0] in ('scalar', 'tensor') or (mark[0] == 'container' and all(map(_is_saved, mark[2])))
+def _is_saved(mark: tuple[Any, ...], first: tuple[Any, ...] | None) -> bool:
+    """Whether a checkpoint gives back what has this mark just as it is, ``first`` being the mark in its place at first,
+    which a resumed program sets again."""
+    if mark[0] == 'tensor':
+        value, before = mark[1], first[1] if first is not None and first[0] == 'tensor' else None
+        is_plain = type(value) is Tensor and not value.requires_grad
+        return is_plain or (type(value), value.shape) == (type(before), getattr(before, 'shape', None))
+    if mark[0] != 'container':
+        return mark[0] == 'scalar'
+    _, keys, marks, kind = mark
+    firsts = first[2] if first is not None and first[0] == 'container' else []
+    if issubclass(kind, dict) and first is not None and firsts:
+        by_key = dict(zip(first[1], firsts, strict=True)) if issubclass(first[3], dict) else {}
+        firsts = [by_key.get(key) for key in keys]
+    return (
+        (kind in _KEPT or (first is not None and first[0] == 'container' and kind is first[3]))
+        and all(map(_is_key, keys))
+        and all(_is_saved(each, before) for each, before in zip_longest(marks, firsts[: len(marks)]))
+    )
+
+
+def _is_key(value: Any) -> bool:
+    return _is_scalar(value) or (type(value) is tuple and all(map(_is_key, value)))
+
+
+def _is_same_key(one: Any, other: Any) -> bool:
+    return one is other or bool(_is_key(one) and _is_key(other) and one == other)
 
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
+    if isinstance(value, np.generic):
+        return {_NUMPY: (value.dtype.str, value.item())}
     if isinstance(value, dict):
-        return {key: _copy(each) for key, each in value.items()}
-    return [_copy(each) for each in value] if isinstance(value, _LISTS) else value
+        made = {key: _copy(each) for key, each in value.items()}
+        return type(value)(made) if type(value) in _KEPT else made
+    if isinstance(value, set):
+        return set(value)
+    return (tuple if isinstance(value, tuple) else list)(map(_copy, value)) if isinstance(value, _LISTS) else value
