@@ -598,7 +598,7 @@ class Experiment(ExperimentSetup):
 class ExperimentReaders(Readers):
     """The readers of an experiment, whose loaders have names, and whose batches are read one by one."""
 
-    def state_of_object(self, reader: Any) -> ReaderState:
+    def state_of(self, reader: Any) -> ReaderState:
         """Where a reader is: behind what was read."""
         runner = self._runner
         if reader is runner.data_loader and runner.mode not in (None, 'train'):

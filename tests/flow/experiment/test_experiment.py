@@ -662,6 +662,35 @@ def test_what_cannot_be_saved_and_has_changed_is_told(tmp_path, caplog):
         assert caplog.text.count(f'self.{name} has changed since the run began, and checkpoints do not') == times
 
 
+class BySteps(Line):
+    """Reads from two loaders of other batch sizes, and updates without an OptimizerHook."""
+
+    def setup_dataloader(self):
+        parts = {'a': 4, 'b': 3}
+        self.train_loader = {name: build_dataloader(Noisy(20), size, 0, seed=size) for name, size in parts.items()}
+
+    def train_batch(self):
+        x, y = self.read_batch('a')
+        if self.iteration % 2:
+            x, y = self.read_batch('b')
+        self.update(functional.mse_loss(self.model(x), y))
+
+    valid = Experiment.valid
+
+
+def test_a_resume_that_is_exact_has_no_warnings(tmp_path, caplog):
+    """The last batch was one of another loader than the first, whose pass was at its end."""
+    whole = trained(BySteps, tmp_path / 'whole', save_interval=5)
+    cut = BySteps(config(save_interval=5), {})
+    cut.setup_dataloader()
+    cut.setup_model()
+    caplog.clear()
+    cut.resume(str(tmp_path / 'whole' / 'iter_5.pth'))
+    cut.run()
+    assert [record.message for record in caplog.records if record.levelname == 'WARNING'] == []
+    assert torch.equal(weights(cut.model), weights(whole.model))
+
+
 class AsPeopleDo(Line):
     """Remembers its best loss and iteration, has a learnt temperature, and lists the model's weights for clipping."""
 
