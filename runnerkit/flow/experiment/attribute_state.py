@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from inspect import isroutine
 from itertools import islice, zip_longest
 from operator import is_
 from typing import Any
@@ -162,20 +161,19 @@ def _mark(value: Any, saved: set[int], depth: int = 0) -> tuple[Any, ...] | None
         return None if is_result or value.is_inference() else ('tensor', value, value._version)
     if isinstance(value, np.ndarray):
         return 'array', batch_checksums(value)
-    if is_stateful(value) or is_generator(value) or isroutine(value) or isinstance(value, type):
-        return ('other',)  # saved otherwise, or without a state
-    if not isinstance(value, (dict, *_LISTS)):
-        if not _is_users(value):
-            return ('other',)
+    is_container = isinstance(value, (dict, *_LISTS))
+    if is_stateful(value) or is_generator(value) or not (is_container or _is_users(value)):
+        return ('other',)  # saved otherwise
+    if not is_container:
         numbers = {name: each for name, each in getattr(value, '__dict__', {}).items() if _is_scalar(each)}
         # Of an iterator, it cannot be seen whether it has moved on.
         return 'object', object() if isinstance(value, Iterator) else value, numbers
-    elements = list(value.values() if isinstance(value, dict) else value)
-    keys = list(value) if isinstance(value, (dict, set)) else []
+    is_dict = isinstance(value, dict)
     if len(value) > _LONGEST:
-        return 'long', keys, elements
-    marks = None if depth > _DEEPEST else [_mark(each, saved, depth + 1) for each in elements]
-    return None if marks is None or None in marks else ('container', keys, marks, type(value))
+        return 'long', [*value, *(value.values() if is_dict else ())]
+    parts = value.items() if is_dict else zip(value, value, strict=True) if isinstance(value, set) else enumerate(value)
+    marks = {} if depth > _DEEPEST else {key: _mark(each, saved, depth + 1) for key, each in parts}
+    return None if depth > _DEEPEST or None in marks.values() else ('container', marks, type(value))
 
 
 def _is_scalar(value: Any) -> bool:
@@ -189,32 +187,30 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
     if one[0] in ('tensor', 'object'):
         return one[1] is other[1] and bool(one[2] == other[2])
     if one[0] == 'long':
-        return all(len(a) == len(b) and all(map(is_, a, b)) for a, b in zip(one[1:], other[1:], strict=True))
+        return len(one[1]) == len(other[1]) and all(map(is_, one[1], other[1]))
     if one[0] == 'container':
-        same_keys = len(one[1]) == len(other[1]) and all(map(_is_same_key, one[1], other[1]))
-        return same_keys and len(one[2]) == len(other[2]) and all(map(_same, one[2], other[2]))
+        pairs = zip(one[1].items(), other[1].items(), strict=False)
+        return len(one[1]) == len(other[1]) and all(_is_same_key(a, b) and _same(x, y) for (a, x), (b, y) in pairs)
     return one[0] == 'other' or (type(one[1]) is type(other[1]) and bool(one[1] == other[1]))
 
 
 def _is_saved(mark: tuple[Any, ...], first: tuple[Any, ...] | None) -> bool:
     """Whether a checkpoint gives back what has this mark just as it is, ``first`` being the mark in its place at first,
     which a resumed program sets again."""
+    first = first if first is not None and first[0] == mark[0] else (None, {}, None)
     if mark[0] == 'tensor':
-        value, before = mark[1], first[1] if first is not None and first[0] == 'tensor' else None
-        is_plain = type(value) is Tensor and not value.requires_grad
-        return is_plain or (type(value), value.shape) == (type(before), getattr(before, 'shape', None))
+        is_plain = type(mark[1]) is Tensor and not mark[1].requires_grad
+        return is_plain or _kind_of_tensor(mark[1]) == _kind_of_tensor(first[1])
     if mark[0] != 'container':
         return mark[0] == 'scalar'
-    _, keys, marks, kind = mark
-    firsts = first[2] if first is not None and first[0] == 'container' else []
-    if issubclass(kind, dict) and first is not None and firsts:
-        by_key = dict(zip(first[1], firsts, strict=True)) if issubclass(first[3], dict) else {}
-        firsts = [by_key.get(key) for key in keys]
-    return (
-        (kind in _KEPT or (first is not None and first[0] == 'container' and kind is first[3]))
-        and all(map(_is_key, keys))
-        and all(_is_saved(each, before) for each, before in zip_longest(marks, firsts[: len(marks)]))
+    _, marks, kind = mark
+    return (kind in _KEPT or kind is first[2]) and all(
+        _is_key(key) and _is_saved(each, first[1].get(key)) for key, each in marks.items()
     )
+
+
+def _kind_of_tensor(value: Any) -> tuple[Any, ...]:
+    return type(value), getattr(value, 'shape', None), getattr(value, 'requires_grad', None)
 
 
 def _is_key(value: Any) -> bool:
