@@ -575,7 +575,8 @@ class Experiment(ExperimentSetup):
             if state_of_object(objects[place]):  # a loss, for example, has none
                 self.logger.warning('the checkpoint holds no state of %s, which starts afresh', place, extra=NOT_EXACT)
         for name, value in saved.get('values', {}).items():
-            if not self._is_base(name) and not hasattr(type(self), name):
+            of_class = getattr(type(self), name, None)  # a default is fine; a file puts nothing in a method's place
+            if not (self._is_base(name) or callable(of_class) or hasattr(of_class, '__set__')):
                 setattr(self, name, put_back(vars(self).get(name), value))
         self.load_state_dict(saved['own'])
 

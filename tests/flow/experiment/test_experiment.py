@@ -694,6 +694,8 @@ def test_a_resume_that_is_exact_has_no_warnings(tmp_path, caplog):
 class AsPeopleDo(Line):
     """Remembers its best loss and iteration, has a learnt temperature, and lists the model's weights for clipping."""
 
+    worst = 0.0
+
     def setup_model(self):
         super().setup_model()
         self.best, self.low = None, np.inf
@@ -704,7 +706,7 @@ class AsPeopleDo(Line):
     def train_batch(self):
         x, y = self.batch()
         loss = functional.mse_loss(self.model(x) * self.temperature.exp() + float(self.low < 2), y)
-        self.low = min(self.low, np.mean([loss.item()]))
+        self.low, self.worst = min(self.low, np.mean([loss.item()])), max(self.worst, loss.item())
         self.best = min(self.best or (9.0, 0), (loss.item(), self.iteration))
         self.of_temperature.zero_grad()
         self.update(loss)
@@ -716,11 +718,12 @@ def test_what_people_keep_goes_on_and_an_average_stays_one(tmp_path):
     whole = trained(AsPeopleDo, tmp_path / 'whole', **average)
     trained(AsPeopleDo, tmp_path / 'cut', **average, max_iteration=5)
     saved = torch.load(tmp_path / 'cut' / 'latest.pth')['runnerkit']['ranks'][0]['experiment']
-    assert set(saved['values']) == {'best', 'low', 'temperature'}
+    assert set(saved['values']) == {'best', 'low', 'temperature', 'worst'}
     resumed = trained(AsPeopleDo, tmp_path / 'cut', **average)
     assert torch.equal(weights(resumed.model), weights(whole.model))
     assert torch.equal(resumed.temperature, whole.temperature)
     assert (resumed.best, resumed.low, type(resumed.low)) == (whole.best, whole.low, np.float64)
+    assert resumed.worst == whole.worst
 
 
 def test_what_has_come_and_gone_is_told(tmp_path, caplog):
