@@ -95,7 +95,7 @@ class Changes:
             'optimizer': optimizer_kinds(runner.optimizer),
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
             # An update without a hook is made when it is called first.
-            'accumulation': {name: each.cumulative_iters for name, each in updates.items() if each.cumulative_iters > 1},
+            'accumulation': {name: n for name, update in updates.items() if (n := update.cumulative_iters) > 1},
         }
 
     def settings(self) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from runnerkit.data.walk import is_generator, is_stateful
 _SCALARS = (type(None), bool, int, float, str)
 _LISTS = (list, tuple, deque, set)
 
-#: What a checkpoint gives back as it was; other kinds of lists and dicts need one of their own to be put back into.
+#: What a checkpoint gives back as it was; other kinds of lists and dicts are put back into one of the same kind.
 _KEPT = (list, tuple, set, dict, OrderedDict, Counter)
 
-#: The key that stands for a number of numpy in a checkpoint.
+#: The key of a number of numpy in a checkpoint.
 _NUMPY = 'a number of numpy'
 
 #: Longer lists are data, not state.
@@ -129,7 +129,7 @@ def put_back(now: Any, saved: Any) -> Any:
         fields.update(elements)
         return fields
     if isinstance(saved, _LISTS):
-        # A list stands for a deque; in files of former versions, also for a tuple or a set.
+        # A list may have been a deque; in files of former versions, also a tuple or a set.
         fits = isinstance(now, _LISTS if type(saved) is list else type(saved))
         items: Any = now if fits else type(saved)()
         before = () if isinstance(items, set) else items
