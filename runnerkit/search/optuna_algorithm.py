@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -294,12 +295,7 @@ class OptunaAlgorithm(SearchAlgorithm):
         kind = getattr(samplers, str(self._sampler), None)
         if kind is None:
             raise WrongKey(f'optuna.samplers has no {self._sampler!r}{suggestion(str(self._sampler), dir(samplers))}')
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', category=self._optuna.exceptions.ExperimentalWarning)
-            try:
-                return kind(**{'seed': seed, **more, **self._sampler_args})
-            except TypeError as error:
-                raise WrongType(f'{self._sampler} of Optuna: {error}') from None
+        return _made(kind, {'seed': seed, **more, **self._sampler_args}, ('trials', 'pruner', 'points', 'attempts'))
 
 
 class _Suggester:
@@ -372,10 +368,23 @@ def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
     kind = getattr(optuna.pruners, PRUNERS.get(name, name), None)
     if kind is None:
         raise WrongKey(f'there is no pruner {name!r}{suggestion(name, [*PRUNERS, *PRUNERS.values()])}')
-    try:
-        return kind(**args)
-    except TypeError as error:
-        raise WrongType(f'the pruner {name}: {error}') from None
+    if args.get('wrapped_pruner') is not None:
+        args['wrapped_pruner'] = make_pruner(args['wrapped_pruner'], optuna)
+    return _made(kind, args)
+
+
+def _made(kind: Any, args: dict[str, Any], others: tuple[str, ...] = ()) -> Any:
+    """An object of Optuna's; ``others`` are the arguments of the algorithm itself, for a suggestion."""
+    known = [*inspect.signature(kind).parameters, *others]
+    for key in args:
+        if key not in known:
+            raise WrongType(f'{kind.__name__} of Optuna has no argument {key!r}{suggestion(key, known)}')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', category=import_optuna().exceptions.ExperimentalWarning)
+        try:
+            return kind(**args)
+        except TypeError as error:
+            raise WrongType(f'{kind.__name__} of Optuna: {error}') from None
 
 
 for _name, (_sampler, _pruner, _stands_for) in NAMES.items():

@@ -1,11 +1,14 @@
 """Optuna's samplers and pruners by name; what they draw depends on the study's seed and the trial's number alone."""
 
+import warnings
+
 import pytest
 
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS
 from runnerkit.search.optuna_algorithm import DECLINED, NAMES, OptunaAlgorithm, make_pruner, opened_storage
 from runnerkit.search.parameters import Float
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record
+from runnerkit.search.sections import made_algorithm
 from runnerkit.search.space import Space
 
 optuna = pytest.importorskip('optuna')
@@ -131,6 +134,15 @@ def test_pruners_see_the_reports():
     assert states == ['COMPLETE', 'PRUNED']
 
 
+def test_a_pruner_wraps_another_by_its_name():
+    pruner = {'type': 'Patient', 'wrapped_pruner': {'type': 'Threshold', 'upper': 1.0}, 'patience': 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        algorithm = make('RandomSearch', trials=1, pruner=pruner)
+    algorithm.search()
+    assert [algorithm.report(0, step, value) for step, value in ((1, 4.0), (2, 5.0), (3, 3.0))] == [False, False, True]
+
+
 def test_failed_trials_are_told():
     algorithm = make(trials=1)
     algorithm.search()
@@ -175,6 +187,7 @@ def test_wrong_names_and_arguments():
         (lambda: make_pruner({'type': 'ASHA', 'eta': 3}, optuna), TypeError, 'eta'),
         (lambda: OptunaAlgorithm(two(), {'a': 'max'}, sampler='TPESamplr'), KeyError, 'TPESampler'),
         (lambda: OptunaAlgorithm(two(), {'a': 'max'}, candidates=3), TypeError, 'candidates'),
+        (lambda: made_algorithm(dict(type='TPE', trails=3), two(), {'a': 'max'}, 0), TypeError, "mean 'trials'.$"),
     ):
         with pytest.raises(error, match=words):
             call()

@@ -289,7 +289,7 @@ class _Step:
         section = 'model' if self.step.get('model') is not None else 'search_space'
         desc = self.step.get(section)
         path: tuple[str, ...] = (section,)
-        if desc is None:
+        if desc is None or (section == 'search_space' and 'hyperparameters' in desc):
             raise WrongKey(f'the step needs model: the description of the network{self.at()}')
         if isinstance(desc, Mapping) and desc.get('model_desc_file') is not None:
             raise WrongValue('model.model_desc_file has no counterpart: write the description as model.model_desc')

@@ -378,7 +378,7 @@ def general_work_dir(general: Mapping[str, Any]) -> str | None:
 
 
 #: Keys of a step here that may accompany Vega's.
-_OURS = ('pipe_step', 'objectives', 'executor', 'overrides', 'quota', 'seed', 'threads', 'storage', 'source', 'nums',
+_OURS = ('pipe_step', 'objectives', 'executor', 'overrides', 'quota', 'seed', 'threads', 'source', 'nums',
          'repeats', 'load_weights', 'hps')  # fmt: skip
 
 

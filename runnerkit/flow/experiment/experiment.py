@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.reader import Reader
@@ -284,7 +285,7 @@ class Experiment(ExperimentSetup):
         self._model_name = type(unwrap(self.model)).__name__
         self._one_checkpointer()
         if self._own_state is None:
-            self._own_state = AttributeState(self._own_attributes())
+            self._own_state = AttributeState(self._own_attributes(), self._saved_otherwise())
         loaders = list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
         if self._log_file is not None:
             self._open_log()
@@ -524,17 +525,18 @@ class Experiment(ExperimentSetup):
         }
 
     def _state_of_attributes(self) -> dict[str, Any]:
-        attributes = self._own_attributes()
-        own = AttributeState(attributes) if self._own_state is None else self._own_state
-        lost = own.unsaved(attributes) if type(self).state_dict is Experiment.state_dict else []
+        attributes, saved = self._own_attributes(), self._saved_otherwise()
+        own = AttributeState(attributes, saved) if self._own_state is None else self._own_state
+        lost = own.unsaved(attributes, saved) if type(self).state_dict is Experiment.state_dict else []
         for name in lost:
             self._log_once(
                 f'self.{name}',
-                'self.%s has changed since the run began, and checkpoints do not hold it (it is an array, or too '
-                'long): keep it as a tensor, or return it in state_dict and take it back in load_state_dict',
+                'self.%s has changed since the run began, and checkpoints do not hold it: they hold numbers, strings '
+                'and tensors, also in lists and dicts of up to 10,000. Return what a resume needs in state_dict, and '
+                'take it back in load_state_dict',
                 name,
             )
-        return own.state_dict(attributes, self._saved_otherwise())
+        return own.state_dict(attributes, saved)
 
     def _has_read_nothing(self) -> bool:
         readers = [reader for reader in self.readers.entries if isinstance(reader, IterLoader)]
@@ -552,8 +554,11 @@ class Experiment(ExperimentSetup):
         return name in self._base_attributes or hasattr(Experiment, name)
 
     def _saved_otherwise(self) -> set[int]:
-        modules = self.model.modules() if self.model is not None else ()
-        return {id(each) for each in (*named_optimizers(self.optimizer).values(), *modules)}
+        optimizers, model = named_optimizers(self.optimizer).values(), self.model
+        modules = [] if model is None else list(model.modules())
+        own = [each for _, each in stateful(self._own_attributes(), set()) if isinstance(each, nn.Module)]
+        tensors = (tensor for each in (*modules[:1], *own) for tensor in (*each.parameters(), *each.buffers()))
+        return {id(each) for each in chain(optimizers, modules, tensors)}
 
     def restore_run(self, own: Mapping[str, Any]) -> None:
         """Take back what `state_of_run` gave; ``own`` is the state of this rank."""
@@ -570,7 +575,8 @@ class Experiment(ExperimentSetup):
             if state_of_object(objects[place]):  # a loss, for example, has none
                 self.logger.warning('the checkpoint holds no state of %s, which starts afresh', place, extra=NOT_EXACT)
         for name, value in saved.get('values', {}).items():
-            if not self._is_base(name) and not hasattr(type(self), name):
+            of_class = getattr(type(self), name, None)  # a default is fine; a file puts nothing in a method's place
+            if not (self._is_base(name) or callable(of_class) or hasattr(of_class, '__set__')):
                 setattr(self, name, put_back(vars(self).get(name), value))
         self.load_state_dict(saved['own'])
 
@@ -593,7 +599,7 @@ class Experiment(ExperimentSetup):
 class ExperimentReaders(Readers):
     """The readers of an experiment, whose loaders have names, and whose batches are read one by one."""
 
-    def state_of_object(self, reader: Any) -> ReaderState:
+    def state_of(self, reader: Any) -> ReaderState:
         """Where a reader is: behind what was read."""
         runner = self._runner
         if reader is runner.data_loader and runner.mode not in (None, 'train'):

@@ -85,24 +85,14 @@ def merged_config(default: Mapping[str, Any] | None, file: str | None, opts: Seq
     if len(opts) % 2:
         raise ValueError(f'--opts takes pairs, KEY VALUE KEY VALUE …, but {opts[-1]!r} has no value')
     for key, text in zip(opts[::2], opts[1::2], strict=True):
+        is_read = key in (*KNOWN_KEYS, *(f'training.{each}' for each in TRAINING_KEYS))
         node: Any = found
-        holder: Any = found
-        *path, last = key.split('.')
-        for name in [*path, last]:
-            is_section = isinstance(node, (Mapping, Config))
-            if (
-                is_section
-                and name not in node
-                and key in (*KNOWN_KEYS, *(f'training.{each}' for each in TRAINING_KEYS))
-            ):
-                holder, node = node, None  # an Experiment reads it
-                continue
-            if not is_section or name not in node:
-                keys = list(node) if isinstance(node, (Mapping, Config)) else []
-                raise KeyError(
-                    f'--opts {key}: the config has no {name!r} there{suggestion(name, [*map(str, keys), *KNOWN_KEYS])}'
-                )
-            holder, node = node, node[name]
+        for last in key.split('.'):
+            holder, keys = node, [*map(str, node)] if isinstance(node, (Mapping, Config)) else []
+            if last not in keys and not is_read:
+                hint = suggestion(last, [*keys, *KNOWN_KEYS])
+                raise KeyError(f'--opts {key}: the config has no {last!r} there{hint}')
+            node = holder[last] if last in keys else None
         value = parse_value(text)
         if isinstance(node, float) and type(value) is int:
             value = float(value)

@@ -6,6 +6,7 @@ import copy
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -181,17 +182,20 @@ class ExperimentSetup(IterBasedRunner):
         if self._is_set_up:
             raise RuntimeError(f'{type(self).__name__}.setup has been called before: call it once')
         self._is_set_up = True
-        self.set_device()
-        if self.parallel:
-            self.init_parallel()
-        self.setup_output_dir()
-        self.dump_config()
-        self.setup_visualizer()
-        self.setup_logger()
-        self.setup_checkpointer()
-        self.seed = self.config.get('seed') or 0
-        self._build(loaders=True)
-        self.setup_hooks()
+        with ExitStack() as after_error:
+            after_error.callback(self.close)
+            self.set_device()
+            if self.parallel:
+                self.init_parallel()
+            self.setup_output_dir()
+            self.dump_config()
+            self.setup_visualizer()
+            self.setup_logger()
+            self.setup_checkpointer()
+            self.seed = self.config.get('seed') or 0
+            self._build(loaders=True)
+            self.setup_hooks()
+            after_error.pop_all()
 
     def set_device(self) -> None:
         """Choose ``device``: that of ``--device`` (``gpu`` is ``cuda``), else a GPU if there is one."""

@@ -282,6 +282,7 @@ def test_errors_name_the_line(tmp_path):
         (step(dataset={'type': 'D', 'train': ['x']}), TypeError, r"dataset.train must be a dict, but got \['x'\]"),
         (step(dataset=None), KeyError, 'the step needs dataset'),
         (step(model=None), KeyError, 'the step needs model'),
+        (step(model=None, search_space={'hyperparameters': []}), KeyError, 'the step needs model'),
         (step(model={'model_desc_file': 'x'}), ValueError, 'model.model_desc_file has no counterpart'),
         (step(model={'modules': 'backbone'}), TypeError, "model.modules must be a list of names, but got 'backbone'"),
         (

@@ -662,6 +662,70 @@ def test_what_cannot_be_saved_and_has_changed_is_told(tmp_path, caplog):
         assert caplog.text.count(f'self.{name} has changed since the run began, and checkpoints do not') == times
 
 
+class BySteps(Line):
+    """Reads from two loaders of other batch sizes, and updates without an OptimizerHook."""
+
+    def setup_dataloader(self):
+        parts = {'a': 4, 'b': 3}
+        self.train_loader = {name: build_dataloader(Noisy(20), size, 0, seed=size) for name, size in parts.items()}
+
+    def train_batch(self):
+        x, y = self.read_batch('a')
+        if self.iteration % 2:
+            x, y = self.read_batch('b')
+        self.update(functional.mse_loss(self.model(x), y))
+
+    valid = Experiment.valid
+
+
+def test_a_resume_that_is_exact_has_no_warnings(tmp_path, caplog):
+    """The last batch was one of another loader than the first, whose pass was at its end."""
+    whole = trained(BySteps, tmp_path / 'whole', save_interval=5)
+    cut = BySteps(config(save_interval=5), {})
+    cut.setup_dataloader()
+    cut.setup_model()
+    caplog.clear()
+    cut.resume(str(tmp_path / 'whole' / 'iter_5.pth'))
+    cut.run()
+    assert [record.message for record in caplog.records if record.levelname == 'WARNING'] == []
+    assert torch.equal(weights(cut.model), weights(whole.model))
+
+
+class AsPeopleDo(Line):
+    """Remembers its best loss and iteration, has a learnt temperature, and lists the model's weights for clipping."""
+
+    worst = 0.0
+
+    def setup_model(self):
+        super().setup_model()
+        self.best, self.low = None, np.inf
+        self.temperature = nn.Parameter(torch.zeros(1))
+        self.of_temperature = torch.optim.SGD([self.temperature], lr=0.1)
+        self.clipped, self.head = list(self.model.parameters()), self.model.head.bias
+
+    def train_batch(self):
+        x, y = self.batch()
+        loss = functional.mse_loss(self.model(x) * self.temperature.exp() + float(self.low < 2), y)
+        self.low, self.worst = min(self.low, np.mean([loss.item()])), max(self.worst, loss.item())
+        self.best = min(self.best or (9.0, 0), (loss.item(), self.iteration))
+        self.of_temperature.zero_grad()
+        self.update(loss)
+        self.of_temperature.step()
+
+
+def test_what_people_keep_goes_on_and_an_average_stays_one(tmp_path):
+    average = {'custom_hooks': [dict(type='EMAHook', momentum=0.3)]}
+    whole = trained(AsPeopleDo, tmp_path / 'whole', **average)
+    trained(AsPeopleDo, tmp_path / 'cut', **average, max_iteration=5)
+    saved = torch.load(tmp_path / 'cut' / 'latest.pth')['runnerkit']['ranks'][0]['experiment']
+    assert set(saved['values']) == {'best', 'low', 'temperature', 'worst'}
+    resumed = trained(AsPeopleDo, tmp_path / 'cut', **average)
+    assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert torch.equal(resumed.temperature, whole.temperature)
+    assert (resumed.best, resumed.low, type(resumed.low)) == (whole.best, whole.low, np.float64)
+    assert resumed.worst == whole.worst
+
+
 def test_what_has_come_and_gone_is_told(tmp_path, caplog):
     class Poor(Line):
         def setup_model(self):

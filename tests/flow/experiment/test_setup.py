@@ -417,3 +417,16 @@ def test_a_loader_that_all_ranks_would_read_alike_is_told(caplog):
     for _ in range(2):
         made.check_loaders()
     assert caplog.text.count('each of the 2 processes trains on all samples of self.train_loader, not on its own') == 1
+
+
+def test_a_setup_that_fails_leaves_the_work_dir_to_the_next_one(tmp_path):
+    """As in a notebook, where the first object stays."""
+
+    class Wrong(Line):
+        def setup_model(self):
+            raise ValueError('a slip')
+
+    first = Wrong(config(), {'output': tmp_path, 'device': 'cpu'})
+    with pytest.raises(ValueError, match='a slip'):
+        first.setup()
+    assert started(Line, tmp_path).work_dir == first.work_dir
