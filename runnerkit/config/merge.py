@@ -21,7 +21,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
     Args:
         child: the values that take precedence, as returned by `as_config`.
         base: the other values.
-        allow_list_keys: let a dict with the keys '0', '1' … change items of a list.
+        allow_list_keys: let a dict with the keys '0', '1' … change items of a list, and any dict take the place of None.
 
     Raises:
         TypeError: ``child`` has a dict where ``base`` has something else.
@@ -42,7 +42,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
 
 
 def _over(value: Any, below: Any, key: str, allow_list_keys: bool) -> Any:
-    if not isinstance(value, dict) or value.get(DELETE_KEY):
+    if not isinstance(value, dict) or value.get(DELETE_KEY) or (below is None and allow_list_keys):
         return _plain(value)
     if isinstance(below, dict):
         return merge(value, below, allow_list_keys)

@@ -79,7 +79,7 @@ def read_config(
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
     check_type(path)
     try:
-        with open(path, encoding='utf-8') as file:
+        with open(path, encoding='utf-8-sig') as file:  # editors of Windows begin files with a mark
             text = file.read()
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b'\n') + 1
