@@ -21,7 +21,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
     Args:
         child: the values that take precedence, as returned by `as_config`.
         base: the other values.
-        allow_list_keys: let a dict with the keys '0', '1' … change items of a list, and any dict take the place of None.
+        allow_list_keys: let a dict with the keys '0', '1' … change items of a list, and any dict replace None.
 
     Raises:
         TypeError: ``child`` has a dict where ``base`` has something else.

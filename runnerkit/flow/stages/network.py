@@ -103,7 +103,7 @@ class NetworkBase(Stage):
                 config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
             if context.model is None:  # an Experiment's setup_model makes both
-                raise KeyError('optimizer needs a section model; give a section of your own another name')
+                raise KeyError('optimizer needs a section model; if it is a custom section, rename it')
             context.optimizer = build_optimizer(context.model, config)
 
 
