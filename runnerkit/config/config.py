@@ -160,10 +160,10 @@ class Config:
         Args:
             options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. New keys
                 are added; `runnerkit.config.unread_keys` finds the unknown ones.
-            allow_list_keys: let numbers in a key select items of lists.
+            allow_list_keys: let numbers in a key select items of lists and tuples.
 
         Raises:
-            TypeError: a key leads into a value that is not a dict (or list).
+            TypeError: a key leads into a value that is not a dict (or list or tuple).
             KeyError: a list has no such item, or a key is reserved.
             ValueError: a relative path leads to two files, from the config and from the working directory.
         """
