@@ -33,6 +33,7 @@ FLAGS = {
     **dict.fromkeys(('options', 'opts'), '--cfg-options VALUE'),
     **dict.fromkeys(('resume', 'resume-from-checkpoint'), _RESUME),
     **dict.fromkeys(('output', 'output-dir'), '--work-dir VALUE'),
+    'eval': '--cfg-options evaluation.metric=VALUE',
 }
 
 

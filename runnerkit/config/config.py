@@ -14,7 +14,7 @@ from runnerkit.config.config_dict import ConfigDict, as_config, walk
 from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, nested_options
 from runnerkit.config.origin import at
-from runnerkit.config.parse import EXTENSIONS, read_config, read_text
+from runnerkit.config.parse import BASE_KEY, EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
 from runnerkit.config.relative_files import resolve_relative_files
 from runnerkit.fileio import dump, is_url, open_file
@@ -41,7 +41,7 @@ class Config:
 
     Raises:
         TypeError: ``cfg_dict`` is not a dict.
-        KeyError: a key is reserved for a property of this class, or begins with two underscores.
+        KeyError: a key is reserved for a property of this class, begins with two underscores, or is ``_base_``.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class Config:
         Args:
             options: values by dotted key, ``{'model.depth': 101, 'data.train.pipeline.0.type': 'LoadImage'}``. New keys
                 are added; `runnerkit.config.unread_keys` finds the unknown ones.
-            allow_list_keys: let numbers in a key select items of lists.
+            allow_list_keys: let numbers in a key select items of lists and tuples.
 
         Raises:
-            TypeError: a key leads into a value that is not a dict (or list).
+            TypeError: a key leads into a value that is not a dict (or list or tuple).
             KeyError: a list has no such item, or a key is reserved.
             ValueError: a relative path leads to two files, from the config and from the working directory.
         """
@@ -261,6 +261,8 @@ def _refuse_reserved(values: Mapping[Any, Any]) -> None:
     for key in values:
         if key in RESERVED_KEYS:
             raise KeyError(f'{key} is reserved for config file{at(values, key)}; choose another name')
+        if key == BASE_KEY:
+            raise KeyError(f'{key}{at(values, key)} has an effect in a config file only: write it there')
         if isinstance(key, str) and key.startswith('__'):
             raise KeyError(
                 f'{key}{at(values, key)} begins with two underscores, which makes it private to a Python '

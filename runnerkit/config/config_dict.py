@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 from addict import Dict
@@ -12,7 +13,8 @@ from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import did_you_mean
 
-_CONTAINERS = (dict, list, tuple)
+#: The types of values that stand in a config as they are; numpy's whole numbers become Python's.
+_ATOMS = (str, int, float, type(None))
 
 
 class ConfigDict(Dict):
@@ -97,7 +99,7 @@ def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
         fresh: ConfigDict = ConfigDict.__new__(ConfigDict)
         dict.update(fresh, value)
         for key, item in value.items():
-            if isinstance(item, _CONTAINERS):
+            if not isinstance(item, _ATOMS):
                 dict.__setitem__(fresh, key, as_config(item, place and place.below(key), depth + 1))
         origin = known or (Origin((place,)) if place else None)
         if origin is not None:
@@ -106,11 +108,11 @@ def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
     if type(value) in (list, tuple):
         return type(value)(
             [
-                as_config(item, place and place.below(index), depth + 1) if isinstance(item, _CONTAINERS) else item
+                item if isinstance(item, _ATOMS) else as_config(item, place and place.below(index), depth + 1)
                 for index, item in enumerate(value)
             ]
         )
-    return value
+    return int(value) if isinstance(value, Integral) and not isinstance(value, _ATOMS) else value
 
 
 def walk(config: dict[Any, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runnerkit.config.pretty import FILLED_IN, path_of
+from runnerkit.config.pretty import FILLED_IN, has_text, mark_of, path_of
 from runnerkit.fileio import dump
 
 
@@ -12,7 +12,7 @@ def format_data(config: dict[Any, Any], file_format: str) -> str:
     """The JSON or YAML text of a config.
 
     Reading it gives the same values, except that classes and functions become their paths (which a registry can look
-    up), sets become lists, and in JSON tuples become lists.
+    up) or, if no path finds them, `OBJECT` with their ``repr``; sets become lists, and in JSON tuples become lists.
 
     Args:
         config: the values.
@@ -32,7 +32,9 @@ def as_data(value: Any) -> Any:
         return [as_data(item) for item in value]
     if isinstance(value, tuple):
         return tuple(as_data(item) for item in value)
-    return path_of(value) if callable(value) else value
+    if not callable(value):
+        return value
+    return path_of(value) if has_text(value) else mark_of(value)
 
 
 def _dumper() -> Any:

@@ -21,7 +21,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
     Args:
         child: the values that take precedence, as returned by `as_config`.
         base: the other values.
-        allow_list_keys: let a dict with the keys '0', '1' … change items of a list.
+        allow_list_keys: let a dict with the keys '0', '1' … change items of a list or tuple, and any dict replace None.
 
     Raises:
         TypeError: ``child`` has a dict where ``base`` has something else.
@@ -42,12 +42,12 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
 
 
 def _over(value: Any, below: Any, key: str, allow_list_keys: bool) -> Any:
-    if not isinstance(value, dict) or value.get(DELETE_KEY):
+    if not isinstance(value, dict) or value.get(DELETE_KEY) or (below is None and allow_list_keys):
         return _plain(value)
     if isinstance(below, dict):
         return merge(value, below, allow_list_keys)
-    if allow_list_keys and isinstance(below, list):
-        return _merge_list(value, below, key)
+    if allow_list_keys and isinstance(below, list | tuple):
+        return _merge_items(value, below, key)
     origin = getattr(value, '_origin_', None)
     where = f' ({origin})' if isinstance(origin, Origin) else ''
     raise TypeError(
@@ -56,18 +56,18 @@ def _over(value: Any, below: Any, key: str, allow_list_keys: bool) -> Any:
     )
 
 
-def _merge_list(items: dict[str, Any], below: list[Any], key: str) -> list[Any]:
+def _merge_items(items: dict[str, Any], below: list[Any] | tuple[Any, ...], key: str) -> list[Any] | tuple[Any, ...]:
     merged = list(below)
     for index, value in items.items():
         if not str(index).isdigit():
             raise TypeError(
-                f'{key} is a list, so {key}.{index} names none of its items: '
+                f'{key} is a {type(below).__name__}, so {key}.{index} names none of its items: '
                 f'give an index from 0 to {len(below) - 1}, or the whole list'
             )
         if int(index) >= len(below):
-            raise KeyError(f'Index {index} exceeds the length of list {key}={below}')
+            raise KeyError(f'Index {index} exceeds the length of {type(below).__name__} {key}={below}')
         merged[int(index)] = _over(value, below[int(index)], f'{key}.{index}', allow_list_keys=True)
-    return merged
+    return tuple(merged) if isinstance(below, tuple) else merged
 
 
 def _plain(value: Any) -> Any:

@@ -39,8 +39,6 @@ _JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + BASE_REFERENCE.pa
 #: A placeholder for a reference until the bases are read: a random name that no config contains.
 _MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
 _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
-#: The types of most values.
-_PLAIN = (dict, list, str, int, float, bool, type(None))
 
 
 class ConfigDeprecationWarning(FutureWarning, DeprecationWarning):
@@ -79,7 +77,7 @@ def read_config(
         raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
     check_type(path)
     try:
-        with open(path, encoding='utf-8') as file:
+        with open(path, encoding='utf-8-sig') as file:  # editors of Windows begin files with a mark
             text = file.read()
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b'\n') + 1
@@ -315,13 +313,8 @@ def _frames(error: Exception) -> Iterator[tuple[str, int]]:
 
 def _is_setting(key: Any, value: Any) -> bool:
     """Whether a variable of an executed config file is part of the config, and not a helper."""
-    if type(value) in _PLAIN:
-        return not (isinstance(key, str) and key.startswith('__'))
-    if (
-        (isinstance(key, str) and key.startswith('__'))
-        or isinstance(value, types.ModuleType)
-        or inspect.isroutine(value)
-    ):
+    is_private = isinstance(key, str) and key.startswith('__')
+    if is_private or isinstance(value, types.ModuleType) or inspect.isroutine(value):
         return False
     # A class under its own name was imported or defined as a helper; `from __future__` leaves a _Feature.
     return not (inspect.isclass(value) and value.__name__ == key) and type(value).__module__ != '__future__'

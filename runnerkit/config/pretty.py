@@ -198,8 +198,13 @@ def _scalar(value: Any) -> str:
         if isinstance(value, kind):
             return printer(value)
     if not has_text(value):
-        return _text(OBJECT + printable(_ADDRESS.sub('', repr(value)), 200))
+        return _text(mark_of(value))
     return _text(path_of(value)) if _is_named(value) else _flat(value.item())
+
+
+def mark_of(value: Any) -> str:
+    """The text in place of an object that has none."""
+    return OBJECT + printable(_ADDRESS.sub('', repr(value)), 200)
 
 
 def has_text(value: Any) -> bool:

@@ -40,12 +40,7 @@ def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...]
                 alone = ('.py', '.yaml', '.yml', '.json') if is_config else _ALONE.get(key, ends)
                 dict.__setitem__(values, key, resolve_relative_files(value, folder, alone))
     elif type(values) in (list, tuple):
-        return type(values)(
-            [
-                resolve_relative_files(each, folder, ends) if isinstance(each, str | dict | list | tuple) else each
-                for each in values
-            ]
-        )
+        return type(values)([resolve_relative_files(each, folder, ends) for each in values])
     return values
 
 

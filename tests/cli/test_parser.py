@@ -50,6 +50,7 @@ def test_the_message_says_what_to_write(capsys, words, text):
 
 def test_a_hint_names_only_flags_of_its_tool(capsys):
     assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.parser)
+    assert 'evaluation.metric=bbox' in refused(capsys, ['cfg.py', 'x.pth', '--eval', 'bbox'], test.parser)
     assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('unknown flag --resume')
     assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], summary.parser)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -135,6 +136,27 @@ def test_names_that_a_python_config_keeps_to_itself_are_refused(cfg):
     with pytest.raises(KeyError, match=r'text \(--cfg-options\)|text is reserved'):
         cfg.merge_from_dict({'text': 'x'})
     assert cfg._cfg_dict == VALUES
+
+
+def test_bases_outside_files_are_refused(cfg):
+    for change in (
+        lambda: Config({'_base_': 'base.py'}),
+        lambda: cfg.merge_from_dict({'_base_': 'base.py'}),
+        lambda: cfg.__setattr__('_base_', ['base.py']),
+    ):
+        with pytest.raises(KeyError, match='_base_.* has an effect in a config file only'):
+            change()
+    assert '_base_' not in cfg
+
+
+def test_whole_numbers_of_numpy_are_pythons():
+    cfg = Config({'seed': np.int64(3), 'steps': [np.int32(8), (np.uint8(1),)], 'lr': np.float64(0.5), 'kind': np.int64})
+    cfg.runner = {'max_epochs': np.int64(2)}
+    cfg.merge_from_dict({'optimizer.step': np.int16(4)})
+    kinds = [type(value) for value in (cfg.seed, cfg.steps[0], cfg.steps[1][0], cfg.runner.max_epochs)]
+    assert {*kinds, type(cfg.optimizer.step)} == {int}
+    assert cfg.kind is np.int64
+    assert cfg.lr == 0.5
 
 
 def test_options_are_not_shared_with_the_config(cfg):

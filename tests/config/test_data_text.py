@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from functools import partial
 
 import pytest
 
 from runnerkit.config import Config
 from runnerkit.config.data_text import as_data, format_data
+from runnerkit.config.objects import is_mark
 
 
 @pytest.mark.parametrize('name', ['out.py', 'out.yaml', 'out.json'])
@@ -30,6 +32,16 @@ def test_only_strings_that_would_be_filled_in_are_escaped():
     values = {'a': '{{ other }}', 'b': '{ {{ fileDirname }}', 'c': 'plain'}
     assert format_data(values, 'yaml') == """a: '{{ other }}'\nb: "{ \\u007b{ fileDirname }}"\nc: plain\n"""
     assert format_data(values, 'json') == '{"a": "{{ other }}", "b": "{ \\u007b{ fileDirname }}", "c": "plain"}'
+
+
+@pytest.mark.parametrize('name', ['out.yaml', 'out.json'])
+def test_what_no_path_finds_becomes_the_same_mark_as_in_python(tmp_path, name):
+    cfg = Config({'key': lambda value: value, 'loss': partial(pow, exp=2)})
+    for each in (name, 'out.py'):
+        cfg.dump(tmp_path / each)
+    marks = Config.fromfile(tmp_path / name)
+    assert all(map(is_mark, marks.values()))
+    assert marks._cfg_dict == Config.fromfile(tmp_path / 'out.py')._cfg_dict
 
 
 def test_values_in_plain_containers():

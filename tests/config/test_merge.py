@@ -77,6 +77,20 @@ def test_list_items_by_index():
         merge({'values': {'0': 7}}, base)
 
 
+def test_an_option_may_lead_below_none():
+    cfg = Config({'optimizer_config': {'grad_clip': None}})
+    cfg.merge_from_dict({'optimizer_config.grad_clip.max_norm': 35})
+    assert cfg.optimizer_config == {'grad_clip': {'max_norm': 35}}
+
+
+def test_an_option_may_change_an_item_of_a_tuple():
+    cfg = Config({'workflow': [('train', 1)], 'optimizer': {'betas': (0.9, 0.999)}})
+    cfg.merge_from_dict({'workflow.0.1': 2, 'optimizer.betas.0': 0.8})
+    assert cfg._cfg_dict == {'workflow': [('train', 2)], 'optimizer': {'betas': (0.8, 0.999)}}
+    with pytest.raises(TypeError, match='betas is a tuple, so betas.x names none of its items'):
+        cfg.merge_from_dict({'optimizer.betas.x': 1})
+
+
 def test_the_error_of_a_clash_tells_where_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path('base.py').write_text('a = dict(b=1)\n')

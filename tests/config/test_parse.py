@@ -54,6 +54,12 @@ def test_bases_in_three_formats_and_folders(write):
     assert read('absolute.py')['a'] == 1
 
 
+@pytest.mark.parametrize(('name', 'text'), [('c.py', 'a = 1'), ('c.json', '{"a": 1}'), ('c.yaml', 'a: 1')])
+def test_the_mark_at_the_beginning_of_a_file_of_windows_is_no_part_of_it(write, name, text):
+    write(name, '\ufeff' + text)
+    assert read(name) == {'a': 1}
+
+
 def test_the_text_holds_all_files(write):
     base, cfg = write('base.py', 'a = 1\n'), write('cfg.py', "_base_ = 'base.py'\nb = 2\n")
     assert Config.fromfile('cfg.py').text == f"{base}\na = 1\n\n{cfg}\n_base_ = 'base.py'\nb = 2\n"

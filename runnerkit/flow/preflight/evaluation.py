@@ -63,8 +63,9 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
 
 def evaluation_is_understood(plan: Plan) -> Iterator[Finding]:
     """Options of ``evaluation`` that the data set's ``evaluate`` does not take; it would fail after the first epoch."""
-    pairs = [(hook, loader.dataset) for hook in plan.hooks_of(EvalHook) for loader in hook.dataloaders.values()]
-    for hook, dataset in pairs:
+    pairs = [(hook, loader) for hook in plan.hooks_of(EvalHook) for loader in hook.dataloaders.values()]
+    for hook, loader in pairs:
+        dataset = getattr(loader, 'dataset', None)  # an Experiment's valid_loader may be anything
         evaluate = getattr(dataset, 'evaluate', None)
         if evaluate is None or getattr(hook.evaluate, '__func__', None) is not EvalHook.evaluate:
             continue

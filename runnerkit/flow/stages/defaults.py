@@ -33,8 +33,8 @@ def fill_in(cfg: Any) -> None:
 
     By epochs: a line every 50 iterations and at each epoch's end, and a checkpoint each epoch. By iterations: ten
     checkpoints, and a line every 50 iterations, or ten in a shorter run. The last three checkpoints are kept. A
-    ``log_config`` without ``hooks`` gets the text log. None, and hooks of these kinds in ``custom_hooks``, switch each
-    of them off. A hook that is a name alone becomes a dict.
+    ``log_config`` without ``hooks`` gets the text log. None, also as these ``hooks``, and hooks of these kinds in
+    ``custom_hooks`` switch each of them off. A hook that is a name alone becomes a dict.
     """
     hooks_by_name(cfg)
     by_epoch, max_iters = length_of_run(cfg)
@@ -46,9 +46,10 @@ def fill_in(cfg: Any) -> None:
     if 'log_config' not in cfg and not has_custom(cfg, TextLoggerHook):
         told = (training or {}).get('log_interval')
         cfg.log_config = {'interval': told or min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
-    if isinstance(cfg.get('log_config'), Mapping) and 'hooks' not in cfg.log_config:
+    if isinstance(cfg.get('log_config'), Mapping):
         # An epoch may be shorter than the interval.
-        cfg.log_config.hooks = [{'type': 'TextLoggerHook', **({'ignore_last': False} if by_epoch else {})}]
+        default = [{'type': 'TextLoggerHook', **({'ignore_last': False} if by_epoch else {})}]
+        cfg.log_config.hooks = cfg.log_config.get('hooks', default) or []
 
 
 def hooks_by_name(cfg: Any) -> None:

@@ -102,6 +102,8 @@ class NetworkBase(Stage):
             with placed_errors(cfg, 'auto_scale_lr'):
                 config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
+            if context.model is None:  # an Experiment's setup_model makes both
+                raise KeyError('optimizer needs a section model; if it is a custom section, rename it')
             context.optimizer = build_optimizer(context.model, config)
 
 

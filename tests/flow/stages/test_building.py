@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from experiments import Line, trained
+from experiments import Line, config, trained
 from support import weights
 
 import runnerkit
@@ -71,6 +71,26 @@ def test_sections_of_the_config_come_before_its_own_methods(tmp_path):
     assert context.runner.iteration == 4
     assert type(context.model).__name__ == 'Tiny'
     assert context.runner.config.training.max_iteration == 4
+
+
+@pytest.mark.parametrize('loader', [None, [1, 2]])
+def test_a_valid_loader_may_be_anything(loader, tmp_path):
+    class Own(Line):
+        def setup_dataloader(self):
+            super().setup_dataloader()
+            self.valid_loader = loader
+
+        def valid(self):
+            return {'error': 0.5}
+
+    cfg = Config({**config(max_iteration=3), 'runner': {'type': Own}, 'seed': 0})
+    context = Flow(cfg, Options(work_dir=str(tmp_path / 'run'), device='cpu')).run()
+    assert context.runner.scores['error'].value == 0.5
+
+
+def test_an_optimizer_needs_a_model_in_the_config(train, capfd):
+    assert train('own', TEXT + "optimizer = dict(type='SGD', lr=0.1)") == 1
+    assert 'optimizer needs a section model; if it is a custom section, rename it (' in capfd.readouterr().err
 
 
 def write(folder, text):

@@ -57,6 +57,7 @@ def test_what_the_config_says_stays():
 
 def test_an_interval_alone_is_that_of_the_text_log():
     assert filled(**EPOCHS, log_config={'interval': 7}).log_config == {'interval': 7, 'hooks': [TEXT]}
+    assert filled(**EPOCHS, log_config={'interval': 7, 'hooks': None}).log_config == {'interval': 7, 'hooks': []}
 
 
 def test_custom_hooks_of_these_kinds_take_their_place():
