@@ -67,6 +67,7 @@ class ProfilerHook(Hook):
         self.with_flops = with_flops
         self.json_trace_path = json_trace_path
         self.profiler: profile | None = None
+        self._until: int | None = None  # the end of the profile; known at its first iteration
 
     def before_run(self, runner: RunnerView) -> None:
         if runner.rank != 0:
@@ -87,20 +88,28 @@ class ProfilerHook(Hook):
             with_stack=self.with_stack,
             with_flops=self.with_flops,
         )
+        self._until = None
         self.profiler.start()
         runner.logger.info(
             'the profiler runs for %d %s', self.profile_iters, 'epochs' if self.by_epoch else 'iterations'
         )
 
+    def before_train_iter(self, runner: RunnerView) -> None:
+        done = runner.epoch if self.by_epoch else runner.iter
+        if self._until is None:
+            self._until = done + self.profile_iters
+        elif done >= self._until:  # an iteration runner has no epoch points
+            self._stop()
+
     def after_train_iter(self, runner: RunnerView) -> None:
         if self.profiler is None:
             return
         self.profiler.step()
-        if not self.by_epoch and runner.iter + 1 >= self.profile_iters:
+        if not self.by_epoch and runner.iter + 1 == self._until:
             self._stop()
 
     def after_train_epoch(self, runner: RunnerView) -> None:
-        if self.by_epoch and runner.epoch + 1 >= self.profile_iters:
+        if self.by_epoch and runner.epoch + 1 == self._until:
             self._stop()
 
     def after_run(self, runner: RunnerView) -> None:
