@@ -1,7 +1,7 @@
 import inspect
+import logging
 from types import SimpleNamespace
 
-import logging
 import pytest
 import torch
 
@@ -87,9 +87,7 @@ def test_warmup_divides():
     assert found == pytest.approx([0.6 / 0.5, 0.6 / 0.625, 0.6 / 0.75, 0.6 / 0.875, 0.6, 0.6])
 
 
-@pytest.mark.parametrize(
-    'ratio, text', [(0.9, 'warms up from 1, its initial value divided by warmup_ratio'), (0.95, '')]
-)
+@pytest.mark.parametrize('ratio, text', [(0.9, 'warms up from 1, its initial value divided by'), (0.95, '')])
 def test_a_warmup_that_begins_with_no_momentum_is_told(ratio, text, caplog):
     hook = build_momentum_hook(dict(policy='step', step=10, warmup='linear', warmup_iters=4, warmup_ratio=ratio))
     optimizers = dict(a=torch.optim.Adam(parameters(), lr=1.0), b=torch.optim.SGD(parameters(), lr=1.0, momentum=0.5))
