@@ -14,7 +14,6 @@ from runnerkit.hooks.param_schedule import ParamScheduleHook, alias, format_para
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
 from runnerkit.optim.schedules import annealing_cos, annealing_linear, get_position_from_periods
-from runnerkit.utils.exceptions import WrongValue
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -144,7 +143,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
     ) -> None:
         self._max_lr = engine.check_per_group('max_lr', max_lr)
         if not (div_factor > 0 and final_div_factor > 0):
-            raise WrongValue(f'div_factor and final_div_factor must be above 0: {div_factor}, {final_div_factor}')
+            raise ValueError(f'div_factor and final_div_factor must be above 0: {div_factor}, {final_div_factor}')
         self.div_factor = div_factor
         self.final_div_factor = final_div_factor
         self.total_steps = None if total_steps is None else schedules.check_positive('total_steps', total_steps)

@@ -6,7 +6,6 @@ a group's initial momentum.
 
 from __future__ import annotations
 
-import itertools
 import operator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,19 +69,6 @@ class MomentumUpdaterHook(ParamScheduleHook):
         optimizer: str | None = None,
     ) -> None:
         super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, optimizer)
-
-    def before_run(self, runner: RunnerView) -> None:
-        """Record every group's initial value; warn of a warm-up that begins at 1 or more, where optimizers fail."""
-        super().before_run(runner)
-        parts = self.base.values() if isinstance(self.base, dict) else [self.base]
-        highest = max(itertools.chain.from_iterable(parts), default=0.0)
-        if self.warmup is not None and highest >= self.warmup_ratio:
-            runner.logger.warning(
-                'the momentum warms up from %.4g, its initial value divided by warmup_ratio, where training diverges '
-                'or fails: set warmup_ratio above %.4g',
-                highest / self.warmup_ratio,
-                highest,
-            )
 
 
 _make = partial(make_hook, MomentumUpdaterHook)

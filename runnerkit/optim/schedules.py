@@ -167,8 +167,6 @@ class Inv(Policy):
     needs_total = False
 
     def __init__(self, gamma: float, power: float = 1.0) -> None:
-        if gamma < 0:
-            raise WrongValue(f'"gamma" must be at least 0, got {gamma}')
         self.gamma, self.power = gamma, power
 
     def value(self, base: float, progress: int, total: int) -> float:

@@ -330,10 +330,7 @@ def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> t
     if loss_scale == 'dynamic':
         return torch.amp.GradScaler(device_type)
     if isinstance(loss_scale, dict):
-        try:
-            return torch.amp.GradScaler(device_type, **loss_scale)
-        except AssertionError as error:
-            raise ValueError(f'loss_scale={loss_scale!r}: {error}') from None
+        return torch.amp.GradScaler(device_type, **loss_scale)
     if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool) and loss_scale > 0:
         return torch.amp.GradScaler(device_type, init_scale=float(loss_scale))
     raise ValueError(
