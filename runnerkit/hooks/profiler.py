@@ -74,8 +74,7 @@ class ProfilerHook(Hook):
         length, unit = (runner.max_epochs, 'epochs') if self.by_epoch else (runner.max_iters, 'iterations')
         if length is not None and length < self.profile_iters:
             raise ValueError(
-                f'profile_iters should not be greater than {length}, the {unit} of the run, but got '
-                f'{self.profile_iters}'
+                f'profile_iters should not be greater than {length}, the {unit} of the run, got {self.profile_iters}'
             )
         self.profiler = profile(
             activities=self.activities,
