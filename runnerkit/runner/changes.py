@@ -259,16 +259,15 @@ class Changes:
 def cut_points(runner: Any) -> list[list[str]]:
     """The points in which a hook is saving the run, the innermost first: the point, the hook's class, and those of the
     hooks after it, which a resumed run does not call there. Hooks that only look on are left out."""
-    found = []
-    frame = sys._getframe(1)
+    found, hooks, frame = [], runner.hooks, sys._getframe(1)
     # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
     while frame.f_back is not None:
         frame = frame.f_back
         if frame.f_code.co_name != 'call_hook' or frame.f_locals.get('self') is not runner:
             continue
-        point, saving = frame.f_locals.get('fn_name'), getattr(frame.f_locals.get('call'), '__self__', None)
-        order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, str(point))]
-        if not isinstance(saving, Hook) or saving not in order:
+        point, saving = str(frame.f_locals.get('fn_name')), getattr(frame.f_locals.get('call'), '__self__', None)
+        order = [hook for hook in hooks.dispatch_order() if hook is saving or listens(hook, point)]
+        if saving not in order or not point.startswith('after_'):  # the others are called once more
             continue
         missed = [
             type(hook).__name__
@@ -276,7 +275,7 @@ def cut_points(runner: Any) -> list[list[str]]:
             if not hook.runs_last and not only_looks_on(hook)
         ]
         if missed:
-            found.append([str(point), type(saving).__name__, *missed])
+            found.append([point, type(saving).__name__, *missed])
     return found
 
 
