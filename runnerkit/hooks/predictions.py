@@ -19,7 +19,7 @@ from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of, is_in_order
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.sampler import EpochSampler
-from runnerkit.hooks.capture import tensors_in
+from runnerkit.hooks.capture import tensors_held
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.parallel import to_device
@@ -134,7 +134,7 @@ class Pass:
         if rows is None or self._count + len(rows) > MOST_BYTES // 60:  # bytes of a sample, at least
             self._is_kept, self._rows, self._shown = False, [], []
             return
-        images = next((each for each in tensors_in(batch) if _is_image(each, len(rows))), None)
+        images = next((each for each in tensors_held(batch) if _is_image(each, len(rows))), None)
         if images is not None:
             step = -(-max(images.shape[2:]) // SIDE)
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
