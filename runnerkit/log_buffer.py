@@ -149,7 +149,9 @@ class LogBuffer:
         if reduce is not None:
             sums = self._over_ranks(sums, reduce, tells)
         hashes = _joined({name: int(sums.pop(name)[0]) for name in parts})
-        averages = {name: total / weight for name, (total, weight) in sums.items() if weight}
+        # Right after an evaluation by iteration there is nothing but this iteration's time, which is not of its scores.
+        is_over = self.ready and self.val_history.keys() <= set(_TIMES)
+        averages = {name: total / weight for name, (total, weight) in sums.items() if weight and not is_over}
         self.output.update({**averages, **hashes})
         self.ready = True
         self.averaged = self.averaged or bool(averages)

@@ -47,7 +47,7 @@ class Captured:
         self.output = _mapped(lambda tensor: tensor.detach().clone(), output)
         self._scale: Tensor | None = None  # the gradient with which the running backward pass began
         # Of each tensor: its gradient, and the scale of that backward pass.
-        self._grads: list[tuple[Tensor, Tensor | None] | None] = [None for _ in _tensors(output)]
+        self._grads: list[tuple[Tensor, Tensor | None] | None] = [None for _ in tensors_held(output)]
 
     @property
     def grad(self) -> Any:
@@ -65,7 +65,7 @@ class Captured:
         """Keep the gradients of ``output`` when they are computed."""
         # The graph lives as long as the step's outputs: it is not to keep this alive.
         captured = weakref.ref(self)
-        for i, tensor in enumerate(_tensors(output)):
+        for i, tensor in enumerate(tensors_held(output)):
             if tensor.requires_grad:
                 tensor.register_hook(partial(_keep_grad, captured, i))
 
@@ -216,7 +216,7 @@ class CaptureHook(Hook):
 
     def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
         for name, captured in self.captured.items():
-            outputs = list(_tensors(captured.output))
+            outputs = list(tensors_held(captured.output))
             for i, (output, grad) in enumerate(zip(outputs, captured._unscaled(), strict=True)):
                 place = f'{name}[{i}]' if len(outputs) > 1 else name
                 yield f'{place}.output', output
@@ -265,7 +265,7 @@ def _mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
     return value if isinstance(value, (int, float, str)) else None
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_held(value: Any) -> Iterator[Tensor]:
     """The tensors in ``value``, in the order in which `_mapped` meets them."""
     found: list[Tensor] = []
     _mapped(found.append, value)

@@ -142,6 +142,8 @@ class OneCycleLrUpdaterHook(LrUpdaterHook, schedules.OneCycle):
         **kwargs: Any,
     ) -> None:
         self._max_lr = engine.check_per_group('max_lr', max_lr)
+        if not (div_factor > 0 and final_div_factor > 0):
+            raise ValueError(f'div_factor and final_div_factor must be above 0: {div_factor}, {final_div_factor}')
         self.div_factor = div_factor
         self.final_div_factor = final_div_factor
         self.total_steps = None if total_steps is None else schedules.check_positive('total_steps', total_steps)

@@ -19,6 +19,7 @@ from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of, is_in_order
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.sampler import EpochSampler
+from runnerkit.hooks.capture import tensors_held
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.parallel import to_device
@@ -133,7 +134,7 @@ class Pass:
         if rows is None or self._count + len(rows) > MOST_BYTES // 60:  # bytes of a sample, at least
             self._is_kept, self._rows, self._shown = False, [], []
             return
-        images = next((each for each in _tensors(batch) if _is_image(each, len(rows))), None)
+        images = next((each for each in tensors_held(batch) if _is_image(each, len(rows))), None)
         if images is not None:
             step = -(-max(images.shape[2:]) // SIDE)
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
@@ -230,14 +231,6 @@ def _name_in(entry: Any) -> str:
     if isinstance(entry, Mapping):
         return next((name for key in _KEYS if key in entry and (name := _name_in(entry[key]))), '')
     return _name_in(entry[0]) if isinstance(entry, list | tuple) and entry else ''
-
-
-def _tensors(batch: Any) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif isinstance(batch, Mapping | list | tuple):
-        for each in batch.values() if isinstance(batch, Mapping) else batch:
-            yield from _tensors(each)
 
 
 def _is_image(tensor: Tensor, count: int) -> bool:

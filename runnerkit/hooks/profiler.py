@@ -71,12 +71,10 @@ class ProfilerHook(Hook):
     def before_run(self, runner: RunnerView) -> None:
         if runner.rank != 0:
             return
-        length = runner.max_epochs if self.by_epoch else runner.max_iters
+        length, unit = (runner.max_epochs, 'epochs') if self.by_epoch else (runner.max_iters, 'iterations')
         if length is not None and length < self.profile_iters:
-            unit = 'epochs' if self.by_epoch else 'iterations'
             raise ValueError(
-                f'profile_iters should not be greater than {length}, the {unit} of the run, but got '
-                f'{self.profile_iters}'
+                f'profile_iters should not be greater than {length}, the {unit} of the run, got {self.profile_iters}'
             )
         self.profiler = profile(
             activities=self.activities,
@@ -87,20 +85,24 @@ class ProfilerHook(Hook):
             with_stack=self.with_stack,
             with_flops=self.with_flops,
         )
+        self._until: int | None = None  # the end of the profile; known at its first iteration
         self.profiler.start()
-        runner.logger.info(
-            'the profiler runs for %d %s', self.profile_iters, 'epochs' if self.by_epoch else 'iterations'
-        )
+        runner.logger.info('the profiler runs for %d %s', self.profile_iters, unit)
 
-    def after_train_iter(self, runner: RunnerView) -> None:
-        if self.profiler is None:
-            return
-        self.profiler.step()
-        if not self.by_epoch and runner.iter + 1 >= self.profile_iters:
+    def before_train_iter(self, runner: RunnerView) -> None:
+        done = runner.epoch if self.by_epoch else runner.iter
+        self._until = self._until or done + self.profile_iters
+        if done >= self._until:  # an iteration runner has no epoch points
             self._stop()
 
+    def after_train_iter(self, runner: RunnerView) -> None:
+        if self.profiler is not None:
+            self.profiler.step()
+            if not self.by_epoch and runner.iter + 1 == self._until:
+                self._stop()
+
     def after_train_epoch(self, runner: RunnerView) -> None:
-        if self.by_epoch and runner.epoch + 1 >= self.profile_iters:
+        if self.by_epoch and runner.epoch + 1 == self._until:
             self._stop()
 
     def after_run(self, runner: RunnerView) -> None:

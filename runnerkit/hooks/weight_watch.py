@@ -122,11 +122,12 @@ def checksums(weights: Iterable[Tensor]) -> list[Tensor]:
 
 
 def iters_to_first_update(runner: Any) -> int:
-    """After how many iterations at most a working run has made an update."""
+    """After how many iterations at most a working run has made an update; each optimizer has its own cycle."""
     updates = list(runner.updater.updates.values())
     cycles = [update.cumulative_iters for update in updates]
     cycles += [cycle for hook in runner.hooks if isinstance(cycle := getattr(hook, 'cumulative_iters', 1), int)]
-    return max(cycles, default=1) * (_SKIPPED_FP16 if any(update.scaler for update in updates) else 1)
+    several = len(named_optimizers(runner.optimizer)) or 1
+    return max(cycles, default=1) * several * (_SKIPPED_FP16 if any(update.scaler for update in updates) else 1)
 
 
 def rates(runner: Any) -> list[float]:

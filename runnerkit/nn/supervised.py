@@ -229,7 +229,8 @@ def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
         result = {'loss': result}
     if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
         raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
-    terms = {name: term.mean() if term.dim() else term for name, term in result.items()}
+    floats = {name: term.float() if term.dtype in (torch.bool, torch.int64) else term for name, term in result.items()}
+    terms = {name: term.mean() if term.dim() else term for name, term in floats.items()}
     counted = [term for name, term in terms.items() if names_a_loss(name)] or list(terms.values())
     loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()
     return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}

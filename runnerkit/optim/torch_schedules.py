@@ -11,6 +11,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from runnerkit.registry import Registry, find_function
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.signatures import function_arguments
 
 #: Schedulers of users: classes like torch's, which are built with an optimizer and have ``step`` and a state.
@@ -81,6 +82,9 @@ def _build(name: str, optimizer: Optimizer, factors: Sequence[float], arguments:
         parts = [_build(policy, optimizer, factors, own) for policy, own in _parts(arguments['schedulers'])]
         return build(**{**arguments, 'optimizer': optimizer, 'schedulers': parts})
     check_lengths(optimizer, arguments)
+    for key in ('step_size', 'T_max'):  # torch divides by them, not before its second step
+        if isinstance(value := arguments.get(key), (int, float)) and value <= 0:
+            raise WrongValue(f'{name}: {key} must be above 0, got {value!r}')
     return build(optimizer, **{key: _per_group(key, value, factors) for key, value in arguments.items()})
 
 

@@ -331,10 +331,10 @@ def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> t
         return torch.amp.GradScaler(device_type)
     if isinstance(loss_scale, dict):
         return torch.amp.GradScaler(device_type, **loss_scale)
-    if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool):
+    if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool) and loss_scale > 0:
         return torch.amp.GradScaler(device_type, init_scale=float(loss_scale))
     raise ValueError(
-        f"loss_scale must be a number, 'dynamic' or a dict of GradScaler arguments, but got {loss_scale!r}"
+        f"loss_scale must be a number above 0, 'dynamic' or a dict of GradScaler arguments, but got {loss_scale!r}"
     )
 
 

@@ -84,7 +84,7 @@ class Changes:
 
     def conditions(self) -> dict[str, Any]:
         """The conditions that a resumed run compares; see `runnerkit.checkpoint.conditions`."""
-        runner, updates = self._runner, self._runner.updater.named()
+        runner, updates = self._runner, self._runner.updater.configured()
         return {
             **general_conditions(),
             **({'seed': runner.meta['seed']} if 'seed' in runner.meta else {}),

@@ -66,6 +66,10 @@ class Updater:
         """The updates by name."""
         return {self.name_of(key): update for key, update in self.updates.items()}
 
+    def configured(self) -> dict[str, Update]:
+        """Those of `named` that `configure` made; the others follow the default, and come with their first loss."""
+        return {self.name_of(key): self.updates[key] for key in self._options_of}
+
     # --- as a part ---------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError, Store
-from runnerkit.hooks import CheckpointHook, DistEvalHook, EvalHook, Hook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, DistEvalHook, EvalHook, Hook, IterTimerHook, TextLoggerHook
 from runnerkit.hooks.hook import Score
 from runnerkit.runner import EpochBasedRunner
 
@@ -231,6 +231,19 @@ def test_training_numbers_are_logged_before_an_evaluation_by_iteration(tmp_path)
     )
     assert ['loss'] == [key for key in lines[0][1] if key in ('loss', 'acc')]
     assert 'acc' in lines[1][1]
+
+
+@pytest.mark.parametrize('priority', ['NORMAL', 'LOW'])
+def test_scores_at_a_log_interval_are_no_values_of_the_training(tmp_path, priority):
+    """Where the evaluation comes before the timer, the time of its iteration is logged after it."""
+    runner = tiny_runner('iter', work_dir=tmp_path, max_iters=4)
+    runner.register_hook(IterTimerHook(), 'LOW')
+    runner.register_hook(EvalHook(loader(4), interval=2, by_epoch=False), priority)
+    runner.register_hook(TextLoggerHook(interval=2, by_epoch=False), 'VERY_LOW')
+    runner.run([loader(8)], [('train', 1)])
+    lines = map(json.loads, next(tmp_path.glob('*.log.json')).read_text().splitlines())
+    found = [(line['mode'], line['iter'], 'time' in line) for line in lines if 'mode' in line]
+    assert found == [('train', 2, True), ('val', 2, False), ('train', 4, True), ('val', 4, False)]
 
 
 def test_a_logger_of_the_evaluation_writes_its_own_lines(tmp_path):

@@ -176,6 +176,12 @@ def test_several_optimizers():
             ValueError,
             "total_steps must be a positive integer, but got 'a'",
         ),
+        (
+            dict(policy='OneCycle', max_lr=1, div_factor=0),
+            ValueError,
+            'div_factor and final_div_factor must be',
+        ),
+        (dict(policy='OneCycle', max_lr=1, final_div_factor=0), ValueError, 'must be above 0: 25, 0'),
         (dict(policy='OneCycle', max_lr=1, anneal_strategy='x'), ValueError, "no anneal_strategy 'x'"),
         (dict(policy='OneCycle'), TypeError, 'max_lr'),
     ],

@@ -22,6 +22,7 @@ def profiled(kind='epoch', work_dir=None, model=None, limit=None, **options):
         ('epoch', {'profile_iters': 2}, [(1, 4)]),
         ('epoch', {'profile_iters': 3, 'by_epoch': False}, [(1, 2)]),
         ('iter', {'profile_iters': 3, 'by_epoch': False}, [(1, 2)]),
+        ('iter', {'profile_iters': 1}, [(1, 2)]),
         (
             'epoch',
             {'profile_iters': 6, 'by_epoch': False, 'schedule': {'wait': 1, 'warmup': 1, 'active': 1, 'repeat': 2}},
@@ -38,6 +39,21 @@ def test_the_trace_is_ready_when_the_profile_ends(kind, options, at):
     runner.register_hook(hook)
     runner.run([loader(8)], [('train', 1)])
     assert ends == at
+
+
+@pytest.mark.parametrize('kind, options', [('epoch', {}), ('iter', {}), ('iter', {'by_epoch': False})])
+def test_a_resumed_run_is_profiled_from_where_it_begins(tmp_path, kind, options):
+    length = {'max_epochs': 4} if kind == 'epoch' else {'max_iters': 8}
+    first = tiny_runner(kind, work_dir=tmp_path, **{name: n // 2 for name, n in length.items()})
+    first.run([loader(8)], [('train', 1)])
+    first.save_checkpoint(str(tmp_path), 'half.pth')
+    ends = []
+    runner = tiny_runner(kind, **length)
+    ready = {'on_trace_ready': lambda profiler: ends.append(runner.completed_iters)}
+    runner.register_hook(ProfilerHook(activities=['cpu'], profile_iters=2, **ready, **options))
+    runner.resume(str(tmp_path / 'half.pth'))
+    runner.run([loader(8)], [('train', 1)])
+    assert ends == [6 if options else 8]
 
 
 def test_a_trace_for_chrome(tmp_path):

@@ -6,6 +6,9 @@ import pytest
 import torch
 from support import Tiny, loader, tiny_runner
 from torch import nn
+from torch.utils.data import DataLoader
+from two_networks import Points, gan
+from two_networks import sgd as sgd_of_each
 
 from runnerkit.hooks import Hook, OptimizerHook, weight_watch
 from runnerkit.hooks.weight_watch import FIRST_LOOK, checksums, trainable
@@ -237,6 +240,15 @@ def test_no_false_alarm(hooks, options, kind, caplog):
     if isinstance(model, nn.Identity):
         model.train_step = lambda data, optimizer: {'loss': data[0].sum()}
     run(*map(copy, hooks), kind=kind, max_iters=14, **options)
+    assert ALARM not in caplog.text
+
+
+def test_the_cycle_of_each_optimizer_is_waited_for(caplog):
+    """Two epochs of two batches: each network has two of its three losses."""
+    runner = tiny_runner(model=gan(), optimizer=sgd_of_each, max_epochs=4)
+    runner.register_hook(OptimizerHook(cumulative_iters=3))
+    batches = DataLoader(Points(16), batch_size=8)
+    runner.run([batches, batches], [('dis', 1), ('gen', 1)])
     assert ALARM not in caplog.text
 
 

@@ -83,11 +83,13 @@ def test_fields_are_mapped_by_name_and_position(inputs, targets, outputs):
         (dict(loss=5.0, loss_a=1.0), 5.0, dict(loss=5.0, loss_a=1.0)),
         (dict(loss_a=[1.0, 3.0]), 2.0, dict(loss_a=2.0, loss=2.0)),
         ([1.0, 3.0], 2.0, dict(loss=2.0)),
+        (dict(loss=1.0, hits=[True, False], counts=[1, 2]), 1.0, dict(loss=1.0, hits=0.5, counts=1.5)),
     ],
 )
 def test_what_a_loss_may_return(result, total, logged):
     def tensors(value):
-        return {k: torch.tensor(v, requires_grad=True) for k, v in value.items()}
+        found = {k: torch.tensor(v) for k, v in value.items()}
+        return {k: v.requires_grad_() if v.is_floating_point() else v for k, v in found.items()}
 
     def loss(output, target):
         return tensors(result) if isinstance(result, dict) else torch.tensor(result, requires_grad=True)

@@ -91,6 +91,15 @@ def test_config_of_a_part_is_not_changed():
     assert settings == dict(schedulers=[dict(policy='LinearLR', total_iters=3)], milestones=[])
 
 
+@pytest.mark.parametrize('name, arguments', [('StepLR', {'step_size': 0}), ('CosineAnnealingLR', {'T_max': -1})])
+def test_a_length_that_torch_would_divide_by_later(name, arguments):
+    with pytest.raises(ValueError, match=rf'{name}: \w+ must be above 0'):
+        build_scheduler(name, sgd(), **arguments)
+    part = dict(policy=name, **arguments)
+    with pytest.raises(ValueError, match='must be above 0'):
+        build_scheduler('SequentialLR', sgd(), schedulers=[part], milestones=[])
+
+
 @pytest.mark.parametrize('part', ['LinearLR', dict(total_iters=3)])
 def test_a_part_that_names_no_policy(part):
     with pytest.raises(TypeError, match='schedulers holds dicts such as'):

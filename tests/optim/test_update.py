@@ -218,7 +218,8 @@ def test_anomalous_parameters_are_named(caplog):
         ({'cumulative_iters': 0}, 'cumulative_iters must be a whole number of at least 1, but got 0'),
         ({'cumulative_iters': 1.5}, 'cumulative_iters must be'),
         ({'amp': 'fp8'}, "amp must be 'bf16', 'fp16' or None, but got 'fp8'"),
-        ({'amp': 'fp16', 'loss_scale': 'big'}, "loss_scale must be a number, 'dynamic' or a dict"),
+        ({'amp': 'fp16', 'loss_scale': 0}, 'loss_scale must be a number above 0, .*, but got 0'),
+        ({'amp': 'fp16', 'loss_scale': 'big'}, "loss_scale must be a number above 0, 'dynamic' or a dict"),
     ],
 )
 def test_wrong_options_are_refused(options, problem):

@@ -102,6 +102,15 @@ def test_a_resume_in_the_middle_is_exact(case, kind, tmp_path):
     assert torch.equal(state(resumed), state(whole))
 
 
+def test_a_resume_in_the_middle_of_cycles_has_nothing_to_tell(tmp_path, caplog):
+    """Each optimizer waits for its own second loss; at the resume, none of the updates has been made yet."""
+    train('accumulated', tmp_path, dies_after=3)
+    caplog.clear()
+    train('accumulated', tmp_path, dies_after=99)
+    assert 'Changed since the checkpoint was saved' not in caplog.text
+    assert 'WEIGHTS HAVE NOT CHANGED' not in caplog.text
+
+
 def test_how_gradients_are_averaged_is_chosen_for_each_run(tmp_path):
     """Also for a run inside another one, of the same model."""
     seen = []
