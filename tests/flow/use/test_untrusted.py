@@ -112,10 +112,11 @@ def test_no_config(meta):
 
 
 def test_bases_variables_and_the_environment_stay_texts(hostile):
-    text = "_base_ = ['evil.py']\nname = '{{ fileDirname }} {{ _base_.x }} $HOME ~'\nload_from = 'evil.py'"
+    text = "name = '{{ fileDirname }} {{ _base_.x }} $HOME ~'\nload_from = 'evil.py'"
     cfg = config_in({'config': text}, 'x.pth', trust=False)
     assert cfg.name == '{{ fileDirname }} {{ _base_.x }} $HOME ~'
-    assert cfg['_base_'] == ['evil.py']
+    with pytest.raises(ValueError, match='_base_ has an effect in a config file only'):
+        config_in({'config': f"_base_ = ['evil.py']\n{text}"}, 'x.pth', trust=False)
 
 
 class Mine(torch.nn.Linear):
