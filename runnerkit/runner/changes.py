@@ -94,8 +94,7 @@ class Changes:
             'world size': runner.world_size,
             'optimizer': optimizer_kinds(runner.optimizer),
             'precision': {name: update.amp for name, update in updates.items() if update.amp is not None},
-            # An update without a hook is made when it is called first.
-            'accumulation': {name: n for name, update in updates.items() if (n := update.cumulative_iters) > 1},
+            'accumulation': {name: update.cumulative_iters for name, update in updates.items()},
         }
 
     def settings(self) -> dict[str, Any]:
