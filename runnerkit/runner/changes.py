@@ -257,36 +257,68 @@ class Changes:
 
 
 def cut_points(runner: Any) -> list[list[str]]:
-    """The points in which a hook is saving the run, the innermost first: the point, the hook's class, and those of the
-    hooks after it, which a resumed run does not call there. Hooks that only look on are left out."""
+    """The points in which a hook is saving the run, the innermost first, of which a resume is not exact: the point, the
+    hook's class, and those of the hooks that a resumed run leaves out there, or calls again. Hooks that only look on
+    are left out."""
     found = []
     frame = sys._getframe(1)
     # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
     while frame.f_back is not None:
         frame = frame.f_back
-        if frame.f_code.co_name != 'call_hook' or frame.f_locals.get('self') is not runner:
+        known = frame.f_locals
+        is_dispatch = frame.f_code.co_name in ('call_hook', 'dispatch')
+        if not is_dispatch or known.get('runner', known.get('self')) is not runner:
             continue
-        point, saving = frame.f_locals.get('fn_name'), getattr(frame.f_locals.get('call'), '__self__', None)
-        order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, str(point))]
+        point, saving = str(known.get('fn_name', known.get('point'))), getattr(known.get('call'), '__self__', None)
+        order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, point)]
         if not isinstance(saving, Hook) or saving not in order:
             continue
-        missed = [
+        place = order.index(saving)
+        before, behind = order[:place], order[place + 1 :]
+        concerned = {'before_train_iter': before, 'before_train_epoch': before + behind}.get(point, behind)
+        others = [
             type(hook).__name__
-            for hook in order[order.index(saving) + 1 :]
-            if not hook.runs_last and not only_looks_on(hook)
+            for hook in concerned
+            if not hook.runs_last and not only_looks_on(hook) and _acts(hook, point, runner)
         ]
-        if missed:
-            found.append([str(point), type(saving).__name__, *missed])
+        is_cut = runner.evaluator.scores is None and (
+            point in _INSIDE_STEP or (point == 'after_step' and not runner.progress.iter_is_done)
+        )
+        if others or is_cut:
+            found.append([point, type(saving).__name__, *([] if is_cut else others)])
     return found
 
 
+#: Points that a resumed run calls again, from their first hook on. In the second one, random numbers do not repeat.
+_REPEATED = ('before_train_iter', 'before_train_epoch')
+
+#: Points between which a resume cannot continue; ``after_step`` is one if the model's step makes the update.
+_INSIDE_STEP = ('after_forward', 'after_backward')
+
+
+def _acts(hook: Hook, point: str, runner: Any) -> bool:
+    """Whether ``hook``, which has a method for ``point``, may change something there that a resumed run lacks, or has
+    twice."""
+    if point in _REPEATED:
+        return not type(hook).__module__.startswith('runnerkit.hooks.')  # ours may be called again
+    if isinstance(hook, EvalHook) and point in ('after_train_iter', 'after_train_epoch'):
+        return hook.is_due(runner, point)
+    return True
+
+
 def _doubts_of_moment(points: Iterable[list[str]]) -> Iterator[str]:
-    for point, saving, *missed in points:
-        yield (
-            f'{saving} saved the checkpoint in {point}, before the run called {", ".join(missed)} there: the resumed '
-            f'run leaves that out. Resume a file of CheckpointHook, which saves after all hooks; for later files, give '
-            f'{saving} a higher priority number'
-        )
+    for point, saving, *names in points:
+        begin = f'{saving} saved the checkpoint in {point}'
+        if not names:
+            yield f'{begin}, inside a training step, which the resumed run cannot continue. Save in after_train_iter'
+        elif point in _REPEATED:
+            yield f'{begin}, where the run called {", ".join(names)}: a resume calls that again. Save in after_train_iter'
+        else:
+            yield (
+                f'{begin}, before the run called {", ".join(names)} there: the resumed run leaves that out. Resume a '
+                f'file of CheckpointHook, which saves after all hooks; for later files, give {saving} a higher '
+                'priority number'
+            )
 
 
 def keeps_state(hook: Hook) -> bool:
