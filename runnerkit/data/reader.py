@@ -397,8 +397,9 @@ class Reader:
         if self._began is not None and self._began.get('workers_live'):
             options['generator'] = torch.Generator()  # workers that were there already drew no seed
         iterator = keep_queues(iter(DataLoader(loader.dataset, **batching, **options)))
-        self._go_on_at_first()
-        rest.enter()
+        if not loader.num_workers:  # workers were given the first indices already
+            self._go_on_at_first()
+            rest.enter()
         return iterator
 
     def _probe(self) -> None:

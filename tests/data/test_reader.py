@@ -541,6 +541,27 @@ def test_the_order_of_a_first_batch_that_waits_is_the_same_however_often_it_is_r
         assert torch.equal(next(batches)[0], first[0])
 
 
+@pytest.mark.parametrize('workers', [0, 1])
+def test_a_shuffled_order_that_began_before_other_draws_is_exact_and_quiet(workers):
+    """As where the iteration runner begins the pass of a second loader before the first batch of this one."""
+
+    def begin():
+        reader = IterLoader(DataLoader(pure(), 2, shuffle=True, num_workers=workers))
+        seed(1)
+        return reader
+
+    reader = begin()
+    reader.start()
+    torch.rand(1)
+    next(reader), next(reader), torch.rand(1)  # the last as of dropout
+    state, rng = through_a_file([reader.state_dict(), rng_state()])
+    other = begin()
+    other.load_state_dict({**state, 'rng': rng})
+    other.start()
+    assert other.found == []
+    assert torch.equal(next(other)[0], next(reader)[0])
+
+
 # --- other numbers of ranks ------------------------------------------------------------------------------------------
 
 
