@@ -43,8 +43,8 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope='session', autouse=True)
 def one_thread():
-    """Tests fork this process, and a fork waits for ever for threads of torch that it does not have. `make test` asks for
-    one thread, too; this is for a file that is tested by hand."""
+    """Tests fork this process, and a fork waits for ever for threads of torch that it does not have. `make test` asks
+    for one thread, too; this is for a file that is tested by hand."""
     torch.set_num_threads(1)
 
 

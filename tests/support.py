@@ -1,9 +1,11 @@
 """Small real parts that many tests share: a model, a data set, runners, and a hook that writes down what it hears."""
 
+import gc
 import importlib.util
 import random
 import socket
 import sys
+import time
 from itertools import product
 from pathlib import Path
 
@@ -33,6 +35,15 @@ def benchmark(name):
     finally:
         sys.path.remove(str(folder))
     return module
+
+
+def end_at_once(workers, monkeypatch):
+    """Whether a garbage collection tells a loader's workers to end. Torch waits for those that it cannot tell: here as
+    long as a minute, which no slow machine is taken for."""
+    began, longest = time.monotonic(), 30.0
+    monkeypatch.setattr(torch.utils.data._utils, 'MP_STATUS_CHECK_INTERVAL', 2 * longest)
+    gc.collect()
+    return time.monotonic() - began < longest and [worker.exitcode for worker in workers] == [0] * len(workers)
 
 
 class Noisy(Dataset):

@@ -381,13 +381,13 @@ BUDGETS = {
     'flow': 8870,
     'flow/moment': 1680,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
-    'hooks': 6870,
+    'hooks': 6871,
     'nn': 1200,
     'optim': 1630,
     'parallel': 1540,
-    'runner': 3420,
+    'runner': 3473,  # a resume names the hooks of a point that it leaves out or calls again
     'search': 4470,
-    'utils': 2330,
+    'utils': 2334,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.

@@ -206,10 +206,6 @@ class EvalHook(StoringHook):
         start, done = self.start or 0, (runner.epoch if self.by_epoch else runner.iter) + 1
         return done >= start and (done - start) % self.interval == 0
 
-    def is_due(self, runner: RunnerView, point: str) -> bool:
-        """Whether it evaluates at ``point``, where a training iteration or epoch has ended."""
-        return self.by_epoch == (point == 'after_train_epoch') and self._should_evaluate(runner)
-
     # --- what --------------------------------------------------------------------------------------------------------
 
     def calls(self, hook: Hook, point: str) -> bool:

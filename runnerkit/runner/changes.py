@@ -256,12 +256,17 @@ class Changes:
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
 
 
+#: Points inside a training step.
+_INSIDE_STEP = ('after_forward', 'after_backward')
+
+#: Points that a resumed run calls again, from their first hook on.
+_REPEATED = ('before_train_epoch', 'before_train_iter')
+
+
 def cut_points(runner: Any) -> list[list[str]]:
-    """The points in which a hook is saving the run, the innermost first, of which a resume is not exact: the point, the
-    hook's class, and those of the hooks that a resumed run leaves out there, or calls again. Hooks that only look on
-    are left out."""
-    found = []
-    frame = sys._getframe(1)
+    """The points in which a hook is saving the run, the innermost first: the point, the hook's class, and those of the
+    hooks that a resumed run leaves out there, or calls again. None of them: it cannot continue there."""
+    found, frame = [], sys._getframe(1)
     # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
     while frame.f_back is not None:
         frame = frame.f_back
@@ -271,38 +276,30 @@ def cut_points(runner: Any) -> list[list[str]]:
             continue
         point, saving = str(known.get('fn_name', known.get('point'))), getattr(known.get('call'), '__self__', None)
         order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, point)]
-        if not isinstance(saving, Hook) or saving not in order:
+        if saving not in order:
             continue
         place = order.index(saving)
-        before, behind = order[:place], order[place + 1 :]
-        concerned = {'before_train_iter': before, 'before_train_epoch': before + behind}.get(point, behind)
-        others = [
-            type(hook).__name__
-            for hook in concerned
-            if not hook.runs_last and not only_looks_on(hook) and _acts(hook, point, runner)
-        ]
-        is_cut = runner.evaluator.scores is None and (
-            point in _INSIDE_STEP or (point == 'after_step' and not runner.progress.iter_is_done)
-        )
-        if others or is_cut:
-            found.append([point, type(saving).__name__, *([] if is_cut else others)])
+        concerned = order[place + 1 :] if point.startswith('after_') else []
+        if point in _REPEATED:  # what is drawn before the batches of an epoch is not drawn again
+            concerned = order[:place] if point == 'before_train_iter' else order
+        names = [type(hook).__name__ for hook in concerned if hook is not saving and _acts(hook, point, runner)]
+        # The model's step may make the update.
+        is_inside = point in _INSIDE_STEP or (point == 'after_step' and not runner.progress.iter_is_done)
+        if is_inside and runner.evaluator.scores is None:
+            found.append([point, type(saving).__name__])
+        elif names:
+            found.append([point, type(saving).__name__, *names])
     return found
 
 
-#: Points that a resumed run calls again, from their first hook on. In the second one, random numbers do not repeat.
-_REPEATED = ('before_train_iter', 'before_train_epoch')
-
-#: Points between which a resume cannot continue; ``after_step`` is one if the model's step makes the update.
-_INSIDE_STEP = ('after_forward', 'after_backward')
-
-
 def _acts(hook: Hook, point: str, runner: Any) -> bool:
-    """Whether ``hook``, which has a method for ``point``, may change something there that a resumed run lacks, or has
-    twice."""
+    """Whether ``hook``, called never or twice at ``point``, may change the run."""
+    if hook.runs_last or only_looks_on(hook):
+        return False
     if point in _REPEATED:
-        return not type(hook).__module__.startswith('runnerkit.hooks.')  # ours may be called again
-    if isinstance(hook, EvalHook) and point in ('after_train_iter', 'after_train_epoch'):
-        return hook.is_due(runner, point)
+        return not type(hook).__module__.startswith('runnerkit.hooks.')  # ours do the same again
+    if isinstance(hook, EvalHook):
+        return hook.by_epoch == (point == 'after_train_epoch') and hook._should_evaluate(runner)
     return True
 
 
@@ -312,7 +309,7 @@ def _doubts_of_moment(points: Iterable[list[str]]) -> Iterator[str]:
         if not names:
             yield f'{begin}, inside a training step, which the resumed run cannot continue. Save in after_train_iter'
         elif point in _REPEATED:
-            yield f'{begin}, where the run called {", ".join(names)}: a resume calls that again. Save in after_train_iter'
+            yield f'{begin}, where the run called {", ".join(names)}: a resume calls that again. Save after an iteration'
         else:
             yield (
                 f'{begin}, before the run called {", ".join(names)} there: the resumed run leaves that out. Resume a '

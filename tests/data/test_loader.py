@@ -1,5 +1,4 @@
 import copy
-import gc
 import pickle
 import random
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support import end_at_once
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from runnerkit.data.loader import SeededLoader
@@ -303,7 +303,7 @@ def test_streams_are_entered_by_reading_up_to_there():
 
 
 @pytest.mark.parametrize('persistent', [False, True])
-def test_workers_of_a_dropped_pass_end_by_themselves(persistent):
+def test_workers_of_a_dropped_pass_end_by_themselves(persistent, monkeypatch):
     """Also if it is part of a reference cycle, as in a runner: once, each worker was waited for in vain."""
     loader = make(num_workers=2, persistent_workers=persistent)
     batches = iter(loader)
@@ -312,8 +312,7 @@ def test_workers_of_a_dropped_pass_end_by_themselves(persistent):
     cycle = [batches]
     cycle.append(cycle)
     del batches, loader, cycle
-    gc.collect()
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert end_at_once(workers, monkeypatch)
 
 
 ENDS_EARLY = """

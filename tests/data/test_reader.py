@@ -1,4 +1,3 @@
-import gc
 import io
 import random
 import warnings
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support import end_at_once
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -1019,7 +1019,7 @@ def test_a_loader_that_keeps_its_place_is_told_the_epoch_where_a_pass_begins_and
 
 
 @pytest.mark.parametrize('persistent', [False, True])
-def test_workers_of_a_dropped_reader_end_by_themselves(persistent):
+def test_workers_of_a_dropped_reader_end_by_themselves(persistent, monkeypatch):
     loader = DataLoader(range(100), 2, num_workers=2, persistent_workers=persistent)
     reader = Reader(loader)
     batches = reader.batches(0)
@@ -1028,5 +1028,4 @@ def test_workers_of_a_dropped_reader_end_by_themselves(persistent):
     cycle = [reader, loader]
     cycle.append(cycle)
     del batches, loader, reader, cycle
-    gc.collect()
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert end_at_once(workers, monkeypatch)

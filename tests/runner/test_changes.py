@@ -8,7 +8,7 @@ from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook, StepLrUpdaterHook, TextLoggerHook
 from runnerkit.optim.update import mean_gradients
 from runnerkit.runner import EpochBasedRunner
 
@@ -376,9 +376,13 @@ def test_a_resumed_run_knows_the_latest_scores(tmp_path):
 
 
 class SavesInAPoint(Hook):
+    def before_train_iter(self, runner):
+        if runner.iter == 2:
+            runner.save(filename_tmpl='before.pth', create_symlink=False)
+
     def after_train_iter(self, runner):
-        if runner.iter + 1 == 2:
-            runner.save(filename_tmpl='inside_{iter}.pth', create_symlink=False)
+        if runner.iter == 1:
+            runner.save(filename_tmpl='inside.pth', create_symlink=False)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +399,7 @@ def test_a_save_within_a_point_names_the_hooks_that_the_resumed_run_leaves_out(p
     undisturbed, counts = registered('first')
     undisturbed.run([loader()], [('train', 1)])
     again, goes_on = registered('second')
-    again.resume(str(tmp_path / 'first' / 'inside_2.pth'))
+    again.resume(str(tmp_path / 'first' / 'inside.pth'))
     caplog.clear()
     again.run([loader()], [('train', 1)])
     same = torch.equal(weights(again.model), weights(undisturbed.model))
@@ -482,3 +486,20 @@ def test_a_save_inside_a_training_step_is_told_at_the_resume(point, tmp_path, ca
 
 def test_a_save_after_the_step_of_the_optimizer_hook_is_exact(tmp_path, caplog):
     assert resumed_inside('after_step', 'NORMAL', tmp_path, caplog) == (True, [])
+
+
+def test_a_save_at_the_beginning_of_an_iteration_leaves_nothing_out(tmp_path, caplog):
+    def registered(folder):
+        runner = start(tmp_path / folder)
+        runner.register_hook(SavesInAPoint(), 'VERY_HIGH')
+        runner.register_hook(StepLrUpdaterHook(step=1, by_epoch=False))
+        return runner
+
+    undisturbed = registered('first')
+    undisturbed.run([loader()], [('train', 1)])
+    again = registered('second')
+    again.resume(str(tmp_path / 'first' / 'before.pth'))
+    caplog.clear()
+    again.run([loader()], [('train', 1)])
+    assert torch.equal(weights(again.model), weights(undisturbed.model))
+    assert told(caplog) == []

@@ -69,19 +69,12 @@ class Moment:
     def __init__(
         self,
         passage: Passage,
-        start: Start,
         history: History,
         folders: Sequence[Path],
         since: int,
-        doubts: Sequence[str],
+        doubts: Callable[[], list[str]],
     ) -> None:
-        self._passage, self._start, self._history, self._folders, self._doubts = (
-            passage,
-            start,
-            history,
-            folders,
-            doubts,
-        )
+        self._passage, self._history, self._folders, self._doubts = passage, history, folders, doubts
         self.since = since
         self.discarded = history.discarded
 
@@ -131,7 +124,7 @@ class Moment:
     @property
     def doubts(self) -> list[str]:
         """Why the moment may not be the original one, as sentences; empty if nothing is known."""
-        return list(dict.fromkeys([*self._doubts, *told_anew(self._passage, self._start)]))
+        return list(dict.fromkeys(self._doubts()))
 
     @property
     def differences(self) -> list[Difference]:
@@ -271,7 +264,7 @@ def travel(
                 again = ' It has not gone back to a checkpoint as the run has.' if start.rolled_back else ''
                 ended = passage.runner.completed_iters
                 raise ValueError(f'the replay ended after {ended} iterations, not before iteration {number}.{again}')
-        yield Moment(passage, starts[-1], history, folders, begin, doubts)
+        yield Moment(passage, history, folders, begin, lambda: [*doubts, *told_anew(passage, starts[-1])])
 
 
 def told_anew(passage: Passage, start: Start) -> list[str]:

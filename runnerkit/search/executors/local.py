@@ -27,6 +27,7 @@ from runnerkit.utils.numbers import check_whole_number
 _POLL = 0.25  # seconds between two looks at the processes
 _LEFT = 1.0  # seconds in which what an ended process has sent must come, where its socket is still open elsewhere
 _GRACE = 30.0  # seconds that a trial has to save and end
+_LEAVES = 1.0  # seconds that a failed trial has to end by itself
 _TAIL = 600  # characters of a trial's output that an error shows
 
 
@@ -179,8 +180,9 @@ class LocalExecutor(Executor):
         return Result('failed', message=message, is_of_machine=is_text_of_machine(printed))
 
     def _leave(self, each: _Running) -> Ended:
+        has_failed = each.result is None or each.result.status == 'failed'
         with suppress(subprocess.TimeoutExpired):
-            each.process.wait(timeout=_GRACE if each.result is not None and each.result.status != 'failed' else 1.0)
+            each.process.wait(timeout=_LEAVES if has_failed else _GRACE)
         end_group(each.process)
         each.link.close()
         self._running.remove(each)

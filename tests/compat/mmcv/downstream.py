@@ -20,20 +20,25 @@ def folder_of(package):
     return Path(find_spec(package).origin).parent
 
 
-def train(package, config, folder, *arguments):
-    """Run the package's ``tools/train.py`` in ``folder``; the lines of its JSON log."""
+def train(package, config, folder, *arguments, work_dir='run', compat=('-m', 'runnerkit.compat')):
+    """Run the package's ``tools/train.py`` in ``folder``; the lines of its JSON log. Without ``compat``, it runs with
+    mmcv itself."""
     tool = folder_of(package) / '.mim' / 'tools' / 'train.py'
+    path = [str(ROOT)]
+    if not compat:  # mmcv imports torchvision for the addresses of models only
+        (folder / 'standin').mkdir()
+        (folder / 'standin' / 'torchvision.py').write_text("__version__ = '0'\nmodels = None\n")
+        path.insert(0, str(folder / 'standin'))
     done = subprocess.run(
-        [sys.executable, '-m', 'runnerkit.compat', str(tool), str(config), '--work-dir', 'run', '--seed', '0']
-        + list(arguments),
+        [sys.executable, *compat, str(tool), str(config), '--work-dir', work_dir, '--seed', '0', *arguments],
         cwd=folder,
-        env={**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''},
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(path), 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''},
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in next((folder / 'run').glob('*.log.json')).read_text().splitlines()]
+    return [json.loads(line) for line in next((folder / work_dir).glob('*.log.json')).read_text().splitlines()]
 
 
 def losses(lines):

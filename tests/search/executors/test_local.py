@@ -151,6 +151,7 @@ SAID = [
 def test_whatever_a_trial_says_the_study_hears_the_rest(tmp_path, monkeypatch):
     """All trials with one limit run at the same time."""
     monkeypatch.setattr('runnerkit.search.worker._LONGEST', 1000)
+    monkeypatch.setattr('runnerkit.search.executors.local._LEAVES', 0.05)
     for limit in (0.5, 60):
         cases = [(commands, words) for commands, words in SAID if ('limit' in words) == (limit == 0.5)]
         ended = []
