@@ -272,7 +272,7 @@ def cut_points(runner: Any) -> list[list[str]]:
         frame = frame.f_back
         known = frame.f_locals
         is_dispatch = frame.f_code.co_name in ('call_hook', 'dispatch')
-        if not is_dispatch or known.get('runner', known.get('self')) is not runner:
+        if not is_dispatch or not any(known.get(name) is runner for name in ('runner', 'self')):
             continue
         point, saving = str(known.get('fn_name', known.get('point'))), getattr(known.get('call'), '__self__', None)
         order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, point)]
@@ -305,14 +305,14 @@ def _acts(hook: Hook, point: str, runner: Any) -> bool:
 
 def _doubts_of_moment(points: Iterable[list[str]]) -> Iterator[str]:
     for point, saving, *names in points:
-        begin = f'{saving} saved the checkpoint in {point}'
+        begin, called = f'{saving} saved the checkpoint in {point}', ', '.join(names)
         if not names:
             yield f'{begin}, inside a training step, which the resumed run cannot continue. Save in after_train_iter'
         elif point in _REPEATED:
-            yield f'{begin}, where the run called {", ".join(names)}: a resume calls that again. Save after an iteration'
+            yield f'{begin}, where the run called {called}: a resume calls that again. Save in after_train_iter'
         else:
             yield (
-                f'{begin}, before the run called {", ".join(names)} there: the resumed run leaves that out. Resume a '
+                f'{begin}, before the run called {called} there: the resumed run leaves that out. Resume a '
                 f'file of CheckpointHook, which saves after all hooks; for later files, give {saving} a higher '
                 'priority number'
             )
