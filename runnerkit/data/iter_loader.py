@@ -34,7 +34,7 @@ class IterLoader(Reader):
             batches = self.batches(self.epoch)
         if not self.given:
             self._may_differ = may_have_unequal_lengths(self._dataloader)
-            if not self.left_out:
+            if not self.left_out and self._first is None:  # else a resume has fetched it under these states
                 self._first = self.states_of_order()
         # The usual case saves a call in each iteration.
         batch = self._next_of(batches) if self._may_differ else next(batches, _END)

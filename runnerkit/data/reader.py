@@ -56,10 +56,12 @@ class Reader:
 
     Args:
         loader: any iterable of batches.
+        starts_over: whether a resumed run repeats an open pass from its beginning, with all random numbers.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, starts_over: bool = False) -> None:
         self._dataloader = loader
+        self._starts_over = starts_over
         self._state = LoaderState(loader)  # before anything is read
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
@@ -168,7 +170,7 @@ class Reader:
         order = order_of(loader)
         draws_no_seed = isinstance(loader, SeededLoader) or not getattr(loader, 'num_workers', 0)
         is_known = order is not None and type(order.sampler) is EpochSampler  # a subclass may have a state
-        if draws_no_seed and (is_known or is_in_order(loader)):
+        if draws_no_seed and (is_known or is_in_order(loader)) and not self._starts_over:
             return None
         live = workers_live(loader)
         return {'rng': rng_state(), 'held': self._state.states(), 'workers_live': live}
@@ -309,6 +311,9 @@ class Reader:
         set_epoch(loader, self.epoch)
         if not batches and not state.samples and not is_unbounded(loader):
             self._iterator = keep_queues(iter(loader))
+            if state.waits:  # samplers draw when the first batch is fetched, which was before the save
+                self._go_on_at_first()
+                self.exhaust()
         elif state.loader is not None and has_state(loader):
             loader.load_state_dict(state.loader)
             self._iterator = keep_queues(iter(loader))
@@ -392,8 +397,9 @@ class Reader:
         if self._began is not None and self._began.get('workers_live'):
             options['generator'] = torch.Generator()  # workers that were there already drew no seed
         iterator = keep_queues(iter(DataLoader(loader.dataset, **batching, **options)))
-        self._go_on_at_first()
-        rest.enter()
+        if not loader.num_workers:  # workers were given the first indices already
+            self._go_on_at_first()
+            rest.enter()
         return iterator
 
     def _probe(self) -> None:

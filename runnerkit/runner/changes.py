@@ -256,36 +256,66 @@ class Changes:
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
 
 
+#: Points inside a training step.
+_INSIDE_STEP = ('after_forward', 'after_backward')
+
+#: Points that a resumed run calls again, from their first hook on.
+_REPEATED = ('before_train_epoch', 'before_train_iter')
+
+
 def cut_points(runner: Any) -> list[list[str]]:
     """The points in which a hook is saving the run, the innermost first: the point, the hook's class, and those of the
-    hooks after it, which a resumed run does not call there. Hooks that only look on are left out."""
-    found, hooks, frame = [], runner.hooks, sys._getframe(1)
+    hooks that a resumed run leaves out there, or calls again. None of them: it cannot continue there."""
+    found, frame = [], sys._getframe(1)
     # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
     while frame.f_back is not None:
         frame = frame.f_back
-        if frame.f_code.co_name != 'call_hook' or frame.f_locals.get('self') is not runner:
+        known = frame.f_locals
+        is_dispatch = frame.f_code.co_name in ('call_hook', 'dispatch')
+        if not is_dispatch or not any(known.get(name) is runner for name in ('runner', 'self')):
             continue
-        point, saving = str(frame.f_locals.get('fn_name')), getattr(frame.f_locals.get('call'), '__self__', None)
-        order = [hook for hook in hooks.dispatch_order() if hook is saving or listens(hook, point)]
-        if saving not in order or not point.startswith('after_'):  # the others are called once more
+        point, saving = str(known.get('fn_name', known.get('point'))), getattr(known.get('call'), '__self__', None)
+        order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, point)]
+        if saving not in order:
             continue
-        missed = [
-            type(hook).__name__
-            for hook in order[order.index(saving) + 1 :]
-            if not hook.runs_last and not only_looks_on(hook)
-        ]
-        if missed:
-            found.append([point, type(saving).__name__, *missed])
+        place = order.index(saving)
+        concerned = order[place + 1 :] if point.startswith('after_') else []
+        if point in _REPEATED:  # what is drawn before the batches of an epoch is not drawn again
+            concerned = order[:place] if point == 'before_train_iter' else order
+        names = [type(hook).__name__ for hook in concerned if hook is not saving and _acts(hook, point, runner)]
+        # The model's step may make the update.
+        is_inside = point in _INSIDE_STEP or (point == 'after_step' and not runner.progress.iter_is_done)
+        if is_inside and runner.evaluator.scores is None:
+            found.append([point, type(saving).__name__])
+        elif names:
+            found.append([point, type(saving).__name__, *names])
     return found
 
 
+def _acts(hook: Hook, point: str, runner: Any) -> bool:
+    """Whether ``hook``, called never or twice at ``point``, may change the run."""
+    if hook.runs_last or only_looks_on(hook):
+        return False
+    if point in _REPEATED:
+        return not type(hook).__module__.startswith('runnerkit.hooks.')  # ours do the same again
+    if isinstance(hook, EvalHook):
+        return hook.by_epoch == (point == 'after_train_epoch') and hook._should_evaluate(runner)
+    return True
+
+
 def _doubts_of_moment(points: Iterable[list[str]]) -> Iterator[str]:
-    for point, saving, *missed in points:
-        yield (
-            f'{saving} saved the checkpoint in {point}, before the run called {", ".join(missed)} there: the resumed '
-            f'run leaves that out. Resume a file of CheckpointHook, which saves after all hooks; for later files, give '
-            f'{saving} a higher priority number'
-        )
+    for point, saving, *names in points:
+        begin, called = f'{saving} saved the checkpoint in {point}', ', '.join(names)
+        if not names:
+            yield f'{begin}, inside a training step, which the resumed run cannot continue. Save in after_train_iter'
+        elif point in _REPEATED:
+            yield f'{begin}, where the run called {called}: a resume calls that again. Save in after_train_iter'
+        else:
+            yield (
+                f'{begin}, before the run called {called} there: the resumed run leaves that out. Resume a '
+                f'file of CheckpointHook, which saves after all hooks; for later files, give {saving} a higher '
+                'priority number'
+            )
 
 
 def keeps_state(hook: Hook) -> bool:

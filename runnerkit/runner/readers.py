@@ -367,7 +367,7 @@ class EvaluationReaders:
         for reader in self.entries:
             if reader.dataloader is loader:
                 return reader
-        self.entries.append(Reader(loader))
+        self.entries.append(Reader(loader, starts_over=True))
         self._tell_late(len(self.entries) - 1, loader)
         if len(self.entries) > self._prepared + _MOST_LATE:  # a loader may be built for each evaluation
             del self.entries[self._prepared]
@@ -379,7 +379,7 @@ class EvaluationReaders:
         for loader in loaders:
             if not any(loader is each for each in known):
                 known.append(loader)
-                self.entries.append(Reader(loader))
+                self.entries.append(Reader(loader, starts_over=True))
         self._prepared = len(self.entries)
 
     def state_dict(self) -> dict[str, Any]:

@@ -300,11 +300,11 @@ class Saver:
             self._writer = AsyncWriter()
         self._writer.start(content, write)
         self.in_flight = request
-        self._runner.hooks.listen('before_train_iter', self._runner.snapshots.poll)
+        self._runner.hooks.listen('before_train_iter', self.poll)
 
-    def poll(self) -> None:
+    def poll(self, runner: Any) -> None:
         """Report a background save that has ended, without waiting. Other ranks than the first call `finish`."""
-        if self._runner.rank == 0 and self._writer is not None and self._writer.is_done:
+        if runner.rank == 0 and self._writer is not None and self._writer.is_done:
             self.finish()
 
     def finish(self) -> None:
@@ -321,7 +321,7 @@ class Saver:
         except Exception as error:
             failure = error
         request, self.in_flight = self.in_flight, None
-        self._runner.hooks.unlisten('before_train_iter', self._runner.snapshots.poll)
+        self._runner.hooks.unlisten('before_train_iter', self.poll)
         done, self._to_acknowledge = self._to_acknowledge, None
         if failure is not None:
             request.on_failure(failure)

@@ -83,11 +83,6 @@ class Snapshots:
 
     # --- points ------------------------------------------------------------------------------------------------------
 
-    def poll(self, runner: Any) -> None:
-        """Report the save in the background if it has ended."""
-        if self.saver.in_flight is not None:
-            self.saver.poll()
-
     def after_run(self, runner: Any) -> None:
         """Wait for the save in the background."""
         try:

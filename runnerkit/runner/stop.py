@@ -136,7 +136,7 @@ class Stop:
         """Poll saves and hooks while the run waits for data; returns whether the run was asked to end."""
         runner = self._runner
         self._waits += 1
-        runner.snapshots.poll(runner)
+        runner.snapshots.saver.poll(runner)
         for call in runner.hooks.calls['while_waiting']:
             call(runner)
         if runner.parent is not None:

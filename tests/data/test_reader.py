@@ -508,6 +508,60 @@ def test_the_order_of_a_batch_that_waits_is_drawn_again():
     assert checksums(rest) == whole[1:]
 
 
+@pytest.mark.parametrize('kind', [Reader, IterLoader])
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda: DataLoader(pure(), 2, shuffle=True),
+        lambda: DataLoader(pure(), 2, sampler=WeightedRandomSampler([1] * 6, 6)),
+    ],
+    ids=['shuffled', 'weighted'],
+)
+def test_the_order_of_a_first_batch_that_waits_is_the_same_however_often_it_is_resumed(make, kind):
+    """Samplers of torch draw from the process's generator when the first batch is fetched."""
+
+    def begin(reader):
+        batches = reader.batches(0)
+        return batches if kind is Reader else reader
+
+    seed(1)
+    reader = kind(make())
+    batches = begin(reader)
+    if kind is IterLoader:
+        torch.rand(1)  # it is read later, and a hook may draw in between
+    first = next(batches)
+    for _ in range(2):
+        state, rng = through_a_file([reader.state_dict(0, None, waits=True), rng_state()])
+        seed(9)
+        reader = kind(make())
+        reader.load_state_dict({**state, 'rng': rng})
+        batches = begin(reader)
+        reader.restore_held(ReaderState.of(state))
+        set_rng_state(rng)
+        assert torch.equal(next(batches)[0], first[0])
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_a_shuffled_order_that_began_before_other_draws_is_exact_and_quiet(workers):
+    """As where the iteration runner begins the pass of a second loader before the first batch of this one."""
+
+    def begin():
+        reader = IterLoader(DataLoader(pure(), 2, shuffle=True, num_workers=workers))
+        seed(1)
+        return reader
+
+    reader = begin()
+    reader.start()
+    torch.rand(1)
+    next(reader), next(reader), torch.rand(1)  # the last as of dropout
+    state, rng = through_a_file([reader.state_dict(), rng_state()])
+    other = begin()
+    other.load_state_dict({**state, 'rng': rng})
+    other.start()
+    assert other.found == []
+    assert torch.equal(next(other)[0], next(reader)[0])
+
+
 # --- other numbers of ranks ------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
-from runnerkit.hooks import CheckpointHook, EMAHook, Hook, OptimizerHook, StepLrUpdaterHook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook, StepLrUpdaterHook, TextLoggerHook
 from runnerkit.optim.update import mean_gradients
 from runnerkit.runner import EpochBasedRunner
 
@@ -408,6 +408,84 @@ def test_a_save_within_a_point_names_the_hooks_that_the_resumed_run_leaves_out(p
     assert [text.partition(' there: ')[0] for text in told(caplog)] == [
         f'SavesInAPoint saved the checkpoint in after_train_iter, before the run called {names}' for _ in left_out[:1]
     ]
+
+
+def saves_at(point):
+    """A hook that saves the run once at a point, of its third iteration or its second epoch."""
+
+    def save(self, runner, *scores):
+        if runner.iter == (5 if point == 'before_train_epoch' else 2):
+            runner.save(filename_tmpl='inside.pth', create_symlink=False)
+
+    return type('Saves', (Hook,), {point: save})()
+
+
+class Drifts(Counts):
+    """Moves the weights at a point, by what it has counted."""
+
+    def drift(self, runner, *scores):
+        self.n += 1
+        with torch.no_grad():
+            runner.model.head.weight.mul_(1 + self.n * torch.rand(()) / 100)
+
+    after_train_iter = Hook.after_train_iter
+
+
+def resumed_inside(point, priority, folder, caplog, hook=None, evaluates_by_epoch=None):
+    """Whether a run that is resumed from a save within ``point`` equals the undisturbed one, and what it warns of."""
+
+    def run(checkpoint=None):
+        runner = tiny_runner(max_epochs=2, work_dir=folder)
+        runner.register_optimizer_hook({})
+        runner.register_hook(saves_at(point), priority)
+        if hook is not None:
+            runner.register_hook(hook())
+        if evaluates_by_epoch is not None:
+            runner.register_hook(EvalHook(loader(8), by_epoch=evaluates_by_epoch), 'LOW')
+        if checkpoint is not None:
+            runner.resume(checkpoint)
+        runner.run([loader()], [('train', 1)])
+        return weights(runner.model)
+
+    undisturbed = run()
+    caplog.clear()
+    again = run(str(folder / 'inside.pth'))
+    return torch.equal(undisturbed, again), told(caplog)
+
+
+@pytest.mark.parametrize('point', ['before_train_epoch', 'before_train_iter'])
+@pytest.mark.parametrize('priority', ['HIGH', 'LOW'])
+def test_hooks_that_a_resume_calls_again_are_named_and_those_it_calls_once_are_not(point, priority, tmp_path, caplog):
+    hook = type('Drifts', (Drifts,), {point: Drifts.drift})
+    same, texts = resumed_inside(point, priority, tmp_path, caplog, hook)
+    assert same is (not texts) is (point == 'before_train_iter' and priority == 'HIGH')
+    assert all(
+        f'Saves saved the checkpoint in {point}, where the run called Drifts: a resume' in text for text in texts
+    )
+
+
+def test_hooks_behind_a_save_in_after_evaluate_are_named(tmp_path, caplog):
+    hook = type('Drifts', (Drifts,), {'after_evaluate': Drifts.drift})
+    same, (text,) = resumed_inside('after_evaluate', 'HIGH', tmp_path, caplog, hook, evaluates_by_epoch=False)
+    assert not same
+    assert text.startswith('Saves saved the checkpoint in after_evaluate, before the run called Drifts there')
+
+
+@pytest.mark.parametrize(('by_epoch', 'is_named'), [(True, False), (False, True)])
+def test_an_evaluation_that_is_not_due_is_not_named(by_epoch, is_named, tmp_path, caplog):
+    _, texts = resumed_inside('after_train_iter', 'NORMAL', tmp_path, caplog, evaluates_by_epoch=by_epoch)
+    assert [text.partition(' there: ')[0][-8:] for text in texts] == ['EvalHook'] * is_named
+
+
+@pytest.mark.parametrize('point', ['after_forward', 'after_backward'])
+def test_a_save_inside_a_training_step_is_told_at_the_resume(point, tmp_path, caplog):
+    same, texts = resumed_inside(point, 'NORMAL', tmp_path, caplog)
+    assert not same
+    assert texts[0].startswith(f'Saves saved the checkpoint in {point}, inside a training step, which the resumed run')
+
+
+def test_a_save_after_the_step_of_the_optimizer_hook_is_exact(tmp_path, caplog):
+    assert resumed_inside('after_step', 'NORMAL', tmp_path, caplog) == (True, [])
 
 
 def test_a_save_at_the_beginning_of_an_iteration_leaves_nothing_out(tmp_path, caplog):

@@ -703,6 +703,24 @@ def test_a_resume_from_inside_an_evaluation_trains_on_as_if_undisturbed(saves_at
         assert torch.equal(whole, run(f'again_{number}', path)[0])
 
 
+@pytest.mark.parametrize('make', [lambda: DataLoader(Noisy(8), 4), lambda: loader(8)], ids=['plain', 'seeded'])
+def test_a_validation_in_which_the_run_was_saved_is_repeated_with_all_that_it_draws(make, tmp_path):
+    """Also where the loader's order follows from nothing that is drawn."""
+
+    def run(resume=None):
+        runner = tiny_runner(model=Draws(), work_dir=tmp_path, max_epochs=2)
+        runner.register_optimizer_hook({})
+        same_start(runner.model)
+        save = lambda runner: runner.epoch == 1 and runner.save(filename_tmpl='inside.pth')  # noqa: E731
+        runner.register_hook(ClosureHook('after_val_iter', save))
+        if resume is not None:
+            runner.resume(resume)
+        runner.run([loader(), make()], [('train', 1), ('val', 1)])
+        return weights(runner.model)
+
+    assert torch.equal(run(), run(str(tmp_path / 'inside.pth')))
+
+
 def test_a_checkpoint_inside_an_evaluation_has_the_shared_generators_of_the_training():
     generator = torch.Generator().manual_seed(7)
     training = DataLoader(Noisy(8), batch_size=4, shuffle=True, generator=generator)

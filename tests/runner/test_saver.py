@@ -253,7 +253,7 @@ def test_a_run_may_stop_there(tmp_path, full):
 @pytest.fixture
 def late(monkeypatch):
     """A run hears of what was written beside it only when it saves again."""
-    monkeypatch.setattr(Saver, 'poll', lambda saver: None)
+    monkeypatch.setattr(Saver, 'poll', lambda saver, runner: None)
 
 
 def test_its_error_is_not_taken_for_that_of_another_hook(tmp_path, full, late):
