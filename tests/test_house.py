@@ -378,7 +378,7 @@ BUDGETS = {
     'data': 4060,
     'distributed': 1570,
     'fileio': 850,
-    'flow': 8915,  # attributes of experiments come back with their types, or are named
+    'flow': 8925,  # attributes of experiments come back with their types, or are named
     'flow/moment': 1680,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
     'hooks': 6871,
