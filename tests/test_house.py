@@ -385,7 +385,7 @@ BUDGETS = {
     'nn': 1200,
     'optim': 1630,
     'parallel': 1540,
-    'runner': 3480,  # a resume names the hooks of a point that it leaves out or calls again
+    'runner': 3487,  # a resume names the hooks of a point that it leaves out or calls again
     'search': 4475,  # pruners that wrap others by name
     'utils': 2334,
 }

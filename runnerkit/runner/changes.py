@@ -127,8 +127,20 @@ class Changes:
         found += config_changes(self._config, runner.meta.get('config'))
         texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
         texts += _doubts_of_moment(resumed.get('cut_points', ()))
+        texts += self._doubts_of_epoch()
         for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):
             runner.logger.warning('%s', text, extra=NOT_EXACT)
+
+    def _doubts_of_epoch(self) -> Iterator[str]:
+        """Users' hooks that begin an epoch a second time, with the state of its middle."""
+        for hook in self._runner.hooks if self._runner.progress.batches else ():
+            is_users = not type(hook).__module__.startswith('runnerkit.')
+            if is_users and overrides(hook, 'state_dict') and listens(hook, 'before_train_epoch'):
+                yield (
+                    f'the run continues inside an epoch: {type(hook).__name__}.before_train_epoch is called a second '
+                    'time for it, with the state of the checkpoint. If that must not change the state, let it return '
+                    'where runner.progress.batches is above 0'
+                )
 
     def _doubts_of_ranks(self, resumed: Mapping[str, Any]) -> Iterator[str]:
         """The effect of a different number of ranks on the ranks' states."""

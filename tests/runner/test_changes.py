@@ -375,6 +375,34 @@ def test_a_resumed_run_knows_the_latest_scores(tmp_path):
     assert seen[0]['loss'].iter == 2
 
 
+class Begins(Counts):
+    def before_train_epoch(self, runner):
+        if runner.progress.batches == 0 or not self.is_careful:
+            self.n += 100
+
+    is_careful = False
+
+
+class BeginsOnce(Begins):
+    is_careful = True
+
+
+@pytest.mark.parametrize(('hook', 'is_told'), [(Begins, True), (Counts, False)])
+def test_hooks_that_begin_an_epoch_again_are_told(hook, is_told, tmp_path, caplog):
+    undisturbed, counts = start(tmp_path, hooks=[hook()]), hook()
+    undisturbed.run([loader()], [('train', 1)])
+    text = resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog, hooks=[counts])
+    assert ('Begins.before_train_epoch is called a second time' in text) == is_told
+    assert (counts.n != undisturbed.hooks[-1].n) == is_told
+
+
+def test_a_hook_can_see_that_its_epoch_has_begun_before(tmp_path, caplog):
+    undisturbed, counts = start(tmp_path, hooks=[BeginsOnce()]), BeginsOnce()
+    undisturbed.run([loader()], [('train', 1)])
+    resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog, hooks=[counts])
+    assert counts.n == undisturbed.hooks[-1].n == 208
+
+
 class SavesInAPoint(Hook):
     def before_train_iter(self, runner):
         if runner.iter == 2:
