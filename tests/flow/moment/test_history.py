@@ -99,14 +99,10 @@ def test_a_checkpoint_of_discarded_iterations_does_not_count(trained, tmp_path):
     run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
     assert [saved.iterations for saved in history_of(run).checkpoints()] == [24, 18]
     content = json.loads((run / 'run.json').read_text())
+    first = {**content['starts'][0]}
     content['starts'][0]['iterations_at_end'] = 20  # so epoch_4.pth is of an earlier run
     (run / 'run.json').write_text(json.dumps(content))
     assert [saved.iterations for saved in history_of(run).checkpoints()] == [18]
-    first = json.loads((run / 'run.json').read_text())['starts'][0]
-    again = {
-        **first,
-        'iterations': 18,
-        'begin': time.time() + 60,
-    }  # from epoch_3.pth: epoch_4.pth is the former start's
+    again = {**first, 'iterations': 18, 'begin': time.time() + 60}  # from epoch_3.pth: epoch_4.pth is the former one's
     (run / 'run.json').write_text(json.dumps({'version': 1, 'starts': [first, again]}))
     assert [saved.iterations for saved in history_of(run).checkpoints()] == [18]
