@@ -941,7 +941,7 @@ def test_the_page_about_using_a_model(shell, tmp_path, monkeypatch):
     ((sample,),) = dataset_of_files({'type': space['Signals'], 'scale': 2}, ['my_digit.npy'])
     assert torch.equal(sample, image[0])
     said = shell(text_of('docs/using_a_model.md', 'runnerkit export'))
-    assert said.count('compared with the model at the batch sizes 1 and 3') == 3
+    assert said.count('compared with the model at the batch sizes 1 and 3') == 2
     exec(text_of('docs/using_a_model.md', 'import onnxruntime'), space)
     assert space['exported'].inputs == {'image': 'float32 [batch, 1, 28, 28]'}
     assert np.allclose(space['logits'], space['same'].detach(), atol=1e-4)

@@ -103,7 +103,7 @@ def test_a_shuffle_buffer_that_loses_samples_is_told(buffer):
     batches = whole.batches(0)
     first = [next(batches) for _ in range(5)]
     resumed.load_state_dict(whole.state_dict(len(first)))
-    told = ['shuffle buffer of 16 samples is not part' in text for text in resumed.found]
+    told = ['its shuffle buffer of 16 samples is not saved' in text for text in resumed.found]
     assert told == ([True] if buffer == 16 else [])
     assert whole.doubts() == resumed.found
     assert (rest(batches) == rest(resumed.batches(0))) is (buffer != 16)

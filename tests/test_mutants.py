@@ -32,7 +32,7 @@ L	Lost	runnerkit/optim/schedules.py	#: The kinds of warm-up.	#: Those of warm-up
 
 @pytest.mark.thorough  # `make mutants` runs the same with the whole list
 def test_a_change_that_no_test_finds_is_listed_and_nothing_stays_behind(tmp_path):
-    changes, test = tmp_path / 'mutants.txt', 'tests/optim/test_schedules.py::test_annealing_goes_from_start_to_end'
+    changes, test = tmp_path / 'mutants.txt', 'tests/optim/test_schedules.py::test_cyclic'
     changes.write_text(CHANGES.replace('TEST', test), encoding='utf-8')
     text = (ROOT / 'runnerkit' / 'optim' / 'schedules.py').read_bytes()
     run = subprocess.run(
