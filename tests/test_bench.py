@@ -202,7 +202,15 @@ def test_trainings_take_turns_one_at_a_time(monkeypatch, tmp_path):
     plain, ours = bench.Entry('plain', 'epoch', False), bench.Entry('runnerkit', 'epoch', True)
     missing = bench.Entry('mmcv', 'epoch', False)
     lab.train(plain, writes_reference=True)
-    run('plain', 'reference', True, folder=tmp_path, reference=reference, writes_reference=True, **sizes | {'warmup': 75})
+    run(
+        'plain',
+        'reference',
+        True,
+        folder=tmp_path,
+        reference=reference,
+        writes_reference=True,
+        **sizes | {'warmup': 75},
+    )
     said = []
     read = bench.Process.read
 

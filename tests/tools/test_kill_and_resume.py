@@ -38,7 +38,9 @@ def test_the_recording_is_what_the_config_of_the_readme_shows(tmp_path):
         for path in (ROOT / 'docs/images/kill_and_resume.svg', tmp_path / 'new.svg')
     )
     assert len(shown) == len(new)
-    check_printed('\n'.join(shown), '\n'.join(new), 'kill_and_resume.svg')
+    # Losses in the middle of a training differ by percents between processors.
+    text = re.sub(r'\d+\.\d+(e-\d+)?', '…', '\n'.join(shown))
+    check_printed(text, '\n'.join(new), 'kill_and_resume.svg')
 
 
 @pytest.mark.thorough  # the other tests of this file
