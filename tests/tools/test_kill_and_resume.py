@@ -37,10 +37,10 @@ def test_the_recording_is_what_the_config_of_the_readme_shows(tmp_path):
         [form(line) for line in lines_of(path.read_text(encoding='utf-8')) if 'beyond' not in line]
         for path in (ROOT / 'docs/images/kill_and_resume.svg', tmp_path / 'new.svg')
     )
+    if shown[1] != new[1]:  # the scores: another processor has other losses, and perhaps another best epoch
+        shown, new = ([line for line in lines if line.startswith('$')] for lines in (shown, new))
     assert len(shown) == len(new)
-    # Losses in the middle of a training differ by percents between processors.
-    text = re.sub(r'\d+\.\d+(e-\d+)?', '…', '\n'.join(shown))
-    check_printed(text, '\n'.join(new), 'kill_and_resume.svg')
+    check_printed('\n'.join(shown), '\n'.join(new), 'kill_and_resume.svg')
 
 
 @pytest.mark.thorough  # the other tests of this file
