@@ -328,9 +328,12 @@ class Store:
     def _names(self) -> list[str]:
         try:
             if self.is_local:
-                held = [each for each in Path(self.place).iterdir() if each.is_file() or each.suffix == '.pth']
                 # No pipe: it would wait for its writer. Broken links are looked at, and logged.
-                return [each.name for each in held if each.is_file() or each.is_dir() or not each.exists()]
+                return [
+                    each.name
+                    for each in Path(self.place).iterdir()
+                    if each.is_file() or (each.suffix == '.pth' and (each.is_dir() or not each.exists()))
+                ]
             return [os.path.basename(name) for name in self.client.list_dir_or_file(self.place, list_dir=False)]
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
             return []

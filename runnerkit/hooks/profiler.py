@@ -66,7 +66,8 @@ class ProfilerHook(Hook):
         self.with_stack = with_stack
         self.with_flops = with_flops
         self.json_trace_path = json_trace_path
-        self.profiler: profile | None = None
+        self.profiler: profile | None = None  # of rank 0, until the profile ends
+        self._until: int | None = None  # the end of the profile; known at its first iteration
 
     def before_run(self, runner: RunnerView) -> None:
         if runner.rank != 0:
@@ -85,13 +86,16 @@ class ProfilerHook(Hook):
             with_stack=self.with_stack,
             with_flops=self.with_flops,
         )
-        self._until: int | None = None  # the end of the profile; known at its first iteration
+        self._until = None
         self.profiler.start()
         runner.logger.info('the profiler runs for %d %s', self.profile_iters, unit)
 
     def before_train_iter(self, runner: RunnerView) -> None:
+        if self.profiler is None:
+            return
         done = runner.epoch if self.by_epoch else runner.iter
-        self._until = self._until or done + self.profile_iters
+        if self._until is None:
+            self._until = done + self.profile_iters
         if done >= self._until:  # an iteration runner has no epoch points
             self._stop()
 

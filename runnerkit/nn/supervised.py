@@ -229,7 +229,10 @@ def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
         result = {'loss': result}
     if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
         raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
-    floats = {name: term.float() if term.dtype in (torch.bool, torch.int64) else term for name, term in result.items()}
+    # Numbers that have a mean: counts, and what is true or false, have none in their own type.
+    floats = {
+        name: term if term.is_floating_point() or term.is_complex() else term.float() for name, term in result.items()
+    }
     terms = {name: term.mean() if term.dim() else term for name, term in floats.items()}
     counted = [term for name, term in terms.items() if names_a_loss(name)] or list(terms.values())
     loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()

@@ -282,9 +282,10 @@ def cut_points(runner: Any) -> list[list[str]]:
     # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
     while frame.f_back is not None:
         frame = frame.f_back
+        if frame.f_code.co_name not in ('call_hook', 'dispatch'):
+            continue
         known = frame.f_locals
-        is_dispatch = frame.f_code.co_name in ('call_hook', 'dispatch')
-        if not is_dispatch or not any(known.get(name) is runner for name in ('runner', 'self')):
+        if not any(known.get(name) is runner for name in ('runner', 'self')):
             continue
         point, saving = str(known.get('fn_name', known.get('point'))), getattr(known.get('call'), '__self__', None)
         order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, point)]

@@ -29,6 +29,14 @@ class Suggest(Protocol):
         ...
 
 
+class Random(Protocol):
+    """A source of random numbers: `random.Random`, `numpy.random.Generator` …"""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+        ...
+
+
 class RandomSuggest:
     """Suggests values at random, each independently of the others, evenly on the parameter's scale.
 
@@ -37,7 +45,7 @@ class RandomSuggest:
             value.
     """
 
-    def __init__(self, generator: Any) -> None:
+    def __init__(self, generator: Random) -> None:
         self.generator = generator
 
     def suggest_float(

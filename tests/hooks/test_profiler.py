@@ -56,6 +56,15 @@ def test_a_resumed_run_is_profiled_from_where_it_begins(tmp_path, kind, options)
     assert ends == [6 if options else 8]
 
 
+@pytest.mark.parametrize('by_epoch', [True, False])
+def test_another_rank_than_the_first_trains_without_a_profile(by_epoch):
+    runner = tiny_runner('epoch', max_epochs=2)
+    runner._rank = 1
+    runner.register_hook(ProfilerHook(by_epoch, activities=['cpu']))
+    runner.run([loader(8)], [('train', 1)])
+    assert (runner.completed_epochs, runner.hooks[0].profiler) == (2, None)
+
+
 def test_a_trace_for_chrome(tmp_path):
     path = tmp_path / 'trace.json'
     profiled(json_trace_path=str(path))

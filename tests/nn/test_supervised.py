@@ -101,6 +101,14 @@ def test_what_a_loss_may_return(result, total, logged):
     assert not any(value.requires_grad for value in step['log_vars'].values())
 
 
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.int32])
+def test_counts_of_any_type_are_logged_by_their_mean(dtype):
+    def loss(output, target):
+        return {'loss': output.sum(), 'counts': torch.tensor([1, 2], dtype=dtype)}
+
+    assert Supervised(LINEAR, loss).train_step((IMAGE, LABEL))['log_vars']['counts'].item() == 1.5
+
+
 @pytest.mark.parametrize('result', [{}, None, 3.0, {'loss': 3.0}])
 def test_a_loss_that_returns_something_else(result):
     with pytest.raises(TypeError, match='must return a tensor or a dict of tensors'):

@@ -38,6 +38,7 @@ def test_the_recording_is_what_the_config_of_the_readme_shows(tmp_path):
         for path in (ROOT / 'docs/images/kill_and_resume.svg', tmp_path / 'new.svg')
     )
     if shown[1] != new[1]:  # the scores: another processor has other losses, and perhaps another best epoch
+        check_printed(shown[1], new[1], 'kill_and_resume.svg')
         shown, new = ([line for line in lines if line.startswith('$')] for lines in (shown, new))
     assert len(shown) == len(new)
     check_printed('\n'.join(shown), '\n'.join(new), 'kill_and_resume.svg')

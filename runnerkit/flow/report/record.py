@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from runnerkit.config.settings import settings_in
+from runnerkit.fileio.paths import is_url
 from runnerkit.flow.look.log_lines import (
     Best,
     Points,
@@ -282,7 +283,7 @@ def read_run(folder: str | os.PathLike[str]) -> RunRecord:
         FileNotFoundError: no run has written there.
     """
     run = RunRecord(Path(folder))
-    if '://' in os.fspath(folder):
+    if is_url(folder):
         raise FileNotFoundError(f'{os.fspath(folder)} is a URL, and runs are read from folders: copy the work dir here')
     if not run.folder.is_dir():
         is_file = f'{run.folder} is a file: give the work dir of its run'

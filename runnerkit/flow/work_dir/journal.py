@@ -163,7 +163,8 @@ class JournalHook(Hook):
             try:
                 write_atomically(self._path, content + b' ' * _ROOM)
             except OSError:  # a full disk has room for no second file
-                if len(content) > (size := os.path.getsize(self._path)):
+                size = os.path.getsize(self._path) if os.path.exists(self._path) else 0
+                if len(content) > size:
                     raise
                 with open(os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW), 'wb') as file:  # keeps its length
                     file.write(content.ljust(size))

@@ -178,6 +178,15 @@ def test_a_full_disk_at_the_end_leaves_the_outcome(tmp_path, monkeypatch):
     assert (tmp_path / 'moved.json').read_bytes() == before
 
 
+def test_a_full_disk_at_the_start_is_named(tmp_path, monkeypatch):
+    def no_space(path, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(journal, 'write_atomically', no_space)
+    with pytest.warns(RuntimeWarning, match='No space left on device'):
+        train(plans.CONFIG, work_dir=str(tmp_path))
+
+
 def test_an_error_without_a_text_is_noted_as_well(tmp_path):
     with pytest.raises(WithoutText), pytest.warns(RuntimeWarning, match='no text'):
         train(plans.CONFIG, work_dir=str(tmp_path), hooks=[FailsWithoutText()])
