@@ -13,7 +13,7 @@ from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
 
-#: `runnerkit.flow.use.export_formats.FORMATS`, which needs torch.
+#: `runnerkit.flow.use.export.FORMATS`, which needs torch.
 FORMATS = ('.pt2', '.onnx')
 
 

@@ -10,7 +10,7 @@ import torch
 
 import runnerkit
 from runnerkit.cli.export import FORMATS, main
-from runnerkit.flow.use import export_formats
+from runnerkit.flow.use import export
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def said(capsys):
 
 
 def test_the_formats_are_those_that_are_written():
-    assert tuple(export_formats.FORMATS) == FORMATS
+    assert tuple(export.FORMATS) == FORMATS
 
 
 def test_each_format_computes_what_predict_says(trained, said):
