@@ -23,9 +23,10 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 from weakref import WeakSet
 
@@ -239,6 +240,7 @@ class Registry:
             raise TypeError(f'parent must be a Registry or None, but got {type(parent)}')
         self._name = name
         self._module_dict: dict[str, Any] = {}
+        self._offered: dict[str, str] = {}
         self._children: dict[str, Registry] = {}
         self._scope = self.infer_scope() if scope is None else scope
         self._fallback = fallback
@@ -252,14 +254,14 @@ class Registry:
         self.everywhere.add(self)
 
     def __len__(self) -> int:
-        return len(self._module_dict)
+        return len(self.module_dict)
 
     def __contains__(self, key: str) -> bool:
         """Whether ``key`` is a registered name, here or (with a scope) in the tree; paths to classes do not count."""
         return self._get_by_name(key) is not None
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}(name={self._name}, items={self._module_dict})'
+        return f'{type(self).__name__}(name={self._name}, items={self.module_dict})'
 
     @staticmethod
     def infer_scope() -> str:
@@ -286,8 +288,20 @@ class Registry:
 
     @property
     def module_dict(self) -> dict[str, Any]:
-        """The registered objects, by name."""
+        """The registered objects, by name. Those that are offered are imported."""
+        for name in self._offered:
+            self._import_offered(name)
         return self._module_dict
+
+    @property
+    def loaded(self) -> dict[str, Any]:
+        """The registered objects whose modules are imported, by name."""
+        return self._module_dict
+
+    def registered(self, name: str) -> Any | None:
+        """What is registered here under ``name``; None if nothing is. Neither fallback nor import paths count."""
+        self._import_offered(name)
+        return self._module_dict.get(name)
 
     @property
     def children(self) -> dict[str, Registry]:
@@ -296,7 +310,15 @@ class Registry:
 
     def names(self) -> list[str]:
         """All names that `get` finds without a scope, including those of the fallback, sorted."""
-        return sorted({*self._module_dict, *(self._fallback_names() if self._fallback_names else ())})
+        return sorted({*self._module_dict, *self._offered, *(self._fallback_names() if self._fallback_names else ())})
+
+    def offer(self, homes: Mapping[str, str]) -> None:
+        """Register names without importing their modules, which register them when a name is first looked up.
+
+        Args:
+            homes: the module of each name.
+        """
+        self._offered.update(homes)
 
     def get(self, key: str) -> Any | None:
         """The class or function called ``key``; None if there is none.
@@ -378,6 +400,8 @@ class Registry:
             raise TypeError(f'module must be a class or a function, but got {type(module)}')
         names = [module_name or module.__name__] if isinstance(module_name, str | None) else list(module_name)
         for name in names:
+            if self._offered.get(name) != module.__module__:
+                self._import_offered(name)
             if not force and name in self._module_dict and not _is_defined_again(self._module_dict[name], module):
                 raise KeyError(
                     f'{name} is already registered in {self.name}, as {_path_of(self._module_dict[name])}; '
@@ -407,8 +431,13 @@ class Registry:
             found = self._get_here(key) if self.parent is None else self.parent._get_by_name(key)
         return found
 
+    def _import_offered(self, name: str) -> None:
+        """Import the module that registers ``name``, if it has not done so yet."""
+        if name in self._offered and name not in self._module_dict:
+            import_module(self._offered[name])
+
     def _get_here(self, name: str) -> Any | None:
-        found = self._module_dict.get(name)
+        found = self.registered(name)
         if found is None and self._fallback is not None:
             return self._fallback(name)
         return found

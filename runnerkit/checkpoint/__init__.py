@@ -1,24 +1,29 @@
 """Checkpoints: their content, atomic writing, and loading without running code."""
 
-from runnerkit.checkpoint.content import save_checkpoint
-from runnerkit.checkpoint.hub import load_url
-from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.loader import (
-    CheckpointLoader,
-    _load_checkpoint,
-    _load_checkpoint_with_prefix,
-    find_checkpoint,
-)
-from runnerkit.checkpoint.names import get_state_dict
-from runnerkit.checkpoint.schemes import load_from_http
-from runnerkit.checkpoint.state_dict import (
-    ema_name,
-    load_checkpoint,
-    load_state_dict,
-    weights_to_cpu,
-)
-from runnerkit.checkpoint.store import NotSavedError, Store, find_latest_checkpoint
-from runnerkit.checkpoint.trust import trusted_pickles
+from typing import TYPE_CHECKING
+
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.checkpoint.content import save_checkpoint
+    from runnerkit.checkpoint.hub import load_url
+    from runnerkit.checkpoint.integrity import why_damaged
+    from runnerkit.checkpoint.loader import (
+        CheckpointLoader,
+        _load_checkpoint,
+        _load_checkpoint_with_prefix,
+        find_checkpoint,
+    )
+    from runnerkit.checkpoint.names import get_state_dict
+    from runnerkit.checkpoint.schemes import load_from_http
+    from runnerkit.checkpoint.state_dict import (
+        ema_name,
+        load_checkpoint,
+        load_state_dict,
+        weights_to_cpu,
+    )
+    from runnerkit.checkpoint.store import NotSavedError, Store, find_latest_checkpoint
+    from runnerkit.checkpoint.trust import trusted_pickles
 
 __all__ = [
     'CheckpointLoader',
@@ -39,3 +44,5 @@ __all__ = [
     'weights_to_cpu',
     'why_damaged',
 ]
+
+__getattr__ = lazy_getattr(__name__)

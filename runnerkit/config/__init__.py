@@ -1,12 +1,17 @@
 """Config files: reading, merging, printing, and changing them from the command line."""
 
-from runnerkit.config.action import DictAction
-from runnerkit.config.config import RESERVED_KEYS, Config, format_config
-from runnerkit.config.config_dict import ConfigDict
-from runnerkit.config.findings import Finding, PreflightError
-from runnerkit.config.keys import keys_of_other_tools, refuse_unread_keys, unread_keys
-from runnerkit.config.merge import DELETE_KEY
-from runnerkit.config.parse import BASE_KEY, DEPRECATION_KEY
+from typing import TYPE_CHECKING
+
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.config.action import DictAction
+    from runnerkit.config.config import RESERVED_KEYS, Config, format_config
+    from runnerkit.config.config_dict import ConfigDict
+    from runnerkit.config.findings import Finding, PreflightError
+    from runnerkit.config.keys import keys_of_other_tools, refuse_unread_keys, unread_keys
+    from runnerkit.config.merge import DELETE_KEY
+    from runnerkit.config.parse import BASE_KEY, DEPRECATION_KEY
 
 __all__ = [
     'BASE_KEY',
@@ -23,3 +28,5 @@ __all__ = [
     'refuse_unread_keys',
     'unread_keys',
 ]
+
+__getattr__ = lazy_getattr(__name__)

@@ -8,20 +8,25 @@ source (source.py).
 
 from __future__ import annotations
 
-from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloader, build_dataset
-from runnerkit.data.compose import Compose
-from runnerkit.data.directory_source import DirectorySource
-from runnerkit.data.endpoint_source import EndpointSource
-from runnerkit.data.iter_loader import IterLoader
-from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
-from runnerkit.data.loader import SeededLoader
-from runnerkit.data.named import name_of_scores, name_scores
-from runnerkit.data.reader import Reader, epoch_batches
-from runnerkit.data.sampler import EpochSampler, epoch_order
-from runnerkit.data.seeding import private_streams
-from runnerkit.data.source import SOURCES, Event, Malformed, Source, parse_event
-from runnerkit.data.stream import Stream, StreamLoader
-from runnerkit.data.wrappers import RepeatDataset
+from typing import TYPE_CHECKING
+
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloader, build_dataset
+    from runnerkit.data.compose import Compose
+    from runnerkit.data.directory_source import DirectorySource
+    from runnerkit.data.endpoint_source import EndpointSource
+    from runnerkit.data.iter_loader import IterLoader
+    from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
+    from runnerkit.data.loader import SeededLoader
+    from runnerkit.data.named import name_of_scores, name_scores
+    from runnerkit.data.reader import Reader, epoch_batches
+    from runnerkit.data.sampler import EpochSampler, epoch_order
+    from runnerkit.data.seeding import private_streams
+    from runnerkit.data.source import SOURCES, Event, Malformed, Source, parse_event
+    from runnerkit.data.stream import Stream, StreamLoader
+    from runnerkit.data.wrappers import RepeatDataset
 
 __all__ = [
     'DATASETS',
@@ -53,3 +58,5 @@ __all__ = [
     'private_streams',
     'set_epoch',
 ]
+
+__getattr__ = lazy_getattr(__name__)

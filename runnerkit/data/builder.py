@@ -34,7 +34,9 @@ from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.suggest import did_you_mean
 
 DATASETS = Registry('dataset')
+DATASETS.offer({'Stream': 'runnerkit.data.stream'})
 TRANSFORMS = Registry('transform')
+TRANSFORMS.offer({'Compose': 'runnerkit.data.compose'})
 SAMPLERS = Registry('sampler')
 
 for _dataset in (ConcatDataset, RepeatDataset):

@@ -13,6 +13,12 @@ from runnerkit.data.walk import Opaque
 from runnerkit.registry import Registry
 
 SOURCES = Registry('source')
+SOURCES.offer(
+    {
+        'DirectorySource': 'runnerkit.data.directory_source',
+        'EndpointSource': 'runnerkit.data.endpoint_source',
+    }
+)
 
 
 class Event(NamedTuple):

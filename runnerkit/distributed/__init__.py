@@ -1,28 +1,33 @@
 """Distributed training: launching, collectives, collecting results."""
 
-from runnerkit.distributed.collectives import (
-    all_gather_objects,
-    allreduce_grads,
-    allreduce_params,
-    barrier,
-    broadcast_buffers,
-    broadcast_object,
-    from_first_rank,
-    gather_objects,
-    reduce_extremes,
-    reduce_max,
-    reduce_named_sums,
-    reduce_named_sums_and_row,
-    reduce_sums,
-    run_on_all_ranks,
-    same_seed_everywhere,
-)
-from runnerkit.distributed.groups import broadcast_patiently, cpu_group, meet_patiently, tell_failure
-from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
-from runnerkit.distributed.launch import init_dist, shutdown
-from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
-from runnerkit.distributed.slowest import reduce_and_find_slowest
-from runnerkit.distributed.watch import Watch
+from typing import TYPE_CHECKING
+
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.distributed.collectives import (
+        all_gather_objects,
+        allreduce_grads,
+        allreduce_params,
+        barrier,
+        broadcast_buffers,
+        broadcast_object,
+        from_first_rank,
+        gather_objects,
+        reduce_extremes,
+        reduce_max,
+        reduce_named_sums,
+        reduce_named_sums_and_row,
+        reduce_sums,
+        run_on_all_ranks,
+        same_seed_everywhere,
+    )
+    from runnerkit.distributed.groups import broadcast_patiently, cpu_group, meet_patiently, tell_failure
+    from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
+    from runnerkit.distributed.launch import init_dist, shutdown
+    from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
+    from runnerkit.distributed.slowest import reduce_and_find_slowest
+    from runnerkit.distributed.watch import Watch
 
 __all__ = [
     'Watch',
@@ -55,3 +60,5 @@ __all__ = [
     'shutdown',
     'tell_failure',
 ]
+
+__getattr__ = lazy_getattr(__name__)

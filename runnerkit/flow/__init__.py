@@ -1,16 +1,21 @@
 """The program around a training: five stages that share one typed context, each of which a config may replace."""
 
-from runnerkit.flow.context import Context, Options
-from runnerkit.flow.experiment.experiment import Experiment
-from runnerkit.flow.flow import Flow
-from runnerkit.flow.from_python import TrainResult, train
-from runnerkit.flow.stages.inference import Infer, InferNetwork
-from runnerkit.flow.stages.instance import Instance, InstanceBase
-from runnerkit.flow.stages.network import Network, NetworkBase
-from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
-from runnerkit.flow.stages.startup import Startup, StartupBase
-from runnerkit.flow.stages.terminal import Terminal, TerminalBase
-from runnerkit.flow.stages.training import Runner, RunnerBase, TrainStage
+from typing import TYPE_CHECKING
+
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.flow.context import Context, Options
+    from runnerkit.flow.experiment.experiment import Experiment
+    from runnerkit.flow.flow import Flow
+    from runnerkit.flow.from_python import TrainResult, train
+    from runnerkit.flow.stages.inference import Infer, InferNetwork
+    from runnerkit.flow.stages.instance import Instance, InstanceBase
+    from runnerkit.flow.stages.network import Network, NetworkBase
+    from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
+    from runnerkit.flow.stages.startup import Startup, StartupBase
+    from runnerkit.flow.stages.terminal import Terminal, TerminalBase
+    from runnerkit.flow.stages.training import Runner, RunnerBase, TrainStage
 
 __all__ = [
     'STAGES',
@@ -36,3 +41,5 @@ __all__ = [
     'TrainStage',
     'train',
 ]
+
+__getattr__ = lazy_getattr(__name__)

@@ -1,17 +1,14 @@
-"""Models: built by name, initialised by config; `Supervised` trains one with a loss and metrics, without code.
+"""Models: built by name, initialised by config; `Supervised` trains one with a loss and metrics, without code."""
 
-The names of `runnerkit.nn.weight_init` are imported at their first use.
-"""
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from runnerkit.nn.amp import auto_fp16, force_fp32, patch_norm_fp32, wrap_fp16_model
-from runnerkit.nn.base_module import BaseModule, ModuleDict, ModuleList, Sequential
-from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model, build_model_from_cfg
-from runnerkit.nn.supervised import Supervised
+from runnerkit.utils.lazy import lazy_getattr
 
 if TYPE_CHECKING:
+    from runnerkit.nn.amp import auto_fp16, force_fp32, patch_norm_fp32, wrap_fp16_model
+    from runnerkit.nn.base_module import BaseModule, ModuleDict, ModuleList, Sequential
+    from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model, build_model_from_cfg
+    from runnerkit.nn.supervised import Supervised
     from runnerkit.nn.weight_init import (
         INITIALIZERS,
         BaseInit,
@@ -75,10 +72,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = f'{__name__}.weight_init'
-    if name == 'weight_init':
-        return import_module(home)
-    if name in __all__:
-        return getattr(import_module(home), name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = lazy_getattr(__name__)

@@ -66,6 +66,7 @@ MODELS = Registry(
     fallback=_torch_module,
     fallback_names=lambda: list(filter(_torch_module, dir(nn))),
 )
+MODELS.offer({'Supervised': 'runnerkit.nn.supervised'})
 LOSSES = Registry(
     'loss',
     build_func=build_loss_from_cfg,

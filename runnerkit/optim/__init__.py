@@ -1,13 +1,18 @@
 """Optimizers by name, parameter groups, schedules, and the update of weights."""
 
-from runnerkit.optim.builder import (
-    OPTIMIZER_BUILDERS,
-    OPTIMIZERS,
-    TORCH_OPTIMIZERS,
-    build_optimizer,
-    build_optimizer_constructor,
-)
-from runnerkit.optim.default_constructor import DefaultOptimizerConstructor
+from typing import TYPE_CHECKING
+
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.optim.builder import (
+        OPTIMIZER_BUILDERS,
+        OPTIMIZERS,
+        TORCH_OPTIMIZERS,
+        build_optimizer,
+        build_optimizer_constructor,
+    )
+    from runnerkit.optim.default_constructor import DefaultOptimizerConstructor
 
 __all__ = [
     'OPTIMIZERS',
@@ -17,3 +22,5 @@ __all__ = [
     'build_optimizer',
     'build_optimizer_constructor',
 ]
+
+__getattr__ = lazy_getattr(__name__)

@@ -30,6 +30,7 @@ OPTIMIZERS = Registry('optimizer', fallback=_torch_optimizer, fallback_names=lam
 
 #: Classes of constructors, which make an optimizer's parameter groups from a model.
 OPTIMIZER_BUILDERS = Registry('optimizer builder')
+OPTIMIZER_BUILDERS.offer({'DefaultOptimizerConstructor': 'runnerkit.optim.default_constructor'})
 
 
 def build_optimizer_constructor(cfg: dict[str, Any]) -> Any:

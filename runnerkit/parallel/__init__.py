@@ -1,12 +1,17 @@
 """Model wrappers; collating batches and moving them to devices."""
 
+from typing import TYPE_CHECKING
+
 from runnerkit.parallel.collate import collate
-from runnerkit.parallel.data_container import DataContainer
-from runnerkit.parallel.data_parallel import MMDataParallel
-from runnerkit.parallel.distributed import MMDistributedDataParallel
-from runnerkit.parallel.fsdp import FSDP2
-from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS, forward_is_collective, is_module_wrapper, unwrap
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.parallel.data_container import DataContainer
+    from runnerkit.parallel.data_parallel import MMDataParallel
+    from runnerkit.parallel.distributed import MMDistributedDataParallel
+    from runnerkit.parallel.fsdp import FSDP2
+    from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
 
 __all__ = [
     'FSDP2',
@@ -22,3 +27,5 @@ __all__ = [
     'to_device',
     'unwrap',
 ]
+
+__getattr__ = lazy_getattr(__name__)

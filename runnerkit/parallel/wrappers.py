@@ -13,6 +13,14 @@ from runnerkit.registry import Registry
 MODULE_WRAPPERS = Registry('module wrapper')
 MODULE_WRAPPERS.register_module(module=nn.parallel.DataParallel)
 MODULE_WRAPPERS.register_module(module=nn.parallel.DistributedDataParallel)
+MODULE_WRAPPERS.offer(
+    {
+        'DDP': 'runnerkit.parallel.distributed',
+        'FSDP2': 'runnerkit.parallel.fsdp',
+        'MMDataParallel': 'runnerkit.parallel.data_parallel',
+        'MMDistributedDataParallel': 'runnerkit.parallel.distributed',
+    }
+)
 
 
 def is_module_wrapper(module: nn.Module) -> bool:
@@ -77,4 +85,4 @@ def forward_is_collective(model: nn.Module) -> bool:
 
 def _classes(registry: Registry) -> tuple[type, ...]:
     below = [each for child in registry.children.values() for each in _classes(child)]
-    return (*registry.module_dict.values(), *below)
+    return (*registry.loaded.values(), *below)

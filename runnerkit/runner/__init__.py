@@ -1,39 +1,41 @@
 """The real loop; and MMCV's ``mmcv.runner`` surface, whose other names are handed on from their own homes."""
 
-from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-from runnerkit.checkpoint import (
-    CheckpointLoader,
-    _load_checkpoint,
-    _load_checkpoint_with_prefix,
-    load_checkpoint,
-    load_state_dict,
-    save_checkpoint,
-    weights_to_cpu,
-)
-from runnerkit.data.iter_loader import IterLoader
-from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
-from runnerkit.hooks import *  # noqa: F403
 from runnerkit.hooks import __all__ as _hooks
-from runnerkit.hooks.hook_table import HookTable
-from runnerkit.log_buffer import LogBuffer
-from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
-from runnerkit.nn.amp import auto_fp16, force_fp32, wrap_fp16_model
-from runnerkit.optim import (
-    OPTIMIZER_BUILDERS,
-    OPTIMIZERS,
-    DefaultOptimizerConstructor,
-    build_optimizer,
-    build_optimizer_constructor,
-)
-from runnerkit.runner.base_runner import BaseRunner
-from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
-from runnerkit.runner.epoch_based_runner import EpochBasedRunner, Runner
-from runnerkit.runner.iter_based_runner import IterBasedRunner
-from runnerkit.utils.env import get_host_info, get_time_str
-from runnerkit.utils.imports import obj_from_dict
-from runnerkit.utils.seed import set_random_seed
+from runnerkit.utils.lazy import lazy_getattr
+
+if TYPE_CHECKING:
+    from runnerkit.checkpoint import (
+        CheckpointLoader,
+        _load_checkpoint,
+        _load_checkpoint_with_prefix,
+        load_checkpoint,
+        load_state_dict,
+        save_checkpoint,
+        weights_to_cpu,
+    )
+    from runnerkit.data.iter_loader import IterLoader
+    from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
+    from runnerkit.hooks import *  # noqa: F403
+    from runnerkit.hooks.hook_table import HookTable
+    from runnerkit.log_buffer import LogBuffer
+    from runnerkit.nn import BaseModule, ModuleDict, ModuleList, Sequential
+    from runnerkit.nn.amp import auto_fp16, force_fp32, wrap_fp16_model
+    from runnerkit.optim import (
+        OPTIMIZER_BUILDERS,
+        OPTIMIZERS,
+        DefaultOptimizerConstructor,
+        build_optimizer,
+        build_optimizer_constructor,
+    )
+    from runnerkit.runner.base_runner import BaseRunner
+    from runnerkit.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
+    from runnerkit.runner.epoch_based_runner import EpochBasedRunner, Runner
+    from runnerkit.runner.iter_based_runner import IterBasedRunner
+    from runnerkit.utils.env import get_host_info, get_time_str
+    from runnerkit.utils.imports import obj_from_dict
+    from runnerkit.utils.seed import set_random_seed
 
 __all__ = [
     'OPTIMIZERS',
@@ -79,11 +81,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Modules below this package, also under MMCV's names, are imported at their first use."""
-    try:
-        return import_module(f'{__name__}.{name}')
-    except ModuleNotFoundError as error:
-        if error.name != f'{__name__}.{name}':
-            raise
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = lazy_getattr(__name__)

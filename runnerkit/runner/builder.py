@@ -7,6 +7,13 @@ from typing import Any
 from runnerkit.registry import Registry, build_from_cfg
 
 RUNNERS = Registry('runner')
+RUNNERS.offer(
+    {
+        'EpochBasedRunner': 'runnerkit.runner.epoch_based_runner',
+        'IterBasedRunner': 'runnerkit.runner.iter_based_runner',
+        'Runner': 'runnerkit.runner.epoch_based_runner',
+    }
+)
 RUNNER_BUILDERS = Registry('runner builder')
 
 

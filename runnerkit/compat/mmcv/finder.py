@@ -122,6 +122,13 @@ class Facade(ModuleType):
             vars(self).update({key: value for key, value in vars(home).items() if not key.startswith('__')})
         vars(self).update(__path__=[], _homes=homes)
 
+    def __getattr__(self, name: str) -> Any:
+        """A name that its module imports at first use."""
+        for home in vars(self).get('_homes', ()):
+            if not name.startswith('__') and hasattr(home, name):
+                return getattr(home, name)
+        raise AttributeError(f'module {self.__name__!r} has no attribute {name!r}')
+
     def __setattr__(self, name: str, value: Any) -> None:
         for home in vars(self).get('_homes', ()):
             if name in vars(home) and not name.startswith('__'):

@@ -427,7 +427,7 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
 def own_names() -> Iterator[None]:
     """Within it, the user's files are imported again, and what they had registered is not there: two starts or runs may
     have code under the same names."""
-    places: list[dict[str, Any]] = [sys.modules, *(registry.module_dict for registry in Registry.everywhere)]
+    places: list[dict[str, Any]] = [sys.modules, *(registry.loaded for registry in Registry.everywhere)]
     former = [dict(names) for names in places]
 
     def forget() -> None:

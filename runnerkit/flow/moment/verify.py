@@ -183,5 +183,5 @@ def logged(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_logger(name: str) -> bool:
     """Whether a hook, by its name in a checkpoint, only logs; the log itself is compared."""
-    kind = HOOKS.module_dict.get(name.partition('#')[0])
+    kind = HOOKS.registered(name.partition('#')[0])
     return isinstance(kind, type) and issubclass(kind, LoggerHook)

@@ -69,7 +69,7 @@ def workflow(plan: Plan) -> Iterator[Finding]:
         what = "its 'val' entry validates on data.val, which is missing"
         yield plan.error(('workflow',), what, "Add data.val, or leave the 'val' entry out.")
     data, named = plan.get('data'), plan.get('runner', 'type')
-    runner = RUNNERS.module_dict.get(named) if isinstance(named, str) else named
+    runner = RUNNERS.registered(named) if isinstance(named, str) else named
     there = splits_in(data) if isinstance(data, Mapping) else []
     for mode in dict.fromkeys(mode for mode, _ in entries) if isinstance(data, Mapping) else ():
         # Other modes may be steps of the model, which is not built yet.
@@ -240,7 +240,7 @@ def hook_arguments(plan: Plan) -> Iterator[Finding]:
     for path, item in items:
         named = item.get('type') if isinstance(item, Mapping) else None
         # Paths and files are imported when the hook is built, not here.
-        hook_type = HOOKS.module_dict.get(named) if isinstance(named, str) else named
+        hook_type = HOOKS.registered(named) if isinstance(named, str) else named
         if not isinstance(hook_type, type):
             continue
         for name, parameter in inspect.signature(hook_type).parameters.items():

@@ -9,6 +9,18 @@ from runnerkit.registry import Registry
 
 #: Stages by name. A config names one in ``flow``, for example ``flow=dict(startup='TreeStartup')``.
 STAGES = Registry('stage')
+STAGES.offer(
+    {
+        'Infer': 'runnerkit.flow.stages.inference',
+        'InferNetwork': 'runnerkit.flow.stages.inference',
+        'Instance': 'runnerkit.flow.stages.instance',
+        'Network': 'runnerkit.flow.stages.network',
+        'Runner': 'runnerkit.flow.stages.training',
+        'Startup': 'runnerkit.flow.stages.startup',
+        'Terminal': 'runnerkit.flow.stages.terminal',
+        'TrainStage': 'runnerkit.flow.stages.training',
+    }
+)
 
 
 class EngineMode(Enum):

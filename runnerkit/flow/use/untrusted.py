@@ -230,7 +230,7 @@ def _holds_what_acts(registry: Registry | None) -> bool:
 def _found_by_name(name: str, of_user: bool) -> Iterator[tuple[Registry, Any]]:
     """All that ``name`` may be, in whichever registry it will be looked up."""
     registries = list(Registry.everywhere)
-    found = [(each, each.module_dict[name]) for each in registries if name in each.module_dict]
+    found = [(each, each.loaded[name]) for each in registries if name in each.loaded]
     found = found or [(each, _found_behind(each, name)) for each in registries if each is not METRICS]
     found = [(registry, made) for registry, made in found if made is not None]
     yield from found
@@ -248,7 +248,7 @@ def _found_by_path(name: str) -> Iterator[tuple[Registry | None, Any]]:
         yield None, held
     scope, _, rest = name.partition('.')
     for registry in list(Registry.everywhere):
-        for known, made in registry.module_dict.items():
+        for known, made in registry.loaded.items():
             if made is held or name in (known, path_of(made)) or (registry.scope, known) == (scope, rest):
                 yield registry, made
         if registry.scope == scope and rest.isidentifier() and registry is not METRICS:

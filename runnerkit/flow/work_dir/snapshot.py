@@ -93,7 +93,7 @@ def copies_of(cfg: Any) -> list[str]:
 def files_needed(cfg: Any) -> list[Path]:
     """The user's files that register classes which a config names, and that are not copied: it does not import them."""
     names = {value for _, value in values_in(cfg._cfg_dict) if isinstance(value, str)}
-    registered = [made for each in REGISTRIES for name, made in each.module_dict.items() if name in names]
+    registered = [made for each in REGISTRIES for name, made in each.loaded.items() if name in names]
     files = {_file_in(made) for made in registered if made.__module__ not in _imports(cfg)}
     return sorted(file for file in files - {*user_files(cfg)} if file is not None)
 

@@ -1,0 +1,49 @@
+"""Names of a package that are imported at their first use."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+#: ``from module import names`` in the block ``if TYPE_CHECKING:`` of a package.
+_IMPORT = re.compile(r'^    from (\S+) import (?:\(([^)]*)\)|(.+))$', re.MULTILINE)
+
+
+@lru_cache
+def homes_in(package: str) -> dict[str, str]:
+    """The modules of the names that ``package`` imports in its block ``if TYPE_CHECKING:``, by name; of ``import *``,
+    the module is imported for its ``__all__``."""
+    loader = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
+    text = loader.get_source(package).partition('if TYPE_CHECKING:')[2]  # type: ignore[union-attr]
+    homes = {}
+    for module, several, one in _IMPORT.findall(text):
+        names = import_module(module).__all__ if one.startswith('*') else (several or one).split(',')
+        homes.update({name.rpartition(' as ')[2].strip(): module for name in names if name.strip()})
+    return homes
+
+
+def lazy_getattr(package: str) -> Callable[[str], Any]:
+    """A ``__getattr__`` for ``package``: it imports the names of the block for type checkers, and submodules.
+
+    Names that are modules as well must be imported by the package itself: importing such a module would replace them.
+    """
+
+    def get(name: str) -> Any:
+        home = homes_in(package).get(name)
+        if home is not None:
+            found = getattr(import_module(home), name)
+            vars(sys.modules[package])[name] = found
+            return found
+        if not name.startswith('__'):
+            try:
+                return import_module(f'{package}.{name}')
+            except ModuleNotFoundError as error:
+                if error.name != f'{package}.{name}':
+                    raise
+        raise AttributeError(f'module {package!r} has no attribute {name!r}')
+
+    return get
