@@ -17,7 +17,7 @@ from runnerkit.config.origin import at
 from runnerkit.config.parse import BASE_KEY, EXTENSIONS, read_config, read_text
 from runnerkit.config.pretty import format_values
 from runnerkit.config.relative_files import resolve_relative_files
-from runnerkit.fileio import dump, is_url, open_file
+from runnerkit.fileio import is_url, open_file
 from runnerkit.registry import placed_errors
 from runnerkit.utils.imports import import_modules_from_strings
 
@@ -143,6 +143,8 @@ class Config:
         """Write the config to a file in the format of its extension; without a file, return it as text."""
         extension = os.path.splitext(file or self._filename or '.py')[1] or '.py'
         if extension not in EXTENSIONS:
+            from runnerkit.fileio import dump
+
             dump(as_data(self._cfg_dict), file, file_format=extension[1:])
             return None
         text = self.pretty_text if extension == '.py' else format_data(self._cfg_dict, extension[1:])

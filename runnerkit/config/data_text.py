@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from runnerkit.config.pretty import FILLED_IN, has_text, mark_of, path_of
-from runnerkit.fileio import dump
 
 
 def format_data(config: dict[Any, Any], file_format: str) -> str:
@@ -18,6 +17,8 @@ def format_data(config: dict[Any, Any], file_format: str) -> str:
         config: the values.
         file_format: 'json', 'yaml' or 'yml'.
     """
+    from runnerkit.fileio import dump
+
     options: dict[str, Any] = {} if file_format == 'json' else {'Dumper': _dumper()}
     text: str = dump(as_data(config), file_format=file_format, **options)
     # Neither format has two adjacent braces outside strings.

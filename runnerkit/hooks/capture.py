@@ -130,8 +130,21 @@ class CaptureHook(Hook):
         self._missed: set[str] = set()
 
     def before_run(self, runner: RunnerView) -> None:
-        self._found = find_modules(self.modules, runner.model)
+        self._found = self.find_modules(runner.model)
         self._missed.clear()
+
+    def find_modules(self, model: nn.Module) -> dict[str, nn.Module]:
+        """The submodules to capture, by name; wrappers around ``model`` or around its parts are no part of the names.
+
+        Raises:
+            ValueError: there is no such submodule.
+        """
+        known = dict(_submodules(model, ''))
+        for name in self.modules:
+            if name not in known:
+                hint = did_you_mean(name, known) or f'it has {", ".join(list(known)[1:6])} …'
+                raise ValueError(f'{type(unwrap(model)).__name__} has no submodule {name!r}; {hint}')
+        return {name: known[name] for name in self.modules}
 
     def before_train_iter(self, runner: RunnerView) -> None:
         if self._listening is not None:  # an iteration was left in its middle, to go back to a checkpoint
@@ -228,20 +241,6 @@ def _keep_grad(captured: weakref.ref[Captured], i: int, grad: Tensor) -> None:
     found = captured()
     if found is not None:
         found._grads[i] = grad.detach(), found._scale
-
-
-def find_modules(names: Sequence[str], model: nn.Module) -> dict[str, nn.Module]:
-    """The submodules of ``model`` by name; wrappers around it or around its parts are no part of the names.
-
-    Raises:
-        ValueError: there is no such submodule.
-    """
-    known = dict(_submodules(model, ''))
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f'it has {", ".join(list(known)[1:6])} …'
-            raise ValueError(f'{type(unwrap(model)).__name__} has no submodule {name!r}; {hint}')
-    return {name: known[name] for name in names}
 
 
 def _submodules(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:

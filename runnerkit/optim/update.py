@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,12 @@ from torch.optim import Optimizer
 from runnerkit.optim.finite import largest
 from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
-from runnerkit.parallel import FSDP2
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
+from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.utils.numbers import check_finite, check_whole_number
+
+if TYPE_CHECKING:
+    from runnerkit.parallel.fsdp import FSDP2
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
@@ -176,7 +179,7 @@ class Update:
         if not inputs:  # all of them are frozen; torch takes an empty list for an error
             return
         if self._sharded is None:
-            self._sharded = [] if model is None else [part for part in model.modules() if isinstance(part, FSDP2)]
+            self._sharded = [] if model is None else [part for part in model.modules() if is_fsdp2(part)]
         if model is None or not self._sharded:
             self._add_gradients(loss, {**options, 'inputs': inputs})
             return

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from torch import nn
 
 from runnerkit.registry import Registry
+from runnerkit.utils.lazy import loaded_class
+
+if TYPE_CHECKING:
+    from runnerkit.parallel.fsdp import FSDP2
 
 MODULE_WRAPPERS = Registry('module wrapper')
 MODULE_WRAPPERS.register_module(module=nn.parallel.DataParallel)
@@ -26,6 +30,11 @@ MODULE_WRAPPERS.offer(
 def is_module_wrapper(module: nn.Module) -> bool:
     """Whether ``module`` is of a class in `MODULE_WRAPPERS`, or in a registry below it: the model is its ``module``."""
     return isinstance(module, _classes(MODULE_WRAPPERS))
+
+
+def is_fsdp2(model: Any) -> TypeGuard[FSDP2]:
+    """Whether ``model`` is a `runnerkit.parallel.FSDP2`."""
+    return isinstance(model, loaded_class('runnerkit.parallel.fsdp:FSDP2'))
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, mean_gradients
-from runnerkit.parallel import FSDP2
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked, stacked
 from runnerkit.parallel.steps import check_loss
+from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.suggest import suggestion
 
@@ -137,7 +137,7 @@ class Updater:
         per rank. All ranks call it.
         """
         model = self._runner.model
-        if not (isinstance(model, FSDP2) and any(update.accumulated for update in self.updates.values())):
+        if not (is_fsdp2(model) and any(update.accumulated for update in self.updates.values())):
             return {}
         own = model.kept_gradients()
         names = dict.fromkeys(name for each in all_gather_objects(list(own)) for name in each)
@@ -153,7 +153,7 @@ class Updater:
         """Restore gradients that FSDP2 had not summed over the ranks: this rank's if FSDP2 will sum them; the mean if
         it cannot, or if the number of ranks has changed."""
         model, world_size = self._runner.model, self._runner.world_size
-        wrapper = model if isinstance(model, FSDP2) and model.keeps_gradients else None
+        wrapper = model if is_fsdp2(model) and model.keeps_gradients else None
         ranks = 0 if wrapper is None and is_sharded(model) else world_size
         found: dict[Any, Any] = {}
         for name, values in kept.items():

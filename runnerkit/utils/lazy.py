@@ -47,3 +47,10 @@ def lazy_getattr(package: str) -> Callable[[str], Any]:
         raise AttributeError(f'module {package!r} has no attribute {name!r}')
 
     return get
+
+
+def loaded_class(place: str) -> Any:
+    """The class at ``module:name`` for `isinstance` and `issubclass`, without importing its module: of a class whose
+    module is not imported there are no objects."""
+    module, _, name = place.partition(':')
+    return getattr(sys.modules.get(module), name, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_empty, is_limited
@@ -11,10 +12,11 @@ from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.flow.stages.defaults import splits_in
-from runnerkit.hooks import EarlyStoppingHook, EvalHook, Hook
+from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import is_ours
@@ -105,7 +107,7 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
         if hook.save_best not in (None, 'auto') and not hook._asks_dataset
     ]
     if not any(hook._asks_dataset for hook in plan.hooks_of(EvalHook)):
-        wanted += [(hook, 'monitor', hook.monitor) for hook in plan.hooks_of(EarlyStoppingHook)]
+        wanted += [(hook, 'monitor', hook.monitor) for hook in _early_stopping(plan)]
     metrics = list(metrics_of(plan.model))
     for hook, key, score in wanted:
         name = score.rpartition('/')[2]  # without the data set's
@@ -122,6 +124,10 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
             yield plan.error(plan.key_of(hook, key), f'no data set has the score {score!r}', f'Write {right}.')
 
 
+def _early_stopping(plan: Plan) -> list[Any]:
+    return plan.hooks_of(loaded_class('runnerkit.hooks.early_stopping:EarlyStoppingHook'))
+
+
 def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
     """The names of the data sets that ``hook`` may have scores of; one without a name is called ``''``."""
     evaluations = [hook] if isinstance(hook, EvalHook) else plan.hooks_of(EvalHook)
@@ -134,7 +140,7 @@ def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
 def patience_ends(plan: Plan) -> Iterator[Finding]:
     """Early stopping, and ReduceLROnPlateau, without evaluations, or with more patience than there are."""
     evaluations, validates = plan.hooks_of(EvalHook), any(mode == 'val' for mode, _ in plan.workflow)
-    waiting = [(hook, hook.patience, 1, 'the run never stops early') for hook in plan.hooks_of(EarlyStoppingHook)]
+    waiting = [(hook, hook.patience, 1, 'the run never stops early') for hook in _early_stopping(plan)]
     waiting += [
         (hook, hook.arguments.get('patience', 10), 2, 'the learning rate never changes')
         for hook in plan.hooks_of(TorchLrUpdaterHook)

@@ -11,22 +11,19 @@ from typing import Any
 from runnerkit.config.findings import Finding
 from runnerkit.flow.preflight.plan import Plan
 from runnerkit.hooks import (
-    CaptureHook,
     CheckpointHook,
-    EMAHook,
     EvalHook,
     Hook,
-    IterTimerHook,
     LoggerHook,
     TextLoggerHook,
 )
-from runnerkit.hooks.capture import find_modules
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, overrides
 from runnerkit.hooks.hook_table import CALLED, meant_points
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.user_files import is_ours
 
 #: Methods of other libraries' callbacks that `_in_our_words` does not lead to a point, and what does the same here.
@@ -181,17 +178,17 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
 
 
 #: Hooks of which a run needs one at most, and what a second one does.
-SINGLES: tuple[tuple[type[Any], str], ...] = (
-    (EMAHook, 'each computes its own average, and evaluation uses only one of them'),
-    (IterTimerHook, 'each measures the times, and they are logged twice'),
-    (TextLoggerHook, 'each line is written twice'),
+SINGLES: tuple[tuple[str, str], ...] = (
+    ('runnerkit.hooks.ema:EMAHook', 'each computes its own average, and evaluation uses only one of them'),
+    ('runnerkit.hooks.iter_timer:IterTimerHook', 'each measures the times, and they are logged twice'),
+    ('runnerkit.hooks.logger.text:TextLoggerHook', 'each line is written twice'),
 )
 
 
 def hooks_are_single(plan: Plan) -> Iterator[Finding]:
     """Two hooks that do the same, or overwrite each other."""
     for kind, what in SINGLES:
-        for hook in plan.hooks_of(kind)[1:]:
+        for hook in plan.hooks_of(loaded_class(kind))[1:]:
             yield plan.warning(plan.path_of(hook), f'two {type(hook).__name__}s are registered: {what}', 'Keep one.')
     schedules = plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook)
     quantities = {getattr(hook, 'key', 'lr') for hook in schedules}
@@ -219,13 +216,14 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
 
 def captures_are_right(plan: Plan) -> Iterator[Finding]:
     """Submodules of `CaptureHook` that the model does not have, and captures that never come or cost much."""
+    kind = loaded_class('runnerkit.hooks.capture:CaptureHook')
     for evaluation in plan.hooks_of(EvalHook):
-        if any(isinstance(hook, CaptureHook) for hook in evaluation.hooks):
+        if any(isinstance(hook, kind) for hook in evaluation.hooks):
             what = 'CaptureHook captures nothing in an evaluation'
             yield plan.warning(plan.key_of(evaluation, 'hooks'), what, 'Write it into custom_hooks.')
-    for hook in plan.hooks_of(CaptureHook):
+    for hook in plan.hooks_of(kind):
         try:
-            find_modules(hook.modules, plan.model)
+            hook.find_modules(plan.model)
         except ValueError as error:
             way_out = 'Write names of submodules, as in model.named_modules().'
             yield plan.error(plan.key_of(hook, 'modules'), one_line(error), way_out)
@@ -249,7 +247,7 @@ def hooks_fit(plan: Plan) -> Iterator[Finding]:
 
 def average_is_slow(plan: Plan) -> Iterator[Finding]:
     """A momentum of `EMAHook` that looks like a decay."""
-    for hook in plan.hooks_of(EMAHook):
+    for hook in plan.hooks_of(loaded_class('runnerkit.hooks.ema:EMAHook')):
         one_step = 1 - (1 - hook.momentum) ** (1 / hook.interval)
         if one_step > 0.5:
             yield plan.warning(

@@ -9,7 +9,8 @@ from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
-from runnerkit.hooks.logger import HistoryHook, LoggerHook
+from runnerkit.hooks.logger import LoggerHook
+from runnerkit.utils.lazy import loaded_class
 
 
 def run_is_not_empty(plan: Plan) -> Iterator[Finding]:
@@ -40,9 +41,10 @@ def checkpoints_are_saved(plan: Plan) -> Iterator[Finding]:
 def something_is_logged(plan: Plan) -> Iterator[Finding]:
     """Intervals of loggers that no epoch, or not even the run, reaches. One finding, for all that share the key."""
     seen = set()
+    history = loaded_class('runnerkit.hooks.logger.history:HistoryHook')
     for hook in plan.hooks_of(LoggerHook):
         interval, path = getattr(hook, 'interval', None), plan.key_of(hook, 'interval')
-        if isinstance(hook, HistoryHook) or not isinstance(interval, int):  # the history logs when the others do
+        if isinstance(hook, history) or not isinstance(interval, int):  # the history logs when the others do
             continue
         length, unit = _logged_stretch(plan, hook)
         if length and interval > length and (path, interval) not in seen:

@@ -11,12 +11,12 @@ from torch import nn
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names, parts_of_optimizer
-from runnerkit.hooks import FreezeHook, Hook, OptimizerHook
-from runnerkit.hooks.freeze import check_patterns
+from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.user_files import is_ours
 
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
@@ -154,7 +154,9 @@ def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:
 
 def freezes_something(plan: Plan) -> Iterator[Finding]:
     """Patterns of `FreezeHook` that match nothing or everything, and an end that never comes."""
-    for hook in plan.hooks_of(FreezeHook):
+    for hook in plan.hooks_of(loaded_class('runnerkit.hooks.freeze:FreezeHook')):
+        from runnerkit.hooks.freeze import check_patterns
+
         try:
             found = set(check_patterns(hook.patterns, plan.model))
         except ValueError as error:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.flow.context import Context
-from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.stages.defaults import runner_class
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
+from runnerkit.utils.lazy import loaded_class
+
+if TYPE_CHECKING:
+    from runnerkit.flow.experiment.experiment import Experiment
 
 
 def experiment_of(cfg: Any) -> type[Experiment] | None:
     """The class of the config's runner, if it is an `Experiment`."""
     found = runner_class(cfg)
-    return found if isinstance(found, type) and issubclass(found, Experiment) else None
+    kind = loaded_class('runnerkit.flow.experiment.experiment:Experiment')
+    return found if isinstance(found, type) and issubclass(found, kind) else None
 
 
 def runner_arguments(context: Context) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
-from runnerkit.flow.look.curve import draw_and_tell, draw_curve
+from runnerkit.flow.look import curve
 from runnerkit.flow.look.dry_run import DryRun, printer
 from runnerkit.flow.stages.defaults import required_section, splits_in
 from runnerkit.flow.stages.loading import build_loaders
@@ -96,7 +96,7 @@ class Infer(RunnerBase):
                 found.append(self.scores(context, path, score))
                 self.write(context)  # each time, so that an error in a later one does not lose them
         if context.rank == 0:
-            draw_and_tell('validation curve', partial(self.draw, context), context.logger)
+            curve.draw_and_tell('validation curve', partial(self.draw, context), context.logger)
 
     def write(self, context: Context) -> None:
         """Write the scores so far."""
@@ -113,7 +113,7 @@ class Infer(RunnerBase):
         if len(lines) < 2 or any(line['step'] is None for line in lines):  # one point, or files of other programs
             return None
         title = f'{context.work_dir.name}: validation curve'
-        return draw_curve(lines, context.work_dir / PICTURE, title, focus=False)
+        return curve.draw_curve(lines, context.work_dir / PICTURE, title, focus=False)
 
     def paths(self) -> list[str]:
         """The checkpoints to evaluate.

@@ -14,8 +14,6 @@ from typing import Any
 from runnerkit.config.readers import hint_for_error
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.look.dry_run import DryRun
-from runnerkit.flow.stages.inference import Infer
 from runnerkit.flow.stages.instance import Instance, InstanceBase
 from runnerkit.flow.stages.network import Network, NetworkBase
 from runnerkit.flow.stages.stage import STAGES, Stage
@@ -23,6 +21,7 @@ from runnerkit.flow.stages.startup import Startup, StartupBase
 from runnerkit.flow.stages.terminal import Terminal, TerminalBase
 from runnerkit.flow.stages.training import RunnerBase, TrainStage
 from runnerkit.registry import placed_errors
+from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.suggest import near_miss, suggestion
 from runnerkit.utils.user_files import is_ours
 
@@ -83,6 +82,8 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ca
         else:
             found[slot.name] = slot.default
     if options.dry_run and 'runner' not in given and not is_inference(found['runner']):
+        from runnerkit.flow.look.dry_run import DryRun
+
         found['runner'] = DryRun
     return found
 
@@ -90,7 +91,7 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ca
 def is_inference(make: Any) -> bool:
     """Whether what makes the runner stage makes one that does not train."""
     made = make.func if isinstance(make, partial) else make
-    return isinstance(made, type) and issubclass(made, Infer)
+    return isinstance(made, type) and issubclass(made, loaded_class('runnerkit.flow.stages.inference:Infer'))
 
 
 def name_classes(config: Any) -> None:

@@ -10,7 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
-from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.look.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
 from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
@@ -21,13 +20,15 @@ from runnerkit.flow.use.scoring import evaluating_hook
 from runnerkit.flow.work_dir.journal import recording_hooks
 from runnerkit.flow.work_dir.take_over import take_over
 from runnerkit.hooks import StopAfterHook
-from runnerkit.hooks.logger import ProgressBarHook
-from runnerkit.parallel import FSDP2
 from runnerkit.parallel.steps import check_step
+from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.utils.env import acts_as_mmcv
+from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.logging import is_terminal
+
+_EXPERIMENT = 'runnerkit.flow.experiment.experiment:Experiment'
 
 DEFAULT_TIMER = {'type': 'IterTimerHook'}
 
@@ -38,8 +39,9 @@ class RunnerBase(Stage):
     def __call__(self, context: Context) -> None:
         """Run the stage."""
         self.build_runner(context)
+        model = context.runner.model
         # A wrapper of the user's own may spread plain tensors over the ranks.
-        context.runner.repairs_weights = isinstance(context.runner.model, (DistributedDataParallel, FSDP2))
+        context.runner.repairs_weights = isinstance(model, DistributedDataParallel) or is_fsdp2(model)
         context.runner.lr_scaled_for = context.lr_scaled_for
         self.register_hooks(context)
         # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
@@ -123,7 +125,7 @@ class RunnerBase(Stage):
             'log_config': cfg.get('log_config'),
             'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
         }
-        if isinstance(runner, Experiment):
+        if isinstance(runner, loaded_class(_EXPERIMENT)):
             runner.register_training_hooks(None, **of_all)
             runner.setup_hooks()
         else:
@@ -137,6 +139,8 @@ class RunnerBase(Stage):
             with placed_errors(cfg, 'custom_hooks'):
                 runner.register_custom_hooks(cfg.get('custom_hooks'))
         if is_terminal() and context.rank == 0:
+            from runnerkit.hooks.logger import ProgressBarHook
+
             runner.register_hook(ProgressBarHook(), priority='LOWEST')
         runner.register_profiler_hook(cfg.get('profiler_config'))
         if context.options.stop_after is not None:
@@ -152,7 +156,7 @@ class TrainStage(RunnerBase):
     def run(self, context: Context) -> None:
         """Run the workflow."""
         run = context.runner.run
-        if isinstance(context.runner, Experiment) and not inspect.signature(run).parameters:
+        if isinstance(context.runner, loaded_class(_EXPERIMENT)) and not inspect.signature(run).parameters:
             run()  # a loop of the user's own, over its own loaders
         else:
             run(context.loaders, context.workflow)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -14,13 +14,15 @@ from torch.optim import Optimizer
 from runnerkit.config.known_keys import DDP
 from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.optim.fused import drop_missing_fused
-from runnerkit.parallel import FSDP2, MODULE_WRAPPERS, MMDataParallel, MMDistributedDataParallel
-from runnerkit.parallel.fsdp import check_fsdp_arguments, mixed_precision, to_checkpoint
+from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.parallel.same_weights import IGNORED_BY_DDP, local_tensors
-from runnerkit.parallel.sharding import recompute_activations, units
 from runnerkit.parallel.steps import Steps
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.lazy import loaded_class
+
+if TYPE_CHECKING:
+    from runnerkit.parallel.fsdp import FSDP2
 
 #: MMCV's top-level keys that are arguments of the wrapper.
 OLD_KEYS = ('find_unused_parameters', 'broadcast_buffers')
@@ -70,6 +72,8 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
     with placed_errors(cfg, 'model_wrapper'):
         if named == 'FSDP2':
             if dist.is_initialized():
+                from runnerkit.parallel.fsdp import FSDP2, check_fsdp_arguments
+
                 from_first_rank(partial(check_fsdp_arguments, model, **options))  # so that one rank reports it
                 return FSDP2(_with_synced_norms(model, cfg, device), device=device, **options)
             _as_far_as_one_process_can(model, options, logger)
@@ -89,14 +93,22 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
         if local:
             setattr(model, IGNORED_BY_DDP, sorted(local))
         with placed_errors(cfg, 'model_wrapper'):
+            from runnerkit.parallel import MMDistributedDataParallel
+
             return MMDistributedDataParallel(model, device_ids=device_ids, **options)
-    return MMDataParallel(model, device_ids=device_ids) if device_ids else model
+    if device_ids is None:
+        return model
+    from runnerkit.parallel import MMDataParallel
+
+    return MMDataParallel(model, device_ids=device_ids)
 
 
 def _is_for_several(named: Any) -> bool:
     """Whether this is a class that needs a process group."""
     found = MODULE_WRAPPERS.get(named) if isinstance(named, str) and named not in DDP else named
-    return isinstance(found, type) and issubclass(found, (nn.parallel.DistributedDataParallel, FSDP2))
+    return isinstance(found, type) and issubclass(
+        found, (nn.parallel.DistributedDataParallel, loaded_class('runnerkit.parallel.fsdp:FSDP2'))
+    )
 
 
 def _with_synced_norms(model: nn.Module, cfg: Any, device: torch.device) -> nn.Module:
@@ -111,6 +123,9 @@ def _with_synced_norms(model: nn.Module, cfg: Any, device: torch.device) -> nn.M
 
 def _as_far_as_one_process_can(model: nn.Module, options: Mapping[str, Any], logger: Any) -> None:
     """Do what FSDP2 does besides sharding, for a single process; it still looks up the names."""
+    from runnerkit.parallel.fsdp import mixed_precision, to_checkpoint
+    from runnerkit.parallel.sharding import recompute_activations, units
+
     parts = units(model, options.get('module_classes'), options.get('min_num_params'))
     recompute_activations(to_checkpoint(model, parts, options.get('activation_checkpointing', False)))
     left_out = [key for key in ('mp_policy', 'cpu_offload') if options.get(key)]
