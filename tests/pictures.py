@@ -21,6 +21,6 @@ def leave_out(patch):
 
     drawing = Figure.savefig, curve.draw_curve
     patch.setattr(Figure, 'savefig', lambda self, to, **_: to.write(content) if hasattr(to, 'write') else write(to))
-    patch.setattr(curve, 'draw_curve', lambda lines, path, *_: write(path) if curve.curves_of(lines) else None)
+    patch.setattr(curve, 'draw_curve', lambda lines, path, *_, **__: write(path) if curve.curves_of(lines) else None)
     patch.setattr('runnerkit.flow.stages.terminal.write_runs', lambda work_dirs: Path(work_dirs[0]) / 'report.html')
     return drawing
