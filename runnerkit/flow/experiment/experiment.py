@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
@@ -204,7 +204,7 @@ class Experiment(ExperimentSetup):
                 'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
             )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
-        steps = {name: as_step(name) for name in ('setup', 'setup_model', *LAST)}
+        steps = {name: partial(as_step, name) for name in ('setup', 'setup_model', *LAST)}
         for name, made in {'valid': as_evaluation, 'save': with_options, **steps}.items():
             method = getattr(cls, name)
             if method is not getattr(Experiment, name) and not hasattr(method, '_is_made'):

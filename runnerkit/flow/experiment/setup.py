@@ -121,24 +121,20 @@ def is_shared_by_all(loader: Any) -> bool:
 LAST = ('wrap_model', 'setup_hooks')
 
 
-def as_step(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator for the step ``name``, which is noted. A subclass's `setup` ends with what it has left out."""
+def as_step(name: str, step: Callable[..., None]) -> Callable[..., None]:
+    """The step ``name``, noted. A subclass's `setup` begins with the seed and ends with what it has left out."""
 
-    def decorate(step: Callable[..., None]) -> Callable[..., None]:
-        @wraps(step)
-        def noted(self: Any) -> None:
+    @wraps(step)
+    def noted(self: Any) -> None:
+        self._steps |= {name}
+        if name == 'setup':
             self._check_construction()
-            self._steps |= {name}
-            if name != 'setup':
-                step(self)
-                return
             set_random_seed(self.seed, deterministic=bool(self.config.get('deterministic')))
-            step(self)
+        step(self)
+        if name == 'setup':
             self._complete()
 
-        return noted
-
-    return decorate
+    return noted
 
 
 #: The steps of `ExperimentSetup.setup` that the stages of a flow take care of.
@@ -328,7 +324,7 @@ class ExperimentSetup(IterBasedRunner):
         """
         raise self._not_written('setup_model', 'set self.model and self.optimizer there')
 
-    @as_step('wrap_model')
+    @partial(as_step, 'wrap_model')
     def wrap_model(self) -> None:
         """Move the model to ``device``, and wrap it for data parallel training if there are several processes; of a
         ``ModuleDict`` each network, which are called one by one."""
@@ -355,7 +351,7 @@ class ExperimentSetup(IterBasedRunner):
         values = [*named_optimizers(self.optimizer).values(), *vars(self).values()]
         return list({id(each): each for each in values if isinstance(each, Optimizer)}.values())
 
-    @as_step('setup_hooks')
+    @partial(as_step, 'setup_hooks')
     def setup_hooks(self) -> None:
         """Register what the config says of ``lr_config``, ``momentum_config``, ``optimizer_config`` (or ``amp``) and
         ``custom_hooks``, and the validation."""
