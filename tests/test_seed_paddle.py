@@ -288,8 +288,9 @@ def test_training_on_one_machine_with_typed_values(tmp_path):
     class Handler(Hook):
         def after_train_iter(self, runner):
             record = runner.step_record()
-            cost: float = float(record.loss)
-            error_rate: float = float(record.log_vars['error_rate'])
+            cost: float = record.cost
+            error_rate: float = record.numbers['error_rate']
+            assert type(cost) is type(error_rate) is float
             pass_id, batch_id = record.epoch, runner.inner_iter
             found.append((pass_id, batch_id, cost, error_rate))
             labels = runner.data_batch[1].long().flatten()
