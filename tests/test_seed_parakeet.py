@@ -104,7 +104,12 @@ def test_the_listings_train_as_the_base_does(listings, whole, tmp_path):
     made = run(tmp_path, *map(CHANGES.applied, listings))
     assert made.called == whole.called
     assert torch.equal(weights(made.model), weights(whole.model))
-    assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['iter_12.pth', 'iter_4.pth', 'iter_8.pth', 'latest.pth']
+    assert sorted(path.name for path in tmp_path.glob('*.pth')) == [
+        'iter_12.pth',
+        'iter_4.pth',
+        'iter_8.pth',
+        'latest.pth',
+    ]
 
 
 @pytest.mark.parametrize('row', CHANGES.rows)

@@ -18,7 +18,6 @@ from runnerkit.runner.workflow import (
 )
 from runnerkit.utils.exceptions import WrongValue
 
-
 #: What a ``train`` has to do beside training.
 COUNTING = (
     "self.mode = 'train' and self.call_hook('before_train_epoch') at its beginning, self._iter += 1 after each "
