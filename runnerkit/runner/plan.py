@@ -18,7 +18,7 @@ from runnerkit.runner.workflow import (
 )
 from runnerkit.utils.exceptions import WrongValue
 
-#: What a ``train`` has to do beside training.
+#: What a ``train`` has to do in addition to training.
 COUNTING = (
     "self.mode = 'train' and self.call_hook('before_train_epoch') at its beginning, self._iter += 1 after each "
     'iteration and self._epoch += 1 at its end'
