@@ -239,6 +239,28 @@ def test_the_loops_as_they_stand(kind, listing, limit, workflow):
     assert found[0] == found[1]
 
 
+def test_each_validation_of_a_custom_loop_is_logged():
+    losses, scores = [], []
+
+    class Note(Hook):
+        def after_val_iter(self, runner):
+            losses.append(float(runner.outputs['loss']))
+
+        def after_evaluate(self, runner, found):
+            scores.append(found['loss'])
+
+    runner, batches = tiny_runner('iter', max_iters=2), [loader(4), loader(8, shuffle=False)]
+    runner.register_hook(Note())
+    with runner.custom_loop(batches, [('train', 1), ('val', 1)]):
+        training, validation = map(IterLoader, batches)
+        for _ in range(2):
+            runner.train(training)
+            runner.val(validation)
+            runner.val(validation)
+    assert len(losses) == 4
+    assert scores == pytest.approx(losses)
+
+
 def with_method(base, listing):
     """A subclass with the listing as its method."""
     exec(listing, {}, methods := {})

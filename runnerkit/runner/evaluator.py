@@ -275,7 +275,7 @@ class Evaluator:
         """Validate batch ``k`` of the ``n`` of an entry of the iteration runner; the last one logs the averages and
         scores of all of them."""
         runner = self._runner
-        if k == 0 or self._scores is None or runner.mode != 'val':
+        if k == 0 or self._scores is None:
             self._log, self._scores = LogBuffer(), Scores(runner.model)
         runner.log_buffer = self._log
         try:

@@ -204,8 +204,9 @@ class Experiment(ExperimentSetup):
                 'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
             )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
-        steps = {name: partial(as_step, name) for name in ('setup', 'setup_model', *LAST)}
-        for name, made in {'valid': as_evaluation, 'save': with_options, **steps}.items():
+        makers: dict[str, Callable[..., Any]] = {'valid': as_evaluation, 'save': with_options}
+        makers |= {name: partial(as_step, name) for name in ('setup', 'setup_model', *LAST)}
+        for name, made in makers.items():
             method = getattr(cls, name)
             if method is not getattr(Experiment, name) and not hasattr(method, '_is_made'):
                 setattr(cls, name, made(method))
