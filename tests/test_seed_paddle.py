@@ -1,4 +1,4 @@
-"""The examples of the seed document on Paddle's Runner and RunnerItem ("the onion"), transcribed to this API.
+"""The listing of the seed document on Paddle's Runner and RunnerItem ("the onion"), and what it describes in words.
 
 docs/dev/seeds_paddle.md says where everything else of it is tested.
 """
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from seed_documents import Changes
 from support import Measured, Tiny, loader, tiny_runner, weights
 from torch import nn
 
@@ -24,6 +25,7 @@ class GradientMachine(nn.Module):
         super().__init__()
         self.layer = nn.Linear(4, 1)
         self.calls = calls
+        self.evaluate, self.getParams = 'evaluated', self.parameters
 
     def __getattr__(self, name):
         """``start``, ``finish``, ``start_pass``, ``finish_pass``, ``start_batch``, ``finish_batch``."""
@@ -69,28 +71,84 @@ class ParameterUpdater:
         parameter.grad = None
 
 
-def train_logic(gradient_machine, parameter_updater, train_data, test_data, num_passes):
-    """The document's listing, line by line."""
-    parameter_updater.init(gradient_machine.parameters())
-    gradient_machine.start()
-    for _ in range(num_passes):
-        gradient_machine.start_pass()
-        parameter_updater.start_pass()
-        for each_batch in train_data:
-            gradient_machine.start_batch()
-            parameter_updater.start_batch()
-            gradient_machine.forward_backward(each_batch)
-            for each_param in gradient_machine.parameters():
-                parameter_updater.update(each_param)
-            parameter_updater.finish_batch()
-            gradient_machine.finish_batch()
-        parameter_updater.catch_up()
-        with torch.no_grad():
-            for each_batch in test_data:
-                gradient_machine.forward(each_batch)
-        parameter_updater.finish_pass()
-        gradient_machine.finish_pass()
-    gradient_machine.finish()
+#: The listing, as it stands there.
+LISTING = """
+def train_logic(network_graph, optimize_settings):
+	gradient_machine = create_gradient_machine(network_graph)
+	parameter_updater = create_parameter_updater(optimize_settings)
+	parameter_updater.init(gradient_machine.getParams())
+	gradient_machine.start()
+
+	for pass_id in range(num_passes):
+			gradient_machine.start_pass()
+			parameter_updater.start_pass()
+			train_data.reset()
+
+			for each_batch in train_data():
+				gradient_machine.start_batch()
+				parameter_updater.start_batch()
+
+				gradient_machine.forward_backward(each_batch)
+				for each_param in gradient_machine.parameters():
+					parameter_updater.update(each_param)
+
+				parameter_updater.finish_batch()
+				gradient_machine.finish_batch()
+
+
+			test_data.reset()
+			parameter_updater.catch_up()
+
+			for each_batch in test_data():
+				gradient_machine.forward(each_batch)
+				print gradient_machine.evaluate
+
+			parameter_updater.finish_pass()
+			gradient_machine.finish_pass()
+	gradient_machine.finish()
+"""
+
+#: The stages that it finds in the listing, in its order.
+STAGES = """
+initialize
+finalize
+on_pass_start
+on_pass_end
+on_batch_start
+on_batch_end
+"""
+
+INIT = """
+api.initPaddle("-use_gpu=false", "-trainer_count=4")
+"""
+
+CHANGES = Changes('nested_runs.md')
+
+
+class Data:
+    """The document's: what is called gives the batches, from the first one after ``reset``."""
+
+    def __init__(self, batches):
+        self.batches, self.left = batches, iter(())
+
+    def reset(self):
+        self.left = iter(self.batches)
+
+    def __call__(self):
+        return self.left
+
+
+def train_logic(gradient_machine, parameter_updater, train_data, test_data, num_passes, without=None):
+    """The document's listing, over these objects."""
+    space = {
+        'create_gradient_machine': lambda network_graph: gradient_machine,
+        'create_parameter_updater': lambda optimize_settings: parameter_updater,
+        'train_data': Data(train_data),
+        'test_data': Data(test_data),
+        'num_passes': num_passes,
+    }
+    exec(CHANGES.applied(LISTING, without), space)
+    space['train_logic']('a graph', 'settings')
 
 
 class MachineItem(Hook):
@@ -160,7 +218,7 @@ class UpdaterItem(Hook):
         yield
 
 
-def test_the_trainer_of_the_document_is_an_onion_of_three_rings():
+def test_the_trainer_of_the_document_is_an_onion_of_three_rings(capsys):
     """The same calls in the same order, and the same weights, bit for bit."""
     calls = [[], []]
     machines = []
@@ -177,6 +235,14 @@ def test_the_trainer_of_the_document_is_an_onion_of_three_rings():
     assert calls[1] == calls[0]
     assert len(calls[0]) > 40
     assert torch.equal(*map(weights, machines))
+    assert capsys.readouterr().out == 'evaluated\n' * 4
+
+
+def test_the_page_names_no_change_that_is_not_needed():
+    assert [*CHANGES.needed_by(LISTING), *CHANGES.needed_by(STAGES)] == [*CHANGES.rows]
+    assert all(code in INIT for code in CHANGES.differs)
+    with pytest.raises(SyntaxError):
+        train_logic(None, None, [], [], 1, without='print gradient_machine.evaluate')
 
 
 class PassTester(Hook):
@@ -189,17 +255,6 @@ class PassTester(Hook):
         runner.evaluate(self.data)
 
 
-#: The document's stages, and the points that they are.
-STAGES = {
-    'initialize': 'before_run',
-    'on_pass_start': 'before_train_epoch',
-    'on_batch_start': 'before_train_iter',
-    'on_batch_end': 'after_train_iter',
-    'on_pass_end': 'after_train_epoch',
-    'finalize': 'after_run',
-}
-
-
 def test_the_stages_of_the_document_are_points():
     """A row of its table: the operations of one object, by stage."""
     heard = []
@@ -207,7 +262,7 @@ def test_the_stages_of_the_document_are_points():
     def says(stage):
         return lambda self, runner: heard.append(stage)
 
-    row = type('Row', (Hook,), {point: says(stage) for stage, point in STAGES.items()})
+    row = type('Row', (Hook,), {CHANGES.rows[stage][0]: says(stage) for stage in STAGES.split()})
     runner = tiny_runner(max_epochs=2)
     runner.register_hook(row())
     runner.run([loader(8)], [('train', 1)])
@@ -288,8 +343,9 @@ def test_training_on_one_machine_with_typed_values(tmp_path):
     class Handler(Hook):
         def after_train_iter(self, runner):
             record = runner.step_record()
-            cost: float = float(record.loss)
-            error_rate: float = float(record.log_vars['error_rate'])
+            cost: float = record.cost
+            error_rate: float = record.numbers['error_rate']
+            assert type(cost) is type(error_rate) is float
             pass_id, batch_id = record.epoch, runner.inner_iter
             found.append((pass_id, batch_id, cost, error_rate))
             labels = runner.data_batch[1].long().flatten()

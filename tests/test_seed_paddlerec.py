@@ -1,13 +1,17 @@
-"""The examples of the seed document on PaddleRec's flows, transcribed: only the imports and the engine's calls differ.
+"""The listings of the seed document on PaddleRec's flows as they stand there, and stages that do more.
 
 docs/dev/seeds_paddlerec.md says where everything else of it is tested.
 """
 
+import ast
+import inspect
 import re
 
 import pytest
 import torch
+from seed_documents import Changes, pattern
 
+import runnerkit.flow
 from runnerkit.cli.train import main
 
 MODEL = """
@@ -172,6 +176,134 @@ phase:
   model: "{workspace}/model.py"
   dataset_name: dataset_1
   thread_num: 1
+"""
+
+# --- the listings of the document, as they stand there ----------------------------------------------------------------
+
+BASES = """
+class InstanceBase(object):
+    def __init__(self, context):
+        pass
+
+    def instance(self, context):
+        pass
+
+class NetworkBase(object):
+    def __init__(self, context):
+        pass
+
+    def build_network(self, context):
+        pass
+
+class StartupBase(object):
+    def __init__(self, context):
+        pass
+
+    def startup(self, context):
+        pass
+
+    def load(self, context, is_fleet=False, main_program=None):
+        dirname = envs.get_global_env(
+            "runner." + context["runner_name"] + ".init_model_path", None)
+        if dirname is None or dirname == "":
+            return
+        print("going to load ", dirname)
+        if is_fleet:
+            context["fleet"].load_persistables(context["exe"], dirname)
+        else:
+            fluid.io.load_persistables(
+                context["exe"], dirname, main_program=main_program)
+
+class TerminalBase(object):
+    def __init__(self, context):
+        pass
+
+    def terminal(self, context):
+        print("PaddleRec Finish")
+"""
+
+PUBLISHED = """
+context["model"][model_dict["name"]][
+                "main_program"] = train_program
+context["model"][model_dict["name"]][
+    "startup_program"] = startup_program
+context["model"][model_dict["name"]]["scope"] = scope
+context["model"][model_dict["name"]]["model"] = model
+context["model"][model_dict["name"]][
+    "default_main_program"] = train_program.clone()
+"""
+
+PS_RUNNER = """
+class PSRunner(RunnerBase):
+    def __init__(self, context):
+        print("Running PSRunner.")
+        pass
+
+    def run(self, context):
+        # 通过超参拿到迭代次数
+        epochs = int(
+            envs.get_global_env("runner." + context["runner_name"] +
+                                ".epochs"))
+        # 取第一个phase的模型与reader
+        model_dict = context["env"]["phase"][0]
+        for epoch in range(epochs):
+            begin_time = time.time()
+            # 调用run进行训练
+            self._run(context, model_dict)
+            end_time = time.time()
+            seconds = end_time - begin_time
+            print("epoch {} done, use time: {}".format(epoch, seconds))
+            with fluid.scope_guard(context["model"][model_dict["name"]][
+                    "scope"]):
+                train_prog = context["model"][model_dict["name"]][
+                    "main_program"]
+                startup_prog = context["model"][model_dict["name"]][
+                    "startup_program"]
+                with fluid.program_guard(train_prog, startup_prog):
+                    # 保存模型
+                    self.save(epoch, context, True)
+        context["status"] = "terminal_pass"
+"""
+
+TDM = """
+class Startup(StartupBase):
+    def startup(self, context):
+        logger.info("Run TDM Trainer Startup Pass")
+        if context["engine"] == EngineMode.SINGLE:
+            self._single_startup(context)
+        else:
+            self._cluster_startup(context)
+
+        context['status'] = 'train_pass'
+
+    def _single_startup(self, context):
+        # single process
+
+    def _cluster_startup(self, context):
+        # cluster process
+"""
+
+YAML = """
+runner:
+  - name: train_runner
+    class: single_train
+    epochs: 2
+    device: cpu
+    instance_class_path: "{workspace}/your_instance.py"
+    network_class_path: "{workspace}/your_network.py"
+    startup_class_path: "{workspace}/your_startup.py"
+    runner_class_path: "{workspace}/your_runner.py"
+    terminal_class_path: "{workspace}/your_terminal.py"
+    print_interval: 1
+"""
+
+TDM_YAML = """
+runner:
+- name: runner1
+  class: single_train
+  startup_class_path: "{workspace}/tdm_startup.py"
+  epochs: 10
+  device: cpu
 """
 
 FILES = {
@@ -340,3 +472,122 @@ phase:
     assert 'broken.py:1' in said.err
     assert said.out == ''
     assert not (workspace / 'work_dirs').exists()
+
+
+# --- the listings run -------------------------------------------------------------------------------------------------
+
+CHANGES = Changes('from_paddlerec.md')
+
+IMPORTS = """
+import time
+
+from runnerkit.flow import EngineMode, InstanceBase, RunnerBase, StartupBase, TerminalBase
+"""
+
+#: What the comments stand for that are the whole body of a function: these two cannot run by their nature.
+BODIES = [
+    ('# single process\n', "# single process\n        context['tree'] = 'single'\n"),
+    ('# cluster process\n', "# cluster process\n        context['tree'] = 'cluster'\n"),
+]
+
+
+def listing_of(name):
+    """The listing of one base, as a stage of the user's own with the same body."""
+    node = next(each for each in ast.parse(BASES).body if each.name == f'{name}Base')
+    listing = '\n'.join(BASES.splitlines()[node.lineno - 1 : node.end_lineno]).strip()
+    return listing.replace(f'class {name}Base(object)', f'class {name}({name}Base)')
+
+
+def stage(listing, without=None):
+    for comment, body in BODIES:
+        listing = listing.replace(comment, body)
+    return f'{IMPORTS}\n{CHANGES.applied(listing, without)}\n'
+
+
+def as_it_stands(folder, without=None, runner=YAML, **files):
+    """Write the document's stages and its config, except one change."""
+    stages = {
+        'instance': listing_of('Instance'),
+        'runner': PS_RUNNER,
+        'startup': TDM,
+        'terminal': listing_of('Terminal'),
+    }
+    for name, listing in {**stages, **files}.items():
+        (folder / f'your_{name}.py').write_text(stage(listing, without))
+    (folder / 'your_network.py').write_text(NETWORK.replace("assert context['downloaded']", 'pass'))
+    (folder / 'tdm_startup.py').write_text(stage(TDM, without))
+    (folder / 'data.txt').write_text(''.join(f'{i % 2} {i % 3} 1 0 {i % 2}\n' for i in range(8)))
+    before, rest = CONFIG.split('\nrunner:\n')
+    (folder / 'config.yaml').write_text(f'{before}\n{runner}\nphase:\n' + rest.split('phase:\n')[1])
+
+
+@pytest.mark.parametrize('node', ast.parse(BASES).body, ids=lambda node: node.name)
+def test_the_bases_have_the_methods_of_the_document(node):
+    base = getattr(runnerkit.flow, node.name)
+    for method in node.body:
+        wanted = [each.arg for each in method.args.args]
+        assert [*inspect.signature(getattr(base, method.name)).parameters][: len(wanted)] == wanted
+
+
+def test_the_stages_and_the_config_as_they_stand(workspace, capsys):
+    as_it_stands(workspace)
+    assert main(['config.yaml']) == 0
+    said = capsys.readouterr()
+    assert [line.partition(', use time: ')[0] for line in said.out.splitlines()] == [
+        'Running SingleNetwork.',
+        'Running PSRunner.',
+        'epoch 0 done',
+        'epoch 1 done',
+        'PaddleRec Finish',
+    ]
+    assert 'Run TDM Trainer Startup Pass' in said.err
+    saved = sorted(path.name for path in (workspace / 'work_dirs' / 'config').glob('epoch_*.pth'))
+    assert saved == ['epoch_1.pth', 'epoch_2.pth']
+
+
+def test_the_config_of_tdm_as_it_stands(workspace, capsys):
+    as_it_stands(workspace, runner=TDM_YAML)
+    assert main(['config.yaml']) == 0
+    said = capsys.readouterr()
+    assert 'for 10 epochs on Reader' in said.err
+    assert 'Run TDM Trainer Startup Pass' in said.err
+
+
+LOADS = (
+    '    def startup(self, context):\n        pass',
+    '    def startup(self, context):\n        self.load(context{})',
+)
+
+
+@pytest.mark.parametrize('is_fleet', ['', ', is_fleet=True'])
+def test_the_load_of_the_document(is_fleet, workspace, capsys):
+    as_it_stands(workspace)
+    assert main(['config.yaml']) == 0
+    first = workspace / 'work_dirs' / 'config' / 'epoch_2.pth'
+    assert LOADS[0] in listing_of('Startup')
+    startup = listing_of('Startup').replace(LOADS[0], LOADS[1].format(is_fleet))
+    warm = YAML.replace('epochs: 2', f'epochs: 0\n    init_model_path: {first}')
+    warm = warm.replace('your_startup', 'your_load').replace('your_terminal', 'look')  # imported files stay as they are
+    as_it_stands(workspace, runner=warm, load=startup)
+    (workspace / 'look.py').write_text(LOOK)
+    assert main(['config.yaml', '--work-dir', 'warm']) == 0
+    assert f'going to load  {first}' in capsys.readouterr().out
+    expected = torch.load(first, weights_only=True)['state_dict']['layer.bias'].item()
+    assert float((workspace / 'seen.txt').read_text()) == expected
+
+
+def test_the_page_names_no_change_that_is_not_needed():
+    listings = [PS_RUNNER, TDM, BASES, YAML, TDM_YAML]
+    assert {code for listing in listings for code in CHANGES.needed_by(listing)} == CHANGES.rows.keys()
+    assert all(pattern(code).search(PUBLISHED + PS_RUNNER) for code in CHANGES.differs)
+
+
+@pytest.mark.thorough  # test_the_page_names_no_change_that_is_not_needed
+@pytest.mark.parametrize('row', CHANGES.rows)
+def test_without_a_change_the_run_ends_with_an_error(row, workspace, capsys):
+    is_load = row in CHANGES.needed_by(BASES)
+    startup = listing_of('Startup').replace(LOADS[0], LOADS[1].format(', True' if 'fleet' in row else ''))
+    runner = YAML.replace('epochs: 2', 'epochs: 2\n    init_model_path: data.txt')
+    as_it_stands(workspace, without=row, **({'startup': startup, 'runner': runner} if is_load else {}))
+    assert main(['config.yaml']) == 1
+    assert 'your_' in capsys.readouterr().err

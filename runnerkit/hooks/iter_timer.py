@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 
@@ -14,6 +15,18 @@ class IterTimerHook(Hook):
     needs_training = True
 
     _data_time: float | None = None  # of the running iteration; logged together with its time, which is cheaper
+
+    @cached_property
+    def t(self) -> float:
+        """When the running iteration began to wait for its data.
+
+        Raises:
+            RuntimeError: no epoch has begun.
+        """
+        raise RuntimeError(
+            'an iteration began before its epoch: a custom train must call '
+            "self.call_hook('before_train_epoch') before its first iteration"
+        )
 
     def before_epoch(self, runner: RunnerView) -> None:
         self.t = time.time()

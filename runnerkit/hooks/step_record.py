@@ -17,8 +17,8 @@ class StepRecord:
     """The result of one step and the counters of its iteration: ``runner.step_record()``.
 
     It is made when it is asked for. Tensors in it are detached: it may be kept, and holds no graph (the loss with its
-    graph is ``runner.outputs['loss']``). Nothing waits for the device before a value is read, as by
-    ``float(record.loss)``.
+    graph is ``runner.outputs['loss']``). Nothing waits for the device before a number is read: `cost`,
+    `numbers`.
 
     Attributes:
         epoch: the running epoch, from 0, as ``runner.epoch``.
@@ -46,6 +46,15 @@ class StepRecord:
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     @property
+    def cost(self) -> float:
+        """The loss as a number, for which the device is waited for.
+
+        Raises:
+            KeyError: as `loss`.
+        """
+        return float(self.loss)
+
+    @property
     def losses(self) -> dict[str, Tensor]:
         """The losses by the names of their optimizers; a single one has the name ``''``.
 
@@ -59,6 +68,11 @@ class StepRecord:
     def log_vars(self) -> dict[str, Tensor | float]:
         """What the step has given to the log; empty if there is nothing."""
         return self.values.get('log_vars', {})
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """`log_vars` as numbers, an error rate among them; the device is waited for."""
+        return {name: float(value) for name, value in self.log_vars.items()}
 
     @property
     def num_samples(self) -> int:

@@ -98,12 +98,14 @@ class IterBasedRunner(BaseRunner):
         progress.inner_iter = n
 
     def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
-        """Validate one batch; the entry's last one logs the averages and scores of all its batches."""
+        """Validate one batch; the entry's last one logs the averages and scores of all its batches, in a custom loop
+        each one its own."""
         if self.lifecycle.skips(trains=False):
             return
         progress, workflow = self.progress, self.plan.workflow
-        k = progress.inner_iter
-        self.evaluator.validate_batch(data_loader, k, workflow[progress.entry][1] if workflow else k + 1, **kwargs)
+        k = progress.inner_iter if self.lifecycle.own_loop is None else 0
+        n = workflow[progress.entry][1] if workflow and self.lifecycle.own_loop is None else k + 1
+        self.evaluator.validate_batch(data_loader, k, n, **kwargs)
         progress.inner_iter += 1
 
     def save_checkpoint(  # type: ignore[override]  # MMCV's two runners differ in their arguments' order

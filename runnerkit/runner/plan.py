@@ -18,6 +18,12 @@ from runnerkit.runner.workflow import (
 )
 from runnerkit.utils.exceptions import WrongValue
 
+#: What a ``train`` has to do in addition to training.
+COUNTING = (
+    "self.mode = 'train' and self.call_hook('before_train_epoch') at its beginning, self._iter += 1 after each "
+    'iteration and self._epoch += 1 at its end'
+)
+
 
 class Plan:
     """The workflow over its loaders, and how long it is repeated. Iterating over it yields one unit after another.
@@ -129,7 +135,7 @@ class Plan:
         """Units from the current one until the run is done or stops: the index of the workflow entry, and the runner's
         method."""
         runner, progress, stop = self._runner, self._runner.progress, self._runner.stopping
-        began: tuple[int, int] | None = None  # this round of the workflow; None: the run entered it in the middle
+        began: tuple[int, int] | None = None  # done before this round; None: it was entered in the middle
         units = [self._units[mode] for mode, _ in self.workflow]
         training = [trains(mode, runner) for mode, _ in self.workflow]
         has_passed = False  # the boundary between two training iterations
@@ -140,13 +146,16 @@ class Plan:
             is_done = limit is not None and done >= limit
             while True:
                 if entry >= len(units):
+                    if began is not None and began[0] == done and limit is not None and any(training) and not is_done:
+                        name = type(runner).__name__
+                        raise RuntimeError(f'{name}.train counts nothing, so the run would never end: add {COUNTING}')
                     # A workflow without training would never end, so it runs once.
-                    if is_done or began == (progress.epoch, progress.iter):
+                    if is_done or began == (done, progress.iter):
                         progress.begin_unit(entry, unit)
                         return
                     entry, unit, begins = 0, 0, True
                 if (entry, unit) == (0, 0):
-                    began = (progress.epoch, progress.iter)
+                    began = (done, progress.iter)
                 if unit < self.workflow[entry][1] and (begins or not (is_done and training[entry])):
                     break
                 entry, unit = entry + 1, 0

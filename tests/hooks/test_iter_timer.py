@@ -4,9 +4,11 @@ import time
 from itertools import count
 from types import SimpleNamespace
 
+import pytest
 from support import Tiny, loader, tiny_runner
 
 from runnerkit.hooks import IterTimerHook, iter_timer
+from runnerkit.runner import EpochBasedRunner
 
 
 def test_the_time_of_an_iteration_includes_the_wait_for_its_data():
@@ -31,6 +33,17 @@ def test_each_iteration_begins_where_the_one_before_has_ended(monkeypatch):
     runner.run([loader(12)], [('train', 1)])
     times = runner.log_buffer.val_history
     assert (times['data_time'], times['time']) == ([1, 1, 1], [2, 2, 2])
+
+
+def test_a_train_that_begins_no_epoch_learns_which_point_is_missing():
+    class Literal(EpochBasedRunner):
+        def train(self, data_loader):
+            self.call_hook('before_train_iter')
+
+    runner = Literal(Tiny(), max_epochs=1)
+    runner.register_hook(IterTimerHook())
+    with pytest.raises(RuntimeError, match=r"custom train must call self\.call_hook\('before_train_epoch'\)"):
+        runner.run([loader(8)], [('train', 1)])
 
 
 def test_a_subclass_may_log_the_waiting_by_itself():

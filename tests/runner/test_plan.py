@@ -57,6 +57,28 @@ def test_a_unit_that_was_left_runs_again():
     assert found == [(0, 0), (0, 1), (0, 1), (0, 2)]
 
 
+@pytest.mark.parametrize(
+    'kind, limits, counted',
+    [
+        ('epoch', {'max_epochs': 3}, ()),
+        ('epoch', {'max_epochs': 3}, ('iter',)),
+        ('epoch', {'max_iters': 3}, ('epoch',)),
+        ('iter', {'max_iters': 3}, ()),
+        ('iter', {'max_iters': 3}, ('epoch',)),
+    ],
+)
+def test_a_training_that_counts_nothing_is_refused(kind, limits, counted):
+    """It would never end, or end as completed after one round. As long as the run's own counter moves, it goes on."""
+    runner, units = planned([('train', 2), ('val', 1)], kind, **limits), []
+    with pytest.raises(RuntimeError, match=r"Runner\.train counts nothing.*add self\.mode = 'train'.*_epoch"):
+        for unit in runner.plan:
+            units.append(unit)
+            assert len(units) < 20
+            for name in counted:
+                setattr(runner.progress, name, getattr(runner.progress, name) + 1)
+    assert len(units) == 3
+
+
 def test_nothing_comes_after_a_stop():
     runner, found = planned([('train', 1)], max_epochs=3), []
     for unit in runner.plan:

@@ -6,10 +6,10 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from itertools import chain
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank, reduce_named_sums
 from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of_object, stateful
-from runnerkit.flow.experiment.setup import ExperimentSetup, NoBatches
+from runnerkit.flow.experiment.setup import LAST, ExperimentSetup, NoBatches, as_step
 from runnerkit.flow.experiment.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import LoggerHook
@@ -204,7 +204,9 @@ class Experiment(ExperimentSetup):
                 'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
             )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
-        for name, made in (('valid', as_evaluation), ('save', with_options)):
+        makers: dict[str, Callable[..., Any]] = {'valid': as_evaluation, 'save': with_options}
+        makers |= {name: partial(as_step, name) for name in ('setup', 'setup_model', *LAST)}
+        for name, made in makers.items():
             method = getattr(cls, name)
             if method is not getattr(Experiment, name) and not hasattr(method, '_is_made'):
                 setattr(cls, name, made(method))
@@ -279,6 +281,7 @@ class Experiment(ExperimentSetup):
     @contextmanager
     def _prepared(self, data_loaders: Sequence[Any] | None = None) -> Iterator[list[Any]]:
         """What is around every run; gives its loaders."""
+        self._complete()
         self.check_model()
         self.check_loaders()
         check_optimizer(self.optimizer)
@@ -382,7 +385,7 @@ class Experiment(ExperimentSetup):
 
     @iteration.setter
     def iteration(self, value: int) -> None:
-        self._refuse_to_set('iteration')
+        self._refuse_to_set('iteration', value)
 
     @property
     def epoch(self) -> int:
@@ -391,12 +394,15 @@ class Experiment(ExperimentSetup):
 
     @epoch.setter
     def epoch(self, value: int) -> None:
-        self._refuse_to_set('epoch')
+        self._refuse_to_set('epoch', value)
 
-    def _refuse_to_set(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f'{type(self).__name__}.{name} cannot be set: the run counts it, also across resumes; remove the assignment'
-        )
+    def _refuse_to_set(self, name: str, value: int) -> None:
+        """Refuse another value than the one that ``name`` has."""
+        if value != getattr(self, name):
+            raise AttributeError(
+                f'{type(self).__name__}.{name} cannot be set to {value!r}: the run counts it, also across resumes; '
+                'remove the assignment'
+            )
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,26 @@ def is_shared_by_all(loader: Any) -> bool:
     )
 
 
+#: The steps of `ExperimentSetup.setup` that follow `setup_model`.
+LAST = ('wrap_model', 'setup_hooks')
+
+
+def as_step(name: str, step: Callable[..., None]) -> Callable[..., None]:
+    """The step ``name``, noted. A subclass's `setup` begins with the seed and ends with what it has left out."""
+
+    @wraps(step)
+    def noted(self: Any) -> None:
+        self._steps |= {name}
+        if name == 'setup':
+            self._check_construction()
+            set_random_seed(self.seed, deterministic=bool(self.config.get('deterministic')))
+        step(self)
+        if name == 'setup':
+            self._complete()
+
+    return noted
+
+
 #: The steps of `ExperimentSetup.setup` that the stages of a flow take care of.
 STAGES_DO = [
     *('setup', 'set_device', 'init_parallel', 'setup_output_dir', 'dump_config'),
@@ -132,6 +152,7 @@ class ExperimentSetup(IterBasedRunner):
 
     _lock: FolderLock | None = None
     _is_set_up = False
+    _steps: frozenset[str] = frozenset()  # those that were called
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
     _has_warned_of_shared = False
@@ -160,7 +181,7 @@ class ExperimentSetup(IterBasedRunner):
         self._train_loader: Any = None
         self.valid_loader: Any = None
         self.device = torch.device('cpu')
-        self.seed = 0
+        self.seed = self.config.get('seed') or 0
 
     def _check_step(self, model: Any, batch_processor: Any) -> None:
         """Nothing: the step is ``train_batch``."""
@@ -173,7 +194,8 @@ class ExperimentSetup(IterBasedRunner):
     # --- the steps ---------------------------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Prepare a training: each step is a method, and may be overridden.
+        """Prepare a training: each step is a method, and may be overridden. `wrap_model` and `setup_hooks` also follow
+        an overridden `setup` that calls `setup_model` last.
 
         Raises:
             RuntimeError: it has been called before.
@@ -192,7 +214,6 @@ class ExperimentSetup(IterBasedRunner):
             self.setup_visualizer()
             self.setup_logger()
             self.setup_checkpointer()
-            self.seed = self.config.get('seed') or 0
             self._build(loaders=True)
             self.setup_hooks()
             after_error.pop_all()
@@ -303,6 +324,7 @@ class ExperimentSetup(IterBasedRunner):
         """
         raise self._not_written('setup_model', 'set self.model and self.optimizer there')
 
+    @partial(as_step, 'wrap_model')
     def wrap_model(self) -> None:
         """Move the model to ``device``, and wrap it for data parallel training if there are several processes; of a
         ``ModuleDict`` each network, which are called one by one."""
@@ -329,6 +351,7 @@ class ExperimentSetup(IterBasedRunner):
         values = [*named_optimizers(self.optimizer).values(), *vars(self).values()]
         return list({id(each): each for each in values if isinstance(each, Optimizer)}.values())
 
+    @partial(as_step, 'setup_hooks')
     def setup_hooks(self) -> None:
         """Register what the config says of ``lr_config``, ``momentum_config``, ``optimizer_config`` (or ``amp``) and
         ``custom_hooks``, and the validation."""
@@ -425,6 +448,13 @@ class ExperimentSetup(IterBasedRunner):
             self.setup_model()
             self.check_model()
             self.wrap_model()
+
+    def _complete(self) -> None:
+        """Call the steps that have to follow `setup_model` and were not called."""
+        for name in LAST:
+            if 'setup_model' in self._steps and name not in self._steps:
+                self.check_model()
+                getattr(self, name)()
 
     def _not_written(self, name: str, what: str = '') -> NotImplementedError:
         """The error of a method that the user's class lacks, with what it may be called there."""

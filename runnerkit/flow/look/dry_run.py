@@ -38,7 +38,7 @@ class DryRun(RunnerBase):
                 loaders.setdefault(('val', name), loader)
         labels = {(mode, name): f'{mode} {name}' if name not in ('', mode) else mode for mode, name in loaders}
         data = ', '.join(f'{labels[key]} on {data_of(loader)}' for key, loader in loaders.items())
-        say(f'Would train {model_of(context)} for {length_in_words(context.runner)}\nData: {data}')
+        say(f'Would train {model_of(context)} for {length_in_words(context.runner, context.workflow)}\nData: {data}')
         tried = self.try_batches(context, loaders)
         losses = ', '.join(f'{labels[key]} {loss}' for key, (_, loss) in zip(loaders, tried, strict=True))
         count = len(context.findings)

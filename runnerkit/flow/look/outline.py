@@ -11,14 +11,14 @@ from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
-from runnerkit.runner.workflow import first_training_loader
+from runnerkit.runner.workflow import Workflow, first_training_loader, trains
 
 
 def training_line(context: Context) -> str:
     """Model, length and training data: ``LeNet (80,250 parameters, SGD) for 12 epochs on Digits (3,500 samples)``."""
     loader = first_training_loader(context.loaders, context.workflow, context.runner)
     data = '' if dataset_of(loader) is None else f' on {data_of(loader, batches=False)}'
-    return f'{model_of(context)} for {length_in_words(context.runner)}{data}'
+    return f'{model_of(context)} for {length_in_words(context.runner, context.workflow)}{data}'
 
 
 def model_of(context: Context) -> str:
@@ -41,8 +41,12 @@ def data_of(loader: Any, batches: bool = True) -> str:
     return f'{type(data).__name__} ({known})' if known else type(data).__name__
 
 
-def length_in_words(runner: Any) -> str:
-    """How long the run is."""
+def length_in_words(runner: Any, workflow: Workflow) -> str:
+    """How long the run is; with several trainings in ``workflow``, also how often it is repeated."""
     limits = ((runner.max_epochs, 'epochs'), (runner.max_iters, 'iterations'))
     limit, unit = limits[0] if runner.by_epoch and runner.max_epochs is not None else limits[1]
-    return 'as long as the stream lasts' if limit is None else f'{limit} {unit[:-1] if limit == 1 else unit}'
+    if limit is None:
+        return 'as long as the stream lasts'
+    parts = [n for mode, n in workflow if trains(mode, runner)]
+    repeated = f' (the workflow {limit // sum(parts)} times)' if len(parts) > 1 and limit % sum(parts) == 0 else ''
+    return f'{limit} {unit[:-1] if limit == 1 else unit}{repeated}'

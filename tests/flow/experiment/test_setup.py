@@ -23,6 +23,7 @@ from runnerkit.flow.experiment.setup import (
     misspelt,
     problem_of_loader,
 )
+from runnerkit.flow.experiment.valid_hook import ValidHook
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook, TextLoggerHook
 from runnerkit.utils.logging import get_logger
@@ -55,6 +56,73 @@ def test_the_steps_in_their_order(tmp_path, monkeypatch):
     did.clear()
     Tells(config(), {'output': tmp_path / 'other'}).setup()
     assert did == [name for name in STEPS if name != 'init_parallel']
+
+
+class Counted(Line):
+    """Says when it validates, and which hooks there are after the base's setup."""
+
+    def setup_model(self):
+        super().setup_model()
+        self.validated = []
+
+    def valid(self):
+        self.validated.append(self.iteration)
+        return super().valid()
+
+
+def own_setup(*names):
+    """A setup of the user's own, which calls these steps."""
+
+    def setup(self):
+        for name in names:
+            getattr(self, name)()
+        self.iteration = self.epoch = 0
+
+    return type('Own', (Counted,), {'setup': setup})
+
+
+class OwnFirst(Counted):
+    def setup(self):
+        super().setup()
+        self.found = [type(hook).__name__ for hook in self.hooks]
+
+
+DOCUMENT = [name for name in STEPS[:-2] if name != 'init_parallel']
+ORDERS = {
+    'the document has none of ours': DOCUMENT,
+    'with the first of them': [*DOCUMENT, 'wrap_model'],
+    'with the second': [*DOCUMENT, 'setup_hooks'],
+    'with both': [*DOCUMENT, 'setup_hooks', 'wrap_model'],
+    'in another order': ['setup_model', 'setup_dataloader', 'set_device', 'setup_output_dir', *DOCUMENT[:1:-1][2:]],
+}
+
+
+@pytest.fixture(scope='module')
+def as_it_should_be(tmp_path_factory):
+    return trained(Counted, tmp_path_factory.mktemp('whole'), seed=5, custom_hooks=[{'type': 'EMAHook'}])
+
+
+@pytest.mark.parametrize('steps', [*ORDERS.values(), None], ids=[*ORDERS, 'after the base'])
+def test_a_setup_of_ones_own_trains_as_the_base(steps, tmp_path, as_it_should_be):
+    """Validation, hooks of the config, the seed and a resume, whichever of the last steps it calls."""
+    kind = OwnFirst if steps is None else own_setup(*steps)
+    options = {'seed': 5, 'custom_hooks': [{'type': 'EMAHook'}]}
+    cut = trained(kind, tmp_path, max_iteration=7, **options)
+    made = trained(kind, tmp_path, **options)
+    assert (cut.validated, made.validated) == ([3, 6], [3, 6, 9, 12])  # an attribute is part of checkpoints
+    assert made.seed == 5
+    assert [type(hook) for hook in made.hooks].count(ValidHook) == 1
+    assert {type(hook) for hook in made.hooks} == {type(hook) for hook in as_it_should_be.hooks}
+    assert torch.equal(weights(made.model), weights(as_it_should_be.model))
+    assert steps is not None or 'ValidHook' in made.found
+
+
+def test_steps_that_are_called_one_by_one_are_completed_by_the_run(tmp_path):
+    made = Counted(config(), {'output': tmp_path})
+    made.setup_dataloader()
+    made.setup_model()
+    made.run()
+    assert made.validated == [3, 6, 9, 12]
 
 
 def test_what_lies_in_the_output_folder(tmp_path):

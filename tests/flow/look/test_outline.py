@@ -101,7 +101,11 @@ def test_the_model_the_data_and_the_length_in_words():
     assert model_of(Plan) == f'Tiny ({count} parameters, SGD G)'
     Plan.optimizer, runner.model = None, nn.LazyLinear(3)
     assert model_of(Plan) == 'LazyLinear (lazy parameters, no optimizer)'
-    assert length_in_words(runner) == '1 epoch'
-    assert length_in_words(tiny_runner('iter', max_iters=20)) == '20 iterations'
+    assert length_in_words(runner, [('train', 1), ('val', 1)]) == '1 epoch'
+    assert length_in_words(tiny_runner('iter', max_iters=20), [('train', 1)]) == '20 iterations'
+    two_phases = [('train_phase1', 1), ('val', 5), ('train_phase2', 1)]  # `epochs: 10` of PaddleRec
+    runner = tiny_runner(max_epochs=20)
+    assert length_in_words(runner, two_phases) == '20 epochs (the workflow 10 times)'
+    assert length_in_words(runner, [('train', 1), ('train', 2)]) == '20 epochs'  # not a whole number of times
     assert data_of(loader()) == 'Noisy (20 samples, 5 batches)'
     assert data_of(torch.utils.data.DataLoader(Noisy(20), 4), batches=False) == 'Noisy (20 samples)'
