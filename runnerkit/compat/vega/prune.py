@@ -31,9 +31,9 @@ class PruneCodec(Codec):
 
     The description that the space has, or one of its modules, gives the network's widths: ``base_chn``, those inside
     blocks, and ``base_chn_node``, those of the layers that several blocks share. The code has the bits of the former
-    first. `decode` adds what Vega's does: the widths that are kept, ``chn`` and ``chn_node``, the zeros and ones of each
-    layer, ``chn_mask`` and ``chn_node_mask``, and all of them in one list, ``encoding``. A layer of which a code would
-    keep nothing keeps its first channel.
+    first. `decode` adds what Vega's does: the widths that are kept, ``chn`` and ``chn_node``, the bits of each layer,
+    ``chn_mask`` and ``chn_node_mask``, and all bits in one list, ``encoding``. A layer of which a code would keep
+    nothing keeps its first channel.
 
     Args:
         space: a `runnerkit.search.SearchSpace`, a section like its, or the description of a single network.
