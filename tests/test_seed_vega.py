@@ -110,7 +110,7 @@ def rows_of(heading):
     """The cells of the table below a heading of the page, without its head."""
     section = PAGE.split(f'\n### {heading}\n')[1].split('\n#')[0]
     lines = [line for line in section.splitlines() if line.startswith('| ')]
-    return [[cell.strip() for cell in line.strip('| ').split(' | ')] for line in lines[2:]]
+    return [[cell.strip() for cell in line.strip('| ').split(' | ')] for line in lines[1:]]
 
 
 def test_the_page_names_each_change_and_what_differs():

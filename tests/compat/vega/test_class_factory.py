@@ -29,6 +29,7 @@ def test_a_class_is_registered_under_its_name_or_its_alias():
     assert (LOSSES.get('Own'), CALLBACKS.get('other'), CALLBACKS.get('Mine')) == (Own, Mine, None)
     assert ClassFactory.get_cls(ClassType.CALLBACK, 'other') is Mine
     assert ClassFactory.get_cls(ClassType.OPTIMIZER, 'SGD') is torch.optim.SGD
+    assert ClassFactory.get_cls(ClassType.LR_SCHEDULER, 'StepLR') is torch.optim.lr_scheduler.StepLR
 
 
 def test_a_network_gets_its_whole_description_as_from_the_network_factory():
@@ -74,5 +75,9 @@ def test_what_is_not_there():
         KeyError, match="no metric 'acuracy': import the module that registers it; did you mean .*'accuracy'"
     ):
         ClassFactory.get_cls(ClassType.METRIC, 'acuracy')
-    with pytest.raises(TypeError, match='needs the name of the class'):
+    with pytest.raises(KeyError, match="no learning-rate scheduler 'StepL'"):
+        ClassFactory.get_cls(ClassType.LR_SCHEDULER, 'StepL')
+    with pytest.raises(TypeError, match='needs the name of the class'):  # a config can name several
+        ClassFactory.get_cls(ClassType.CALLBACK)
+    with pytest.raises(RuntimeError, match='no pipeline is running here'):
         ClassFactory.get_cls(ClassType.METRIC)
