@@ -25,7 +25,7 @@ class _AnyCodec(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is Codec:
             return _codec(*args, **kwargs)
-        if 'space' in kwargs and 'space' not in inspect.signature(cls.__init__).parameters:
+        if 'space' in kwargs and 'space' not in inspect.signature(cls.__init__).parameters:  # type: ignore[misc]
             args = (_as_section(kwargs.pop('space')),)
         return super().__call__(*args, **kwargs)
 
@@ -88,10 +88,10 @@ class SearchAlgorithm(core.SearchAlgorithm, metaclass=_AnyAlgorithm):
         codec: Any = None,
         **kwargs: Any,
     ) -> None:
-        given: tuple[Any, Any, Any] = self.__dict__.pop('_given', (objectives or {}, seed, {'codec': codec}))
+        given: tuple[Any, int, dict[str, Any]] = self.__dict__.pop('_given', (objectives, seed, {}))
         objectives, seed, section = given
-        super().__init__(search_space, dict(objectives), seed)
-        self.search_space, self.config = search_space, as_config({**section, **kwargs})
+        super().__init__(search_space, dict(objectives or {}), seed)
+        self.search_space, self.config = search_space, as_config({'codec': codec, **section, **kwargs})
         named = self.config.get('codec')
         self.codec = Codec(search_space, type=named) if isinstance(named, str) else named
 
@@ -104,7 +104,7 @@ class _InStudy(core.SearchAlgorithm):
         self.own, self.numbers = own, list[Any]()
 
     def search(self) -> Any:
-        found = self.own.search()
+        found: Any = self.own.search()
         if found is None:
             return None
         is_pair = isinstance(found, tuple) and len(found) == 2

@@ -41,8 +41,14 @@ REGISTRIES: dict[str, Registry] = {
     'pipe_step': PIPE_STEPS,
 }
 
+
+class _Kinds(SimpleNamespace):
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f'there is no ClassType.{name}: there are {", ".join(vars(self))}')
+
+
 #: The kinds, as Vega calls them: ``ClassType.NETWORK``, ``ClassType.LR_SCHEDULER`` …
-ClassType = SimpleNamespace(**{kind.upper(): kind for kind in REGISTRIES})
+ClassType = _Kinds(**{kind.upper(): kind for kind in REGISTRIES})
 
 
 class ClassFactory:

@@ -14,12 +14,17 @@ from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, Netwo
 from runnerkit.compat.vega.record import ReportRecord
 from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer
 from runnerkit.search.algorithm import Proposal
+from runnerkit.search.benchmark import BenchmarkPipeStep
 from runnerkit.search.pipe_step import PipeStep
+from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.report import Report
+from runnerkit.search.search_pipe_step import SearchPipeStep
+from runnerkit.search.train_pipe_step import TrainPipeStep
 
 __all__ = [
     'CALLBACKS',
     'Accuracy',
+    'BenchmarkPipeStep',
     'Callback',
     'ClassFactory',
     'ClassType',
@@ -34,12 +39,15 @@ __all__ = [
     'NetworkDesc',
     'NetworkFactory',
     'PipeStep',
+    'Pipeline',
     'Proposal',
     'ReportClient',
     'ReportRecord',
     'ReportServer',
     'SearchAlgorithm',
+    'SearchPipeStep',
     'SearchSpace',
+    'TrainPipeStep',
     'VegaCallbacks',
     'accuracy',
     'calc_model_flops_params',
@@ -51,8 +59,6 @@ __all__ = [
 
 def run(config: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None = None) -> Report:
     """Do the steps of a pipeline; see `runnerkit.search.pipeline.Pipeline`."""
-    from runnerkit.search.pipeline import Pipeline
-
     return Pipeline(config, work_dir).run()
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm
+from runnerkit.compat.vega.algorithms import Codec, SearchAlgorithm
+from runnerkit.compat.vega.networks import SearchSpace
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Proposal
 from runnerkit.search.record import COMPLETED, Record, dominates
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
@@ -97,8 +99,6 @@ def _mask(bits: Iterator[int], width: int) -> list[int]:
 
 
 def _description(space: Any) -> dict[str, Any]:
-    from runnerkit.compat.vega.networks import SearchSpace  # imports torch
-
     if isinstance(space, Mapping) and 'modules' in space:
         space = SearchSpace(space)
     if hasattr(space, 'describe'):
@@ -159,7 +159,7 @@ class PruneEA(SearchAlgorithm):
 
     Args:
         space: the section with the network, see the codec.
-        objectives: the scores that count, each with ``'max'`` or ``'min'``.
+        objectives: the scores that count, each with ``'max'`` or ``'min'``. A study gives them.
         seed: of the study.
         codec: translates codes to descriptions and back: an object, a name of `CODECS`, or a dict with ``type``; None
             is a `PruneCodec`.
@@ -170,13 +170,15 @@ class PruneEA(SearchAlgorithm):
     def __init__(
         self,
         space: Any,
-        objectives: dict[str, str],
+        objectives: Mapping[str, str] | None = None,
         seed: int = 0,
         codec: Any = None,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(space, objectives, seed, codec or 'PruneCodec')
-        settings = checked_policy(policy or {})
+        super().__init__(
+            space, objectives, seed, codec or 'PruneCodec', **({} if policy is None else {'policy': policy})
+        )
+        settings = checked_policy(self.config.get('policy', {}))
         own: int | None = getattr(self.codec, 'length', None)
         length = own if settings['length'] is None else settings['length']
         if length is None or own not in (None, length):

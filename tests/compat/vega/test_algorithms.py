@@ -178,6 +178,26 @@ def test_what_search_may_return(found, proposal):
     assert made_of(Returns, as_space(SECTION)).search() == proposal
 
 
+def test_an_algorithm_derived_from_prune_ea():
+    class Mine(PruneEA):
+        def __init__(self, search_space=None, **kwargs):
+            super().__init__(search_space, **kwargs)
+
+    policy = {'num_generation': 1, 'num_individual': 1, 'random_samples': 2}
+    mine = made_of(Mine, as_space(SECTION), policy=policy)
+    ours = made_of(PruneEA, as_space(SECTION), policy=policy)
+    for number in range(3):
+        proposal = mine.search()
+        assert proposal == ours.search()
+        scores = {'hits': 1.0, 'size': float(number)}
+        record = ReportRecord('nas', number, desc=proposal.desc, objectives=OBJECTIVES, performance=scores)
+        record.status = 'completed'
+        mine.update(record)
+        ours.update(record)
+    assert (mine.is_completed, ours.is_completed) == (True, True)
+    assert mine.own.population == ours.population
+
+
 # --- codecs ----------------------------------------------------------------------------------------------------------
 
 

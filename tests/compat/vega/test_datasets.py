@@ -60,5 +60,7 @@ def test_a_portion_divides_the_training_data_or_reaches_a_class_that_takes_it():
 
 @pytest.mark.parametrize('portion', [0, 1.5, '0.9'])
 def test_a_wrong_portion(portion):
-    with pytest.raises(ValueError, match=r'dataset\.train_portion must be above 0 and at most 1, such as 0\.9, but got'):
+    with pytest.raises(
+        ValueError, match=r'dataset\.train_portion must be above 0 and at most 1, such as 0\.9, but got'
+    ):
         dataset_of_mode({'type': Simple, 'size': 3}, 'train', train_portion=portion)
