@@ -373,7 +373,7 @@ BUDGETS = {
     '': 1260,
     'checkpoint': 3483,
     'cli': 1590,
-    'compat': 4220,
+    'compat': 4590,  # Vega's search algorithms, codecs and classes without names, as its document has them
     'config': 2450,
     'data': 4060,
     'distributed': 1570,
@@ -422,6 +422,8 @@ SHARED_NAMES = {
     'scatter': "MMCV's",
     'scatter_kwargs': "MMCV's",
     'Network': "PaddleRec's stage, and Vega's network",
+    'Codec': 'of a search, and as Vega has it',
+    'SearchAlgorithm': 'of a search, and as Vega has it',
     'Plan': 'what a run does, and what the preflight checks',
     'dump': 'of all formats, and of YAML',
     'load': 'of all formats, and of YAML',
