@@ -109,6 +109,11 @@ class Outcome:
     reason: str | None = None
     error: BaseException | None = None
 
+    @classmethod
+    def of(cls, error: BaseException) -> Outcome:
+        """The outcome of a run that ``error`` ends."""
+        return cls('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
+
     @property
     def ended_well(self) -> bool:
         """Whether the run is complete or was stopped on purpose, with finite weights."""
