@@ -36,9 +36,7 @@ EVALUATING = (
     *('around_val', 'after_evaluate'),
 )
 #: Places after the last save.
-SAVED = (
-    *('around_save', 'after_save', 'after_run', 'logger', 'end of around_run', 'end of own stage', 'terminal'),
-)
+SAVED = (*('around_save', 'after_save', 'after_run', 'logger', 'end of around_run', 'end of own stage', 'terminal'),)
 CHECKPOINTS = {
     **dict.fromkeys((*BEFORE, *UNSAVED), []),
     **dict.fromkeys((*EVALUATING, 'after_train_epoch'), ['iter_4.pth', 'latest.pth']),

@@ -118,12 +118,13 @@ class Flow:
         try:
             yield
         except BaseException as error:
-            context = self.context
-            before, fails = context.outcome, Outcome.of(error)
-            if before is None or before.error is None:
-                context.outcome = fails
-            if before is not None and before.error is None:
-                context.logger.error('Run %s', fails)
+            context, before = self.context, self.context.outcome
+            # The KeyboardInterrupt of a run that Ctrl-C has stopped is no other outcome.
+            is_stopped = before is not None and before.reason == 'SIGINT' and isinstance(error, KeyboardInterrupt)
+            if before is None or (before.error is None and not is_stopped):
+                context.outcome = Outcome.of(error)
+                if before is not None:
+                    context.logger.error('Run %s', context.outcome)
             for hook in getattr(context.runner, 'hooks', ()):
                 if isinstance(hook, JournalHook):
                     hook.fail(context.outcome)

@@ -106,7 +106,7 @@ class JournalHook(Hook):
             self._end(runner, runner.outcome)
 
     def fail(self, outcome: Outcome) -> None:
-        """Complete the entry of a run that has failed before ``before_run`` of this hook, or after its ``after_run``."""
+        """Complete the entry of a run that has failed before `before_run` of this hook, or after its `after_run`."""
         runner = self._context.runner
         if runner.rank == 0:
             if not self._starts:
