@@ -174,6 +174,8 @@ def run_on_all_ranks(call: Callable[[], T]) -> T:
         raise
     except BaseException as error:
         failure = error
+    if not reduce_max(failure is not None):
+        return result
     told = all_gather_objects(None if failure is None else repr(failure))
     if failure is not None:
         raise failure

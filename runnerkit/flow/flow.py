@@ -118,16 +118,17 @@ class Flow:
         try:
             yield
         except BaseException as error:
-            context, before = self.context, self.context.outcome
+            context, before, after = self.context, self.context.outcome, Outcome.of(error)
             # The KeyboardInterrupt of a run that Ctrl-C has stopped is no other outcome.
             is_stopped = before is not None and before.reason == 'SIGINT' and isinstance(error, KeyboardInterrupt)
-            if before is None or (before.error is None and not is_stopped):
-                context.outcome = Outcome.of(error)
-                if before is not None:
-                    context.logger.error('Run %s', context.outcome)
+            if before is not None and (before.error is not None or is_stopped):
+                after = before
+            elif before is not None:
+                context.logger.error('Run %s', after)
+            context.outcome = after
             for hook in getattr(context.runner, 'hooks', ()):
                 if isinstance(hook, JournalHook):
-                    hook.fail(context.outcome)
+                    hook.fail(after)
             raise
 
 
