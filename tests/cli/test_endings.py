@@ -183,7 +183,7 @@ def test_two_ranks(place, how, rank, codes, says, tmp_path):
     for folder in folders:
         folder.mkdir()
     forks = [Fork(on_rank, each, tmp_path, place, how, rank, folder=folders[each]) for each in range(2)]
-    assert [fork.code() for fork in forks] == codes
+    assert [fork.code() for fork in forks] == codes, '\n'.join(fork.said() for fork in forks)
     run = tmp_path / 'run'
     assert (run / 'run.json').exists() == (place not in BEFORE)
     if place not in BEFORE:
