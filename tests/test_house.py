@@ -372,11 +372,11 @@ def test_no_module_imports_itself_by_a_detour():
 BUDGETS = {
     '': 1260,
     'checkpoint': 3483,
-    'cli': 1590,
-    'compat': 4220,
+    'cli': 1600,
+    'compat': 4590,  # Vega's search algorithms, codecs and classes without names, as its document has them
     'config': 2450,
-    'data': 4060,
-    'distributed': 1570,
+    'data': 4085,
+    'distributed': 1571,
     'fileio': 850,
     'flow': 8959,  # a setup of the user's own is completed
     'flow/moment': 1680,  # replay, verify and diff; 1,300 were planned
@@ -387,7 +387,7 @@ BUDGETS = {
     'parallel': 1540,
     'runner': 3498,  # a train that counts nothing is refused
     'search': 4477,  # pruners that wrap others by name
-    'utils': 2334,
+    'utils': 2360,
 }
 
 #: Rooms inside a room that have a number of their own; scripts and styles of pages count as well.
@@ -422,6 +422,8 @@ SHARED_NAMES = {
     'scatter': "MMCV's",
     'scatter_kwargs': "MMCV's",
     'Network': "PaddleRec's stage, and Vega's network",
+    'Codec': 'of a search, and as Vega has it',
+    'SearchAlgorithm': 'of a search, and as Vega has it',
     'Plan': 'what a run does, and what the preflight checks',
     'dump': 'of all formats, and of YAML',
     'load': 'of all formats, and of YAML',

@@ -52,8 +52,8 @@ def test_ranks_talk_once_a_log_line_and_in_no_other_iteration(on_ranks):
         assert found['after'] == [0] * 9 + [1] * 10 + [2] * 6
         assert found['start'] == 2  # the lengths of the loaders, and a checksum of the weights
         # At the end of the epoch one for its late values, and the save: a broadcast of an object is two, a gather two.
-        # Whether all is finite is one of the save, and one of the run's end.
-        assert found['all'] == 2 + 2 + 1 + (2 + 2 + 2 + 1) + 1
+        # Whether all is finite is one of the save, and one of the run's end; whether all ranks have ended well is one.
+        assert found['all'] == 2 + 2 + 1 + (2 + 2 + 2 + 1) + 1 + 1
 
 
 @pytest.fixture(scope='module')
@@ -69,8 +69,8 @@ def test_a_rank_says_as_much_among_a_thousand_as_among_eight(runs):
     assert runs[1][0] == []
     for ranks in (8, 64, 1024):
         sizes = [size for size, _ in runs[ranks][0]]
-        # One for the lengths, one for the weights, four log lines, the end.
-        assert [name for _, name in runs[ranks][0]] == ['all_reduce'] * (1 + 1 + 4 + 1)
+        # One for the lengths, one for the weights, four log lines, two at the end.
+        assert [name for _, name in runs[ranks][0]] == ['all_reduce'] * (1 + 1 + 4 + 2)
         assert sizes[0] == 16  # the lengths of the loaders
         assert max(sizes) <= 512 + 16 * ranks  # the times of each rank, if they are compared, are two numbers
 

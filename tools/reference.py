@@ -34,7 +34,7 @@ from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
-from runnerkit.utils.exit_codes import MEANINGS
+from runnerkit.utils.exit_codes import ENDINGS, MEANINGS
 from runnerkit.utils.imports import import_modules_from_strings
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.user_files import is_ours
@@ -57,6 +57,20 @@ READERS: dict[str, Any] = {
     'LoggerHook': hooks.LoggerHook,
     'FSDP2': parallel.FSDP2,
 }
+
+#: What the page of the commands says before and after the table of endings.
+ENDS = (
+    'How a run ends decides its [outcome](../concepts/life_of_a_run.md#the-end) and the exit code of `runnerkit '
+    'train`. A run that an exception ends never exits with 0.',
+)
+ENDS_WHERE = (
+    'Once the run has begun, an exception counts wherever it is raised: in a hook (`after_run` included), a loader, a '
+    'step, a save, an evaluation or a stage.',
+    '`run.json`, the log, `runnerkit runs` and the report then have the same outcome. If it ends an evaluation, what '
+    'was trained until then is saved.',
+    'Before the run begins (in the config, the model or the data set), `run.json` gets no entry; the exit codes are '
+    'the same. `runnerkit.train` and `Runner.run` raise the exception as it is.',
+)
 
 #: Points that not every runner calls, listed after `POINTS`.
 MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back', 'after_resume', 'while_waiting')
@@ -590,6 +604,9 @@ def commands_page() -> str:
         lines.append('')
     lines += ['## Exit codes', '', 'The same for all commands.', '', '| code | meaning |', '|---|---|']
     lines += [f'| {code} | {cell(meaning)} |' for code, meaning in MEANINGS.items()]
+    lines += ['', *ENDS, '', '| ended by | outcome | exit code |', '|---|---|---|']
+    lines += [f'| {" | ".join(map(cell, row))} |' for row in ENDINGS]
+    lines += ['', *ENDS_WHERE]
     return '\n'.join(lines) + '\n'
 
 

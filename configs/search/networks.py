@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,8 +20,10 @@ class PruneResNet(nn.Module):
         base_chn: widths inside the blocks of the whole network.
         base_chn_node: widths of the first layer and of the stages of the whole network.
         num_classes: number of logits.
-        chn: the indices of the channels to keep inside each block; None: all.
+        chn: the widths that are kept inside the blocks; None: all.
         chn_node: the same for the first layer and the stages.
+        masks: ``chn_mask``, ``chn_node_mask`` and ``encoding``: which channels are kept. A network that is trained from
+            scratch needs only their number.
     """
 
     def __init__(
@@ -28,12 +31,13 @@ class PruneResNet(nn.Module):
         base_chn: Sequence[int] = (8, 8, 16, 16),
         base_chn_node: Sequence[int] = (8, 8, 16),
         num_classes: int = 10,
-        chn: Sequence[Sequence[int]] | None = None,
-        chn_node: Sequence[Sequence[int]] | None = None,
+        chn: Sequence[int] | None = None,
+        chn_node: Sequence[int] | None = None,
+        **masks: Sequence[Any],
     ) -> None:
         super().__init__()
-        inner = list(base_chn) if chn is None else [len(kept) for kept in chn]
-        first, *stages = list(base_chn_node) if chn_node is None else [len(kept) for kept in chn_node]
+        inner = list(base_chn if chn is None else chn)
+        first, *stages = base_chn_node if chn_node is None else chn_node
         if not stages or len(inner) % len(stages):
             raise ValueError(
                 f'{len(inner)} blocks (base_chn) cannot be dealt out to {len(stages)} stages (base_chn_node, without '

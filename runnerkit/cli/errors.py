@@ -19,8 +19,8 @@ from typing import Any
 from runnerkit.cli.troubleshooting import section_about
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
-from runnerkit.utils.exceptions import NonFiniteError, PeerFailed, ToldByFirstRank, one_line
-from runnerkit.utils.exit_codes import DIVERGED, FAILURE, INTERRUPTED, USAGE
+from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
+from runnerkit.utils.exit_codes import FAILURE, USAGE, CommandLineExit, code_of
 from runnerkit.utils.suggest import suggestion
 
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
@@ -82,9 +82,13 @@ def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
         raise UsageError(f'{of}{text_of(error)}') from error
 
 
-def text_of(error: Exception) -> str:
+def text_of(error: BaseException) -> str:
     """What the commands print of an error: one line, but for those with a list."""
-    return str(error) if isinstance(error, (PreflightError, PeerFailed)) else one_line(error)
+    if isinstance(error, (PreflightError, PeerFailed)):
+        return str(error)
+    text, name = one_line(error), type(error).__name__
+    says_why = isinstance(error, Exception) or isinstance(getattr(error, 'code', None), str) or text.startswith(name)
+    return text if says_why else f'{name}: {text}'
 
 
 def check_one_process(prog: str) -> None:
@@ -108,7 +112,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
             return main(argv, **kwargs)
-        except SystemExit as error:  # the parser's or a user's; it may be a ValueError, too
+        except CommandLineExit as error:
             if error.code:
                 leave_for_torchrun(error)
             raise
@@ -116,20 +120,20 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             print_error(str(error))
             leave_for_torchrun(error)
             return USAGE
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             print('interrupted', file=sys.stderr)
-            return INTERRUPTED
+            return code_of(error)
         except ToldByFirstRank as error:
             print('error: rank 0 has failed, and says why', file=sys.stderr)
             leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
             return FAILURE
-        except Exception as error:
+        except BaseException as error:  # a user's sys.exit as well
             if os.environ.get('RUNNERKIT_TRACEBACK') or not is_self_explanatory(error):
                 show_traceback(error)
             logging.getLogger('runnerkit').debug('failed', exc_info=True)
             print_error(text_of(error))
             leave_for_torchrun(error)
-            return DIVERGED if isinstance(error, NonFiniteError) else FAILURE
+            return code_of(error)
         finally:
             _obey_signals()
 
@@ -186,7 +190,7 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
     ends_with_others = False
     try:
         yield
-    except Exception:
+    except BaseException:
         from runnerkit.distributed.watch import is_watched
 
         ends_with_others = is_watched()

@@ -7,8 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from runnerkit.utils.exit_codes import CommandLineExit
 from runnerkit.utils.suggest import suggestion
 
 _FLAG = re.compile(r'--?[A-Za-z][\w.-]*')
@@ -52,6 +53,13 @@ class Parser(argparse.ArgumentParser):
     @property
     def _flags(self) -> dict[str, argparse.Action]:
         return self._option_string_actions
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """As in `argparse.ArgumentParser`."""
+        try:
+            super().exit(status, message)
+        except SystemExit as ending:
+            raise CommandLineExit(ending.code) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As in `argparse.ArgumentParser`, but an unknown flag is an error that comes before any other."""

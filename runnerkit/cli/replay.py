@@ -13,7 +13,7 @@ from runnerkit.cli.arguments import add_shared, count
 from runnerkit.cli.errors import UsageError, check_writable, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.runs import aligned
-from runnerkit.utils.exit_codes import DIFFERENT, SIGNALLED
+from runnerkit.utils.exit_codes import DIFFERENT, SIGNALLED, CommandLineExit
 from runnerkit.utils.logging import print_out, printable, shortened
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _nothing(text: str) -> None:
 
 def _leave(number: int, frame: Any) -> None:
     """End after SIGTERM as after Ctrl-C: without leaving a scratch folder."""
-    raise SystemExit(SIGNALLED + number)
+    raise CommandLineExit(SIGNALLED + number)
 
 
 @contextmanager

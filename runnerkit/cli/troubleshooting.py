@@ -13,7 +13,7 @@ ENTRIES: dict[str, str] = {
     'missing-package': 'pip install|No module named',
     'out-of-memory': '(?i)out of memory',
     'unequal-samples': 'stack expects each tensor to be equal size',
-    'a-worker-ended': r'DataLoader worker .*(?:killed by signal|exited unexpectedly)',
+    'a-worker-ended': r'DataLoader worker .*(?:killed by signal|exited unexpectedly)|a worker of this loader ended',
     'class-out-of-range': 'Target .* is out of bounds',
     'wrong-shape': 'while running|in the loss |in the metric ',
     'no-train_step': r'has no train_step\(data, optimizer\)',

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
+from runnerkit.utils.exit_codes import CommandLineExit
 
 _CLOSING = {'(': ')', '[': ']'}
 _WORDS = {'true': True, 'false': False}
@@ -17,7 +18,7 @@ _DIGITS = re.compile(r'[+-]?\d+')
 _DICT = re.compile(r"""\s*(?:dict\(|\{\s*['"])""")
 
 
-class WrongBrackets(SystemExit, AssertionError):
+class WrongBrackets(CommandLineExit, AssertionError):
     """Ends the program because of wrong arguments where MMCV has an ``assert``."""
 
 

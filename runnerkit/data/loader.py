@@ -8,11 +8,13 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from multiprocessing.connection import wait
 from multiprocessing.util import Finalize  # before this module's atexit: multiprocessing's own comes last then
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
 from runnerkit.data.samples import NoStop, SeededSamples, SeededStream, WorkerInit, as_is
@@ -187,6 +189,7 @@ class SeededLoader(DataLoader[Any]):
 #: The queues of live iterators with workers, by the iterator's id, and the iterators.
 _queues: dict[int, Any] = {}
 _with_workers: weakref.WeakSet[Any] = weakref.WeakSet()
+_LAST_MOMENTS = 1.0  # seconds for a worker to be gone after its connection
 _registered_in: set[int] = set()  # the processes of multiprocessing that send their workers home at their end
 
 
@@ -197,10 +200,14 @@ def keep_queues(batches: Any) -> Any:
     then not tell its workers to end, and waits ten seconds for each of them, at any moment. A runner that is dropped in
     the middle of an epoch is in such a cycle.
 
+    Its errors say which loader has lost a worker, see `_WithWorkers`.
+
     Returns:
         ``batches``, whether or not it has workers.
     """
     queues = getattr(batches, '_index_queues', None)
+    if type(batches) is _MultiProcessingDataLoaderIter:
+        batches.__class__ = _WithWorkers
     if queues and id(batches) not in _queues:
         _queues[id(batches)] = queues
         _with_workers.add(batches)
@@ -211,6 +218,28 @@ def keep_queues(batches: Any) -> Any:
             # and before that, at priority 10, it closes the queues through which workers learn of it.
             Finalize(None, _send_workers_home, exitpriority=100)
     return batches
+
+
+class _WithWorkers(_MultiProcessingDataLoaderIter):
+    """Torch's iterator, whose error may be only that of a connection where a worker has ended, as with code 0."""
+
+    def _get_data(self) -> Any:
+        try:
+            return super()._get_data()
+        except Exception as error:
+            ending = wait([worker.sentinel for worker in self._workers], timeout=_LAST_MOMENTS)
+            for worker in self._workers:
+                worker.join(_LAST_MOMENTS * (worker.sentinel in ending))
+            codes = [worker.exitcode for worker in self._workers if worker.exitcode is not None]
+            code = next(filter(None, codes), 0)
+            if not codes or (code and isinstance(error, RuntimeError)):  # in which torch names a signal, or the code
+                raise
+            dataset = self._dataset
+            name = type(dataset.dataset if isinstance(dataset, (SeededSamples, SeededStream)) else dataset).__name__
+            raise RuntimeError(
+                f'a worker of this loader ended with code {code}: that of the data set {name}. 0 comes of sys.exit, '
+                'os._exit or KeyboardInterrupt in it, -9 of too little memory; set data.num_workers=0 to see where'
+            ) from error
 
 
 @atexit.register

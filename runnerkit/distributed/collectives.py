@@ -13,7 +13,7 @@ from torch import distributed as dist
 
 from runnerkit.distributed.devices import current_index
 from runnerkit.distributed.info import get_dist_info
-from runnerkit.utils.exceptions import ToldByFirstRank
+from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
 
 T = TypeVar('T')
 
@@ -137,18 +137,20 @@ def from_first_rank(call: Callable[[], T], group: Any = None) -> T:
         group: a group of all ranks to send the result through; by default the common one.
 
     Raises:
-        Exception: ``call`` has failed. Rank 0 raises its error; the others raise a RuntimeError that describes it
+        BaseException: ``call`` has failed. Rank 0 raises its error; the others raise a RuntimeError that describes it
             (`ToldByFirstRank`), instead of waiting for ever.
     """
     rank, world_size = get_dist_info()
     if world_size == 1:
         return call()
     result: Any = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     if rank == 0:
         try:
             result = call()
-        except Exception as error:
+        except KeyboardInterrupt:  # a second one, to leave at once
+            raise
+        except BaseException as error:
             failure = error
     result, told = broadcast_object((result, None if failure is None else repr(failure)), group=group)
     if failure is not None:
@@ -162,20 +164,24 @@ def run_on_all_ranks(call: Callable[[], T]) -> T:
     """Call ``call`` on every rank, and return its result. If it fails on one, it fails on all.
 
     Raises:
-        Exception: ``call`` has failed: here, or elsewhere (a RuntimeError that says what happened on which rank).
+        BaseException: ``call`` has failed: here, or elsewhere (`PeerFailed`, which says what happened on which rank).
     """
     result: Any = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     try:
         result = call()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         failure = error
+    if not reduce_max(failure is not None):
+        return result
     told = all_gather_objects(None if failure is None else repr(failure))
     if failure is not None:
         raise failure
     for rank, text in enumerate(told):
         if text is not None:
-            raise RuntimeError(f'rank {rank} has failed: {text}')
+            raise PeerFailed(f'rank {rank} has failed: {text}')
     return result
 
 

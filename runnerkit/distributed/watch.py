@@ -445,7 +445,7 @@ def _note(rank: int | None, text: str, hangs: bool = False, asks: bool = False) 
 
 def is_lost(error: BaseException) -> bool:
     """Whether an error is that of a rank that has lost another one, rather than its own."""
-    if isinstance(error, dist.DistError):
+    if isinstance(error, (dist.DistError, PeerFailed)):
         return True
     return isinstance(error, RuntimeError) and any(each in str(error) for each in _LOST)
 

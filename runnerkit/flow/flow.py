@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from runnerkit.config import Config
+from runnerkit.distributed import run_on_all_ranks
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.stages.stage_config import SLOTS, Slot, add_place, makers, origin
+from runnerkit.flow.work_dir.journal import JournalHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.user_files import end_import
 
@@ -91,24 +94,41 @@ class Flow:
                 except Exception as error:  # the first error is the one to report
                     context.logger.error('the terminal stage has also failed: %s', error, exc_info=True)
                 raise
-            self._run_stage(last)
+            with self._noting_errors():
+                run_on_all_ranks(partial(self._run_stage, last))
         return context
 
     def _run_stage(self, slot: Slot) -> None:
         context, make = self.context, self.stages[slot.name]
         if make is None:
             return
-        before = context.outcome
+        with self._noting_errors():
+            try:
+                stage = make(context)
+                if not isinstance(stage, slot.base):
+                    raise TypeError(f'{make!r} made a {type(stage).__name__}, which is no {slot.base.__name__}')
+                stage(context)
+            except BaseException as error:
+                add_place(error, slot, make)
+                raise
+
+    @contextmanager
+    def _noting_errors(self) -> Iterator[None]:
+        """An error changes the outcome, unless the run has failed before."""
         try:
-            stage = make(context)
-            if not isinstance(stage, slot.base):
-                raise TypeError(f'{make!r} made a {type(stage).__name__}, which is no {slot.base.__name__}')
-            stage(context)
+            yield
         except BaseException as error:
-            if context.outcome is before:
-                interrupted = isinstance(error, KeyboardInterrupt)
-                context.outcome = Outcome('interrupted' if interrupted else 'failed', error=error)
-            add_place(error, slot, make)
+            context, before, after = self.context, self.context.outcome, Outcome.of(error)
+            # The KeyboardInterrupt of a run that Ctrl-C has stopped is no other outcome.
+            is_stopped = before is not None and before.reason == 'SIGINT' and isinstance(error, KeyboardInterrupt)
+            if before is not None and (before.error is not None or is_stopped):
+                after = before
+            elif before is not None:
+                context.logger.error('Run %s', after)
+            context.outcome = after
+            for hook in getattr(context.runner, 'hooks', ()):
+                if isinstance(hook, JournalHook):
+                    hook.fail(after)
             raise
 
 

@@ -139,7 +139,7 @@ class CheckpointHook(StoringHook):
     def around_val(self, runner: RunnerView) -> Iterator[None]:
         try:
             yield
-        except (Exception, KeyboardInterrupt) as error:
+        except BaseException as error:
             self._cut_by = error
             raise
 
@@ -210,7 +210,8 @@ class CheckpointHook(StoringHook):
     def _is_lost(self, runner: RunnerView, error: BaseException) -> bool:
         """Whether ``error`` kept the run from a save after what it has trained: it ended an evaluation, or came in
         another hook at the end of an epoch."""
-        at_end = runner.by_epoch and runner.completed_epochs > runner.epoch and isinstance(error, Exception)
+        at_end = runner.by_epoch and runner.completed_epochs > runner.epoch
+        at_end = at_end and not isinstance(error, KeyboardInterrupt)
         return (error is self._cut_by or at_end) and self._tried_at != runner.position
 
     def _save_what_is_trained(self, runner: RunnerView, error: BaseException) -> None:

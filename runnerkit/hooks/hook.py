@@ -100,7 +100,7 @@ class Outcome:
     Attributes:
         kind: ``'completed'``; ``'stopped'`` by ``runner.stop`` or by a first signal; ``'diverged'`` if the run is
             complete or was stopped, and its weights are NaN or infinite; ``'interrupted'`` by a KeyboardInterrupt;
-            ``'failed'`` by any other exception.
+            ``'failed'`` by any other exception, also one of ``after_run`` or of another rank.
         reason: the argument of ``runner.stop``, or the signal's name.
         error: the exception, if the run was interrupted or failed.
     """
@@ -108,6 +108,11 @@ class Outcome:
     kind: Literal['completed', 'stopped', 'diverged', 'interrupted', 'failed']
     reason: str | None = None
     error: BaseException | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Outcome:
+        """The outcome of a run that ``error`` ends."""
+        return cls('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
 
     @property
     def ended_well(self) -> bool:

@@ -124,7 +124,7 @@ class HookTable(list[Hook]):
         """Call ``after_run`` of every part and every entered hook, even if one of them fails.
 
         Raises:
-            Exception: the first failure; all are logged.
+            BaseException: as in `call_each`.
         """
         entered, self.entered = {id(hook) for hook in self.entered or ()}, None
         hooks = [hook.after_run for hook in self.dispatch_order() if id(hook) in entered]
@@ -192,15 +192,17 @@ def call_each(calls: Iterable[Call], runner: Any) -> None:
     """Make all ``calls``, even if some raise.
 
     Raises:
-        Exception: the first failure; all are logged.
+        BaseException: the first failure, all of which are logged; or a KeyboardInterrupt, at once.
     """
-    failures: list[Exception] = []
+    failures: list[BaseException] = []
     for call in calls:
         try:
             call(runner)
         except OuterRunEnding:
             continue
-        except Exception as failure:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:
             runner.logger.exception('after_run of %s failed', type(getattr(call, '__self__', call)).__name__)
             failures.append(failure)
     if failures:

@@ -23,7 +23,7 @@ from runnerkit.utils.seed import rng_state, seed_generators, set_rng_state
 OUTER = 'the run around it has been asked to end: '
 
 #: The runner whose run began last.
-_innermost: ContextVar[Any] = ContextVar('runnerkit_innermost_run', default=None)
+INNERMOST: ContextVar[Any] = ContextVar('runnerkit_innermost_run', default=None)
 
 
 class OuterRunEnding(Exception):
@@ -134,7 +134,7 @@ class Nest:
         Raises:
             RuntimeError: there is no run, or a span is open.
         """
-        if _innermost.get() is not self._runner:
+        if INNERMOST.get() is not self._runner:
             raise RuntimeError(
                 f'nested({name!r}) is the span of a run inside this one: open it in a hook, while this runner runs'
             )
@@ -173,15 +173,15 @@ class Nest:
     @contextmanager
     def as_innermost(self) -> Iterator[None]:
         """The span of this run: runs that begin in it are nested."""
-        outer = _innermost.get()
+        outer = INNERMOST.get()
         self.parent = outer
-        token = _innermost.set(self._runner)
+        token = INNERMOST.set(self._runner)
         try:
             if outer is not None:
                 outer.nest.take_in(self._runner)
             yield
         finally:
-            _innermost.reset(token)
+            INNERMOST.reset(token)
             if outer is not None:
                 outer.nest.take_in(None)
 

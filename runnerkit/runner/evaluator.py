@@ -142,7 +142,7 @@ class Evaluator:
         try:
             with runner.hooks.around['around_val'], evaluation_mode(runner.model):
                 yield found
-        except Exception as error:
+        except BaseException as error:
             tell_failure(error)
             raise
         finally:
@@ -323,7 +323,7 @@ def _leaving(entered: list[Hook], runner: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(Exception):
+        with suppress(BaseException):
             call_each([hook.after_run for hook in entered], runner)
         raise
     call_each([hook.after_run for hook in entered], runner)

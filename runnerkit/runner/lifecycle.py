@@ -6,8 +6,10 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
+from runnerkit.distributed.collectives import run_on_all_ranks
 from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.hook import Outcome
@@ -18,6 +20,12 @@ from runnerkit.utils.logging import DETAIL, NOT_EXACT
 from runnerkit.utils.report import image_scope
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import waiting_scope
+
+
+def _raise(error: BaseException | None) -> None:
+    """Raise ``error``, if there is one."""
+    if error is not None:
+        raise error
 
 
 class LoopEnded(BaseException):
@@ -98,6 +106,7 @@ class Lifecycle:
             stack.enter_context(report_scope(runner.log_buffer))
             stack.enter_context(image_scope(self._hand_on))
             stack.enter_context(waiting_scope(runner.stopping.while_waiting))
+            stack.enter_context(self._settling())
             error: BaseException | None = None
             try:
                 stack.enter_context(runner.hooks.around['around_run'])
@@ -109,15 +118,15 @@ class Lifecycle:
             except BaseException as caught:
                 error = caught
                 # A roll-back of the run around this one ends this one like an interrupt.
-                kind: Any = 'interrupted' if isinstance(caught, (KeyboardInterrupt, RollBackRequest)) else 'failed'
-                outcome = Outcome(kind, error=caught)
+                is_rolled_back = isinstance(caught, RollBackRequest)
+                outcome = Outcome('interrupted', error=caught) if is_rolled_back else Outcome.of(caught)
                 runner.readers.give_back_batch()
                 raise
             finally:
                 runner.stopping.end(outcome)
                 try:
                     runner.call_hook('after_run')
-                except Exception:
+                except BaseException:
                     if error is None:
                         raise
                     runner.logger.exception('after_run of a hook failed')
@@ -130,6 +139,27 @@ class Lifecycle:
             raise KeyboardInterrupt
         if was_cut:
             runner.nest.check_ending()
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        """Let an error after the end of the run, on any rank, change its outcome on all ranks.
+
+        A rank whose run has failed before leaves alone: the others may be in another collective.
+        """
+        stopping = self._runner.stopping
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            if stopping.outcome is None or stopping.outcome.error is not None:
+                raise
+            failure = error
+        try:
+            run_on_all_ranks(partial(_raise, failure))
+        except BaseException as error:
+            stopping.outcome = Outcome.of(error)
+            self._runner.logger.error('Run %s', stopping.outcome)
+            raise
 
     def _hand_on(self, name: str, pixels: Any) -> bool:
         """Hand a reported picture to the hooks that take pictures; returns whether there are any."""

@@ -125,7 +125,7 @@ def run_job(job: Job, report: Report) -> Result:
         return _judged(result, hook, job.objectives)
     except KeyboardInterrupt:
         return Result('stopped', message='interrupted')
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # such as SystemExit
         if errors:  # the study's own, such as a full disk: not the trial's fault
             raise errors[0] from None
         failure = Result(

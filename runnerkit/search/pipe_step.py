@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ _STEPS = EntryPoints('runnerkit.pipe_steps')
 
 #: Steps by name; of one that is not registered, the entry points of installed packages are asked.
 PIPE_STEPS = Registry('pipe step', fallback=_STEPS.load, fallback_names=_STEPS.names)
+
+#: The pipeline that runs in this context.
+CURRENT: ContextVar[Any] = ContextVar('pipeline', default=None)
 
 
 class NothingUsable(RuntimeError):

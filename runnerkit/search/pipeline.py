@@ -16,9 +16,9 @@ from runnerkit.flow.from_python import config_from
 from runnerkit.flow.stages.instance import choose_device
 from runnerkit.registry import placed_errors
 from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noqa: F401  # they register their steps
-from runnerkit.search.pipe_step import PIPE_STEPS, PipeStep
+from runnerkit.search.pipe_step import CURRENT, PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record, parse_json_file
-from runnerkit.search.report import CURRENT, Report
+from runnerkit.search.report import Report
 from runnerkit.search.sections import local_folder
 from runnerkit.search.study import describe_identity, settle_paths
 from runnerkit.search.study_step import StudyStep
@@ -116,7 +116,7 @@ class Pipeline:
         """
         self.work_dir.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.work_dir)
-        current = CURRENT.set(self.report)
+        current = CURRENT.set(self)
         try:
             mark = ''
             for name, step in self.steps.items():

@@ -8,7 +8,6 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from contextvars import ContextVar
 from pathlib import Path
 
 from runnerkit.checkpoint.atomic import write_atomically
@@ -16,10 +15,6 @@ from runnerkit.search.record import COMPLETED, Record, front
 
 #: All records, and those of completed trials as a table.
 REPORTS, TABLE = 'reports.json', 'output.csv'
-
-
-#: The report of the pipeline that runs in this context.
-CURRENT: ContextVar[Report | None] = ContextVar('report', default=None)
 
 
 class Report:

@@ -1,11 +1,15 @@
 """How the tools end."""
 
+import sys
+from asyncio import CancelledError
 from contextlib import suppress
 
 import pytest
 
 from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
+from runnerkit.cli.parser import Parser
 from runnerkit.utils.exceptions import ToldByFirstRank
+from runnerkit.utils.exit_codes import CommandLineExit
 
 
 def ending(error, capsys, monkeypatch=None):
@@ -53,8 +57,23 @@ def test_our_own_refusals_are_one_line(capsys, monkeypatch):
 
 def test_what_returns_is_the_exit_code():
     assert usage_checked(lambda argv: 7)(None) == 7
-    with pytest.raises(SystemExit):
-        usage_checked(lambda argv: exit(3))(None)
+    assert usage_checked(lambda argv: sys.exit(3))(None) == 3
+    with pytest.raises(SystemExit, match='^0$'):
+        usage_checked(Parser(prog='a tool').parse_args)(['--help'])
+
+
+@pytest.mark.parametrize(
+    'error, last',
+    [
+        (SystemExit('no data'), 'error: no data'),
+        (SystemExit(0), 'error: SystemExit: 0'),
+        (GeneratorExit(), 'error: GeneratorExit'),
+        (CancelledError('late'), 'error: CancelledError: late'),
+    ],
+)
+def test_the_last_line_names_what_is_no_error(error, last, capsys):
+    code, err = ending(error, capsys)
+    assert (code, err.splitlines()[-1]) == (1, last)
 
 
 def test_a_bug_in_the_users_code_keeps_its_traceback_wherever_it_breaks(project, train):
@@ -77,7 +96,8 @@ def test_a_bug_in_the_users_code_keeps_its_traceback_wherever_it_breaks(project,
     [
         (ToldByFirstRank('rank 0 has failed: KeyError(1)'), 'rank 0 has failed: KeyError(1)'),
         (SystemExit('enough'), 'SystemExit: enough'),
-        (SystemExit(0), None),
+        (SystemExit(0), 'SystemExit: 0'),
+        (CommandLineExit(0), None),
     ],
 )
 def test_torchruns_summary_has_the_error_of_every_kind_of_end(error, found, tmp_path, monkeypatch):

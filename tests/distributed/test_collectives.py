@@ -66,7 +66,7 @@ def test_what_fails_on_one_rank_fails_on_all(ranks):
     assert ranks['together'] == (0, 1)
     first, own = ranks['together_failed']
     assert own == 'KeyError(1)'
-    assert first == "RuntimeError('rank 1 has failed: KeyError(1)')"
+    assert first == "PeerFailed('rank 1 has failed: KeyError(1)')"
 
 
 def test_seeds(ranks):

@@ -1,5 +1,7 @@
 """The stages of a run, one after the other."""
 
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -92,19 +94,22 @@ def test_the_terminal_is_called_once_and_learns_what_failed(tmp_path, slot, meth
     flow(tmp_path, recorded([])).run()  # the work dir is not locked any more
 
 
-def test_the_terminal_learns_what_the_run_says_of_its_own_end(tmp_path):
+@pytest.mark.parametrize('at, outcome', [('before the end', 'stopped'), ('after it', 'interrupted')])
+def test_the_terminal_learns_what_the_run_says_of_its_own_end(at, outcome, tmp_path):
     """A run that Ctrl-C has stopped raises KeyboardInterrupt when it is saved."""
     done = []
 
     class Interrupted(RunnerBase):
         def run(self, context):
+            if at == 'before the end':
+                context.runner.hooks.listen('before_train_iter', lambda runner: os.kill(os.getpid(), signal.SIGINT))
             context.runner.run(context.loaders, context.workflow)
             raise KeyboardInterrupt
 
     stopped = flow(tmp_path, {'runner': Interrupted, 'terminal': recorded(done)['terminal']})
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
-    assert done == ['completed']
+    assert done == [stopped.context.outcome.kind] == [outcome]
 
 
 def test_the_first_error_is_told_if_the_terminal_fails_too(tmp_path, caplog):

@@ -460,9 +460,10 @@ def test_so_does_what_fails_behind_it_at_the_end_of_an_epoch(failing, tmp_path):
     assert 'epoch_1.pth' in os.listdir(tmp_path)
 
 
-def test_an_interrupt_in_an_evaluation_loses_no_weights(tmp_path):
-    interrupted = cut_short(tmp_path / 'a', KeyboardInterrupt())
-    assert interrupted.outcome.kind == 'interrupted'
+@pytest.mark.parametrize('kind', [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_an_evaluation_loses_no_weights(kind, tmp_path):
+    interrupted = cut_short(tmp_path / 'a', kind())
+    assert interrupted.outcome.kind == ('interrupted' if kind is KeyboardInterrupt else 'failed')
     assert 'epoch_2.pth' in os.listdir(tmp_path / 'a')
 
 

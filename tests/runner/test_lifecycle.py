@@ -51,7 +51,7 @@ def test_the_log_says_what_a_lost_connection_means(caplog):
         assert ('Another rank has died or does not answer' in caplog.text) == (message != 'boom')
 
 
-def test_a_failing_after_run_fails_a_run_that_was_fine():
+def test_a_failing_after_run_fails_a_run_that_was_fine(caplog):
     class Fail(Hook):
         def after_run(self, runner):
             raise RuntimeError('not closed')
@@ -60,6 +60,27 @@ def test_a_failing_after_run_fails_a_run_that_was_fine():
     runner.register_hook(Fail())
     with pytest.raises(RuntimeError, match='not closed'):
         runner.run([loader(8)], [('train', 1)])
+    assert str(runner.outcome) == "failed: RuntimeError('not closed')"
+    assert 'Run failed' in caplog.messages[-1]
+
+
+@pytest.mark.parametrize('error', [SystemExit(0), GeneratorExit(), KeyboardInterrupt()])
+def test_after_run_of_all_hooks_is_called_where_one_ends_the_program(error):
+    """But for KeyboardInterrupt, which leaves at once."""
+
+    class Fail(Hook):
+        def after_run(self, runner):
+            raise error
+
+    last, runner = Recorder(), tiny_runner(max_epochs=1)
+    runner.register_hook(Fail())
+    runner.register_hook(last, priority='LOWEST')
+    with pytest.raises(type(error)) as caught:
+        runner.run([loader(8)], [('train', 1)])
+    assert caught.value is error
+    at_once = isinstance(error, KeyboardInterrupt)
+    assert runner.outcome == Outcome('interrupted' if at_once else 'failed', error=error)
+    assert ('after_run' in last.names()) != at_once
 
 
 def test_hooks_registered_in_before_run_fire():

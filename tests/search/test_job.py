@@ -5,9 +5,9 @@ import os
 import re
 import resource
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from forks import Fork
@@ -254,10 +254,11 @@ def test_a_run_that_fails(tmp_path):
     assert 'SGD' in result.message
 
 
-def test_a_run_that_wants_to_end_the_program_has_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr('support.Noisy.__getitem__', lambda self, index: sys.exit(0))
+@pytest.mark.parametrize('error', [SystemExit(0), GeneratorExit('at once')])
+def test_a_run_that_wants_to_end_the_program_has_failed(error, tmp_path, monkeypatch):
+    monkeypatch.setattr('support.Noisy.__getitem__', Mock(side_effect=error))
     result = run_job(job(tmp_path), lambda step, scores: False)
-    assert (result.status, result.message) == ('failed', 'SystemExit: 0')
+    assert (result.status, result.message) == ('failed', f'{type(error).__name__}: {error}')
 
 
 def test_errors_of_the_report_are_raised(tmp_path):

@@ -19,6 +19,9 @@ from runnerkit.utils.suggest import suggestion
 #: The sections of a step. Those of the search itself mean nothing to one training.
 STEP = ('pipe_step', 'dataset', 'model', 'search_space', 'search_algorithm', 'trainer', 'evaluator')
 
+#: What a training needs, and a step may leave to the step before.
+NEEDED = ('dataset', 'trainer', 'model', 'search_space')
+
 #: The keys of a trainer that have a counterpart, and their defaults; None for none. A callback reads them as
 #: ``self.trainer.config``.
 TRAINER: dict[str, Any] = {
@@ -136,6 +139,11 @@ def quota_of(step: Mapping[str, Any]) -> str | None:
         )
     low, high = bounds
     return f'flops >= {low:.15g} and flops <= {high:.15g}'
+
+
+def metrics_of_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The configs of the metrics of a step by name; the first one decides which model is the best."""
+    return _Step(step).metrics()
 
 
 class _Step:
@@ -365,6 +373,8 @@ class _Step:
             loader = {key: settings.pop(key) for key in LOADER if key in settings}
             set_origin(settings, origin)
             dataset: dict[str, Any] = {'type': DATASET, 'dataset': self.typed(settings, section), 'mode': split}
+            if 'train_portion' in settings:
+                dataset['train_portion'] = dataset['dataset'].pop('train_portion')
             if split not in section and split != 'train':
                 dataset['needs_mode'] = True  # or it would be the training data
             found[split] = dataset

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runnerkit.compat.vega.current import running_metrics
 from runnerkit.distributed import all_gather_objects, get_dist_info
 from runnerkit.nn import METRICS
 from runnerkit.parallel.scatter_gather import to_device
@@ -212,15 +213,17 @@ class Metrics:
 
     Args:
         metric_cfg: a name, or a dict with ``type`` (or ``name``) and arguments, in ``params`` or next to it; or a list
-            of these. A type that was registered as a function gives its mean.
+            of these. A type that was registered as a function gives its mean. None: those of the running
+            training or step.
 
     Raises:
         TypeError: it is something else.
         ValueError: two have one type.
     """
 
-    def __init__(self, metric_cfg: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]) -> None:
+    def __init__(self, metric_cfg: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None) -> None:
         self.mdict: dict[str, Any] = {}
+        metric_cfg = running_metrics() if metric_cfg is None else metric_cfg
         for item in [metric_cfg] if isinstance(metric_cfg, str | Mapping) else metric_cfg:
             given: Any = {'type': item} if isinstance(item, str) else item
             if not isinstance(given, Mapping) or not {'type', 'name'} & set(given):

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 
+from runnerkit.compat.vega.algorithms import Codec, SearchAlgorithm
 from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, VegaCallbacks
 from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
+from runnerkit.compat.vega.current import General
 from runnerkit.compat.vega.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.compat.vega.model_statistics import ModelStatistics, calc_model_flops_params
 from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
+from runnerkit.compat.vega.record import ReportRecord
 from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer
-from runnerkit.search.algorithm import Codec, Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import Proposal
+from runnerkit.search.benchmark import BenchmarkPipeStep
 from runnerkit.search.pipe_step import PipeStep
+from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.report import Report
+from runnerkit.search.search_pipe_step import SearchPipeStep
+from runnerkit.search.train_pipe_step import TrainPipeStep
 
 __all__ = [
     'CALLBACKS',
     'Accuracy',
+    'BenchmarkPipeStep',
     'Callback',
     'ClassFactory',
     'ClassType',
     'Codec',
+    'General',
     'Generator',
     'MetricBase',
     'Metrics',
@@ -30,11 +39,15 @@ __all__ = [
     'NetworkDesc',
     'NetworkFactory',
     'PipeStep',
+    'Pipeline',
     'Proposal',
     'ReportClient',
+    'ReportRecord',
     'ReportServer',
     'SearchAlgorithm',
+    'SearchPipeStep',
     'SearchSpace',
+    'TrainPipeStep',
     'VegaCallbacks',
     'accuracy',
     'calc_model_flops_params',
@@ -46,8 +59,6 @@ __all__ = [
 
 def run(config: str | os.PathLike[str], work_dir: str | os.PathLike[str] | None = None) -> Report:
     """Do the steps of a pipeline; see `runnerkit.search.pipeline.Pipeline`."""
-    from runnerkit.search.pipeline import Pipeline
-
     return Pipeline(config, work_dir).run()
 
 

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from runnerkit.compat.vega.current import running_part
 from runnerkit.config import Config, ConfigDict
 from runnerkit.config.config_dict import as_config
 from runnerkit.nn import MODELS, BaseModule, build_model
@@ -170,10 +171,13 @@ class SearchSpace:
     """The section ``search_space`` of a config: networks, and what is varied of them.
 
     Args:
-        section: a description as for `NetworkDesc`, and a space as for `Space.of`; either may be missing.
+        section: a description as for `NetworkDesc`, and a space as for `Space.of`; either may be missing. None: that of
+            the running step.
     """
 
-    def __init__(self, section: Mapping[str, Any]) -> None:
+    def __init__(self, section: Mapping[str, Any] | None = None) -> None:
+        if section is None:
+            section = running_part('search_space')
         if not isinstance(section, Mapping):
             raise TypeError(f'a search space must be a dict, but got {section!r}')
         self._section: ConfigDict = as_config(dict(section)) if not isinstance(section, ConfigDict) else section

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm
+from runnerkit.compat.vega.algorithms import Codec, SearchAlgorithm
+from runnerkit.compat.vega.networks import SearchSpace
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Proposal
 from runnerkit.search.record import COMPLETED, Record, dominates
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
-#: The widths of the whole network in a description, and the kept channels of each.
-PARTS = {'base_chn_node': 'chn_node', 'base_chn': 'chn'}
+#: The widths of the whole network in a description, and those that are kept, in the order of a code.
+PARTS = {'base_chn': 'chn', 'base_chn_node': 'chn_node'}
 
 #: What a policy says, and its defaults. Without a length, it is that of the codec.
 POLICY: dict[str, int | None] = {'length': None, 'num_generation': 31, 'num_individual': 32, 'random_samples': 64}
@@ -28,10 +31,11 @@ Code = tuple[int, ...]
 class PruneCodec(Codec):
     """One bit for each channel of a network: 1 keeps it.
 
-    The description that the space has, or one of its modules, gives the network's widths: ``base_chn_node``, those of
-    the layers that several blocks share, and ``base_chn``, those inside blocks. The code has the bits of the former
-    first. The description that `decode` returns has the numbers of the kept channels besides, a list for each layer:
-    ``chn_node=[[0, 2, 3], …]`` and ``chn``. A layer of which a code would keep nothing keeps its first channel.
+    The description that the space has, or one of its modules, gives the network's widths: ``base_chn``, those inside
+    blocks, and ``base_chn_node``, those of the layers that several blocks share. The code has the bits of the former
+    first. `decode` adds what Vega's does: the widths that are kept, ``chn`` and ``chn_node``, the bits of each layer,
+    ``chn_mask`` and ``chn_node_mask``, and all bits in one list, ``encoding``. A layer of which a code would keep
+    nothing keeps its first channel.
 
     Args:
         space: a `runnerkit.search.SearchSpace`, a section like its, or the description of a single network.
@@ -48,23 +52,24 @@ class PruneCodec(Codec):
         return sum(width for widths in self.widths.values() for width in widths)
 
     def encode(self, desc: Mapping[str, Any]) -> tuple[int, ...]:
-        """The code of a description; one without ``chn_node`` and ``chn`` keeps everything.
+        """The code of a description; one without ``chn_mask`` and ``chn_node_mask`` keeps everything.
 
         Raises:
-            TypeError: it does not list the channels of each layer.
-            ValueError: it lists one that the layer does not have.
+            TypeError: it has no mask for each layer.
+            ValueError: its widths are not those of its masks.
         """
         part, code = _pruned_part(desc), []
         for name, widths in self.widths.items():
-            kept = part.get(PARTS[name])
-            if kept is None:
-                kept = [range(width) for width in widths]
-            if not _is_list(kept) or len(kept) != len(widths) or not all(map(_is_list, kept)):
-                raise WrongType(f'{PARTS[name]} must list the kept channels of {len(widths)} layers, but got {kept!r}')
-            for width, channels in zip(widths, kept, strict=True):
-                if not set(channels) <= set(range(width)):
-                    raise WrongValue(f'a layer of {width} channels cannot keep {list(channels)!r}')
-                code += [int(channel in channels) for channel in range(width)]
+            kept = PARTS[name]
+            whole = [[1] * width for width in widths]
+            masks = part.get(f'{kept}_mask', whole)
+            if not _is_list(masks) or not all(map(_is_list, masks)) or [*map(len, masks)] != widths:
+                raise WrongType(
+                    f'{kept}_mask must have a list of zeros and ones for each of the widths {widths}, but got {masks!r}'
+                )
+            if list(part.get(kept, widths)) != [*map(sum, masks)]:
+                raise WrongValue(f'{kept} must be the widths that {kept}_mask keeps, but got {part[kept]!r}')
+            code += [bit for mask in masks for bit in mask]
         return tuple(code)
 
     def decode(self, code: Sequence[int]) -> dict[str, Any]:
@@ -77,18 +82,23 @@ class PruneCodec(Codec):
             raise WrongValue(f'a code must have {self.length} bits, one for each channel, but got {len(code)}')
         desc, bits = copy.deepcopy(self.base), iter(code)
         part = _pruned_part(desc)
+        encoding: list[int] = []
         for name, widths in self.widths.items():
-            part[PARTS[name]] = [_kept(bits, width) for width in widths]
+            masks = [_mask(bits, width) for width in widths]
+            part[PARTS[name]] = [*map(sum, masks)]
+            part[f'{PARTS[name]}_mask'] = masks
+            encoding += chain.from_iterable(masks)
+        part['encoding'] = encoding
         return desc
 
 
-def _kept(bits: Iterator[int], width: int) -> list[int]:
-    return [channel for channel in range(width) if next(bits)] or [0]
+def _mask(bits: Iterator[int], width: int) -> list[int]:
+    """The next ``width`` bits; the first one is set if no other one is."""
+    mask = [int(next(bits)) for _ in range(width)]
+    return mask if any(mask) else [1, *mask[1:]]
 
 
 def _description(space: Any) -> dict[str, Any]:
-    from runnerkit.compat.vega.networks import SearchSpace  # imports torch
-
     if isinstance(space, Mapping) and 'modules' in space:
         space = SearchSpace(space)
     if hasattr(space, 'describe'):
@@ -149,7 +159,7 @@ class PruneEA(SearchAlgorithm):
 
     Args:
         space: the section with the network, see the codec.
-        objectives: the scores that count, each with ``'max'`` or ``'min'``.
+        objectives: the scores that count, each with ``'max'`` or ``'min'``. A study gives them.
         seed: of the study.
         codec: translates codes to descriptions and back: an object, a name of `CODECS`, or a dict with ``type``; None
             is a `PruneCodec`.
@@ -160,13 +170,15 @@ class PruneEA(SearchAlgorithm):
     def __init__(
         self,
         space: Any,
-        objectives: dict[str, str],
+        objectives: Mapping[str, str] | None = None,
         seed: int = 0,
         codec: Any = None,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(space, objectives, seed, codec or 'PruneCodec')
-        settings = checked_policy(policy or {})
+        super().__init__(
+            space, objectives, seed, codec or 'PruneCodec', **({} if policy is None else {'policy': policy})
+        )
+        settings = checked_policy(self.config.get('policy', {}))
         own: int | None = getattr(self.codec, 'length', None)
         length = own if settings['length'] is None else settings['length']
         if length is None or own not in (None, length):

@@ -5,38 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from runnerkit.search.algorithm import SearchAlgorithm, as_proposal
+from runnerkit.compat.vega.algorithms import SearchAlgorithm
+from runnerkit.compat.vega.current import running_pipeline
+from runnerkit.compat.vega.networks import SearchSpace
+from runnerkit.compat.vega.record import ReportRecord
+from runnerkit.search import algorithm as core
+from runnerkit.search.algorithm import as_proposal
 from runnerkit.search.record import RUNNING, Record
-from runnerkit.search.report import CURRENT, Report
-
-
-def current_report() -> Report:
-    """The report of the pipeline that is running.
-
-    Raises:
-        RuntimeError: none is running.
-    """
-    found = CURRENT.get()
-    if found is None:
-        raise RuntimeError(
-            'no pipeline is running here, so there is no report: ask the Report that Pipeline.run returns'
-        )
-    return found
 
 
 class ReportServer:
-    """The report of the running pipeline; see `Report`."""
+    """The report of the running pipeline; see `runnerkit.search.report.Report`."""
 
     @property
-    def all_records(self) -> list[Record]:
+    def all_records(self) -> list[ReportRecord]:
         """The records of all steps."""
-        return current_report().all_records
+        return [*map(ReportRecord.of, running_pipeline().report.all_records)]
 
     def pareto_front(
         self, step_name: str | None = None, nums: int | None = None, records: Iterable[Record] | None = None
-    ) -> list[Record]:
-        """The completed trials that no other one beats; see `Report.pareto_front`."""
-        return current_report().pareto_front(step_name, nums, records)
+    ) -> list[ReportRecord]:
+        """The completed trials that no other one beats; see `runnerkit.search.report.Report.pareto_front`."""
+        return [*map(ReportRecord.of, running_pipeline().report.pareto_front(step_name, nums, records))]
+
+    def output_pareto_front(self, step_name: str) -> None:
+        """Write the records of a step to its folder, as `SearchPipeStep` does after every change."""
+        pipeline = running_pipeline()
+        pipeline.report.save(pipeline.work_dir / step_name, step_name)
 
     @classmethod
     def close(cls, step_name: str, worker_id: int) -> None:
@@ -45,7 +40,7 @@ class ReportServer:
         Raises:
             KeyError: there is no such record.
         """
-        report = current_report()
+        report = running_pipeline().report
         if report.get(step_name, worker_id).status == RUNNING:
             report.forget(step_name, worker_id)
 
@@ -54,43 +49,53 @@ class ReportClient:
     """One record of the running pipeline at a time."""
 
     @classmethod
-    def get_record(cls, step_name: str, worker_id: int) -> Record:
+    def get_record(cls, step_name: str, worker_id: int) -> ReportRecord:
         """The record of a trial.
 
         Raises:
             KeyError: there is none.
         """
-        return current_report().get(step_name, worker_id)
+        return ReportRecord.of(running_pipeline().report.get(step_name, worker_id))
 
     @classmethod
     def update(cls, record: Record) -> None:
         """Take in a record, or what has become of it."""
-        current_report().update(record)
+        running_pipeline().report.update(record)
 
 
 class Generator:
-    """Asks a search algorithm what to try, and tells it what came of it.
+    """Asks a search algorithm what to try, and passes it the results.
 
     Args:
-        search_alg: the algorithm.
+        search_alg: the algorithm; None: that of the running step.
+
+    Attributes:
+        search_space: that of the running step, if the algorithm is.
     """
 
-    def __init__(self, search_alg: SearchAlgorithm) -> None:
-        self.search_alg, self._next = search_alg, 0
+    search_space: SearchSpace | None = None
+
+    def __init__(self, search_alg: core.SearchAlgorithm | None = None) -> None:
+        if search_alg is None:
+            self.search_space = SearchSpace()
+            search_alg = SearchAlgorithm(self.search_space.search_space)
+        self.search_alg: core.SearchAlgorithm = search_alg
+        self._next = 0
 
     @property
     def is_completed(self) -> bool:
         """Whether the search is over."""
         return self.search_alg.is_completed
 
-    def sample(self) -> tuple[int, Any] | None:
+    def sample(self) -> tuple[Any, Any] | None:
         """A number, and the description of a network, or the values if none is searched. None: nothing yet."""
-        found = self.search_alg.search()
-        if found is None:
-            return None
+        found: Any = self.search_alg.search()
+        if found is None or isinstance(found, tuple):
+            return found
         proposal, self._next = as_proposal(found), self._next + 1
         return self._next - 1, proposal.hps if proposal.desc is None else proposal.desc
 
     def update(self, step_name: str, worker_id: int) -> None:
-        """Tell the algorithm of a trial that has ended."""
-        self.search_alg.update(ReportClient.get_record(step_name, worker_id))
+        """Pass the algorithm a trial that has ended."""
+        record: Any = ReportClient.get_record(step_name, worker_id)
+        self.search_alg.update(record.serialize() if isinstance(self.search_alg, SearchAlgorithm) else record)

@@ -6,9 +6,10 @@ import copy
 import os
 import random
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
-from runnerkit.compat.vega.config import config_of_step, quota_of
+from runnerkit.compat.vega.config import NEEDED, config_of_step, metrics_of_step, quota_of
 from runnerkit.compat.vega.metrics import MetricBase, objective_of
 from runnerkit.compat.vega.model_statistics import UNITS as SCORE_UNITS
 from runnerkit.compat.vega.networks import SearchSpace
@@ -29,9 +30,6 @@ from runnerkit.utils.suggest import suggestion
 
 #: Keys of a step that only Vega has.
 MARKS = ('dataset', 'trainer', 'model')
-
-#: What a training needs, and a step that trains what was found may leave to the step before.
-NEEDED = ('dataset', 'trainer', 'model', 'search_space')
 
 #: Scores of which less is better where nothing says otherwise.
 SMALLER = ('flops', 'params', 'latency', 'loss')
@@ -144,7 +142,7 @@ class VegaStep:
 
     Attributes:
         section: with what was left out.
-        config: the config of its trainings.
+        training: what of it is about its trainings.
         notes: what has no counterpart, for the log.
     """
 
@@ -162,13 +160,23 @@ class VegaStep:
         training: ConfigDict = as_config(kept)
         set_origin(training, getattr(section, '_origin_', None))
         self.training = training
-        self.config = config_of_step(training)
+
+    @cached_property
+    def config(self) -> ConfigDict:
+        """The config of its trainings."""
+        return config_of_step(self.training)
+
+    @property
+    def seed(self) -> int:
+        """Of its search."""
+        found: int = self.section.get('seed', (self.section.get('trainer') or {}).get('seed', 0))
+        return found
 
     def settings(self) -> dict[str, Any]:
         """The section as `SearchPipeStep` and `TrainPipeStep` read it."""
         found: dict[str, Any] = {key: self.section[key] for key in _OURS if key in self.section}
         found |= {'config': self.config, 'network': 'model.model'}
-        found['seed'] = found.get('seed', (self.section.get('trainer') or {}).get('seed', 0))
+        found['seed'] = self.seed
         executor = self.executor()
         if executor is not None:
             found.setdefault('executor', executor)
@@ -232,11 +240,11 @@ class VegaStep:
     def objectives(self, algorithm: Mapping[str, Any]) -> dict[str, str]:
         """The scores that count: ``objective_keys``, by default the first metric; of a metric's several scores, the
         first."""
-        metrics = self.config['model'].get('metrics') or {}
+        metrics = metrics_of_step(self.training)
         given = algorithm.get('objective_keys') or next(iter(metrics), None)
         if given is None:
             raise WrongKey(f'{self.name}: search_algorithm.objective_keys must name a score, since there is no metric')
-        import_modules_of(self.config)
+        import_modules_of(self.training)
         found = {}
         for name in [given] if isinstance(given, str) else list(given):
             if name in metrics:

@@ -16,7 +16,7 @@ from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
 from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.experiment.setup import KNOWN_KEYS, TRAINING_KEYS, experiment_config
-from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED
+from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED, code_of
 from runnerkit.utils.suggest import suggestion
 
 
@@ -52,7 +52,7 @@ def main(
         parse: a parser with more flags than those of `parser`.
 
     Returns:
-        The exit code, see `runnerkit.utils.exit_codes`. Errors are raised.
+        The exit code, see `runnerkit.utils.exit_codes`. Errors are raised; a SystemExit never with a code of 0.
     """
     parse = parser() if parse is None else parse
     args = parse.parse_args(argv)
@@ -108,6 +108,10 @@ def _train(experiment: type[Experiment], config: Config, args: argparse.Namespac
         made.setup()
         made.resume_or_load()
         made.run()
+    except SystemExit as error:
+        if not isinstance(error.code, str):
+            error.code = code_of(error)  # never 0
+        raise
     finally:
         made.close()
     if made.stop_signal is not None:

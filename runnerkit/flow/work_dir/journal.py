@@ -25,7 +25,7 @@ from runnerkit.config.settings import settings_with_places
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context, Options
-from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
 from runnerkit.hooks.report import ReportHook
@@ -95,12 +95,7 @@ class JournalHook(Hook):
         """Write an entry for this start."""
         if runner.rank == 0:
             self._seconds, self._inexact = {'evaluation': 0.0, 'saving': 0.0}, _Inexact()
-            with self._trouble.instead_of_raising():
-                starts = starts_in(self._path)
-                if not starts and self._path.exists():  # it is damaged
-                    os.replace(self._path, self._path.with_suffix('.json.damaged'))
-                self._starts = [*starts, {**entry_of(self._context, runner), 'exactness': self._inexact.said}]
-                self._write_starts()
+            self._begin(runner)
             runner.logger.addHandler(self._inexact)
             self._context.runner.hooks.listen('before_train_iter', self._note_batch)
 
@@ -108,13 +103,33 @@ class JournalHook(Hook):
         """Complete the entry."""
         runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
-            outcome, error = runner.outcome, runner.outcome.error
-            self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind}
-            self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
-            with self._trouble.instead_of_raising():  # an error of the user's may have no text
-                reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
-                self._starts[-1]['reason'] = (reason or '')[:500]
+            self._end(runner, runner.outcome)
+
+    def fail(self, outcome: Outcome) -> None:
+        """Complete the entry of a run that has failed before `before_run` of this hook, or after its `after_run`."""
+        runner = self._context.runner
+        if runner.rank == 0:
+            if not self._starts:
+                self._begin(runner)
+            if self._starts and self._starts[-1].get('outcome') != outcome.kind:
+                self._end(runner, outcome)
+
+    def _begin(self, runner: RunnerView) -> None:
+        with self._trouble.instead_of_raising():
+            starts = starts_in(self._path)
+            if not starts and self._path.exists():  # it is damaged
+                os.replace(self._path, self._path.with_suffix('.json.damaged'))
+            self._starts = [*starts, {**entry_of(self._context, runner), 'exactness': self._inexact.said}]
             self._write_starts()
+
+    def _end(self, runner: RunnerView, outcome: Outcome) -> None:
+        self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind}
+        self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
+        with self._trouble.instead_of_raising():  # an error of the user's may have no text
+            error = outcome.error
+            reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
+            self._starts[-1]['reason'] = (reason or '')[:500]
+        self._write_starts()
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Note the completed iterations to which the run has gone back."""

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from runnerkit.compat.vega import SearchPipeStep
 from runnerkit.compat.vega.callbacks import CALLBACKS, Callback
 from runnerkit.compat.vega.class_factory import REGISTRIES, ClassFactory, ClassType
 from runnerkit.compat.vega.metrics import Accuracy, FunctionMetric
@@ -29,6 +30,8 @@ def test_a_class_is_registered_under_its_name_or_its_alias():
     assert (LOSSES.get('Own'), CALLBACKS.get('other'), CALLBACKS.get('Mine')) == (Own, Mine, None)
     assert ClassFactory.get_cls(ClassType.CALLBACK, 'other') is Mine
     assert ClassFactory.get_cls(ClassType.OPTIMIZER, 'SGD') is torch.optim.SGD
+    assert ClassFactory.get_cls(ClassType.LR_SCHEDULER, 'StepLR') is torch.optim.lr_scheduler.StepLR
+    assert ClassFactory.get_cls(ClassType.PIPE_STEP, 'SearchPipeStep') is SearchPipeStep
 
 
 def test_a_network_gets_its_whole_description_as_from_the_network_factory():
@@ -74,5 +77,11 @@ def test_what_is_not_there():
         KeyError, match="no metric 'acuracy': import the module that registers it; did you mean .*'accuracy'"
     ):
         ClassFactory.get_cls(ClassType.METRIC, 'acuracy')
-    with pytest.raises(TypeError, match='needs the name of the class'):
+    with pytest.raises(AttributeError, match='there is no ClassType.TRAINER: there are NETWORK, LOSS, METRIC'):
+        ClassFactory.get_cls(ClassType.TRAINER, 'Trainer')
+    with pytest.raises(KeyError, match="no learning-rate scheduler 'StepL'"):
+        ClassFactory.get_cls(ClassType.LR_SCHEDULER, 'StepL')
+    with pytest.raises(TypeError, match='needs the name of the class'):  # a config can name several
+        ClassFactory.get_cls(ClassType.CALLBACK)
+    with pytest.raises(RuntimeError, match='no pipeline is running here'):
         ClassFactory.get_cls(ClassType.METRIC)

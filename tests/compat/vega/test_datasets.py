@@ -37,3 +37,30 @@ def test_a_class_by_name():
 def test_a_validation_on_the_training_data_is_refused():
     with pytest.raises(ValueError, match='takes no mode.*val would be the training data: write dataset.val'):
         dataset_of_mode({'type': Simple, 'size': 3}, 'val', needs_mode=True)
+
+
+class Divides(list):
+    def __init__(self, size, mode, train_portion=1.0):
+        super().__init__([mode, train_portion] * size)
+
+
+def test_a_portion_divides_the_training_data_or_reaches_a_class_that_takes_it():
+    def part(kind, mode, portion, needs_mode=True):
+        return [*dataset_of_mode({'type': kind, 'size': 10}, mode, needs_mode, portion)]
+
+    for kind in (Takes, Simple):
+        assert part(kind, 'train', 0.75) == [*range(7)]
+        assert part(kind, 'val', 0.75) == [7, 8, 9]
+        assert part(kind, 'val', 0.75, needs_mode=False) == [*range(10)]  # its own section
+        assert part(kind, 'test', 0.75, needs_mode=False) == [*range(10)]
+    assert part(Takes, 'train', 1) == [*range(10)]
+    assert part(Divides, 'val', 0.5)[:2] == ['val', 0.5]
+    assert part(Divides, 'val', None)[:2] == ['val', 1.0]
+
+
+@pytest.mark.parametrize('portion', [0, 1.5, '0.9'])
+def test_a_wrong_portion(portion):
+    with pytest.raises(
+        ValueError, match=r'dataset\.train_portion must be above 0 and at most 1, such as 0\.9, but got'
+    ):
+        dataset_of_mode({'type': Simple, 'size': 3}, 'train', train_portion=portion)

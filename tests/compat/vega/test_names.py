@@ -6,7 +6,10 @@ def test_every_class_of_the_document_has_its_name():
     of_the_document = (
         'NetworkFactory NetTypes Network NetworkDesc SearchSpace SearchAlgorithm Codec Generator Callback MetricBase '
     )
-    of_the_document += 'ModelStatistics ClassFactory ClassType ReportServer ReportClient Metrics PipeStep'
+    of_the_document += 'ModelStatistics ClassFactory ClassType ReportServer ReportClient Metrics PipeStep '
+    of_the_document += (
+        'Pipeline SearchPipeStep TrainPipeStep BenchmarkPipeStep General accuracy calc_model_flops_params run'
+    )
     assert {*of_the_document.split()} <= {*names}
 
 

@@ -64,9 +64,9 @@ def test_evolution_beats_chance():
 
 def test_no_code_is_proposed_twice_and_none_is_empty():
     records = searched(PruneEA(SPACE, OBJECTIVES, policy=POLICY))
-    kept = [str((record.desc['chn'], record.desc['chn_node'])) for record in records]
+    kept = [str(record.desc['encoding']) for record in records]
     assert len(set(kept)) == len(kept) == 96
-    assert all(channels for record in records for channels in record.desc['chn'])
+    assert all(width for record in records for width in (*record.desc['chn'], *record.desc['chn_node']))
 
 
 def test_the_same_seed_gives_the_same_search():
@@ -107,7 +107,7 @@ def test_a_codec_of_ones_own():
 
 def test_other_proposals_take_the_place_of_refused_ones():
     def is_large(proposal):
-        return 'large' if sum(map(len, proposal.desc['chn'])) > 16 else None
+        return 'large' if sum(proposal.desc['chn']) > 16 else None
 
     algorithm = PruneEA(SPACE, OBJECTIVES, policy={**POLICY, 'length': None})
     records = []
@@ -177,9 +177,9 @@ def study(folder, generations=1):
 def test_a_study_prunes_and_goes_on(tmp_path):
     whole = study(tmp_path / 'whole').run()
     assert [record.status for record in whole.all_records] == ['completed'] * 4
-    kept = [str(record.desc['backbone']['chn']) for record in whole.all_records]
+    kept = [str(record.desc['backbone']['encoding']) for record in whole.all_records]
     assert len(set(kept)) == 4
-    assert f'model.model.backbone.chn={kept[2]}'.replace(' ', '') in whole.all_records[2].command
+    assert f'model.model.backbone.encoding={kept[2]}'.replace(' ', '') in whole.all_records[2].command
     study(tmp_path / 'cut', generations=0).run()
     assert outcome(study(tmp_path / 'cut').run()) == outcome(whole)
 
@@ -204,7 +204,7 @@ class Shuffled(Executor):
             raise Dies
         self.lives -= 1
         job = self.jobs.pop(int(self.rng.integers(len(self.jobs))))
-        kept = sum(len(each) for key, each in job.overrides.items() if key.endswith('chn'))
+        kept = sum(sum(each) for key, each in job.overrides.items() if key.endswith('chn'))
         found = {'hits': float(job.seed % 7), 'size': float(kept)}
         return [Ended(job, Result('completed', found, step=1))]
 
@@ -285,13 +285,20 @@ CODED = {
 }
 
 
-def test_decode_and_encode():
+def test_decode_and_encode_as_vega_does():
     codec = PruneCodec(CODED)
     assert codec.length == 7
-    code = (0, 1, 1, 1, 0, 0, 1)
+    code = (0, 1, 0, 0, 1, 1, 1)
     desc = codec.decode(code)
     assert desc['modules'] == ['backbone']
-    assert desc['backbone'] == {**CODED['backbone'], 'chn_node': [[1]], 'chn': [[0, 1], [2]]}
+    assert desc['backbone'] == {
+        **CODED['backbone'],
+        'chn': [1, 1],
+        'chn_mask': [[0, 1], [0, 0, 1]],
+        'chn_node': [2],
+        'chn_node_mask': [[1, 1]],
+        'encoding': [*code],
+    }
     assert codec.encode(desc) == code
     assert 'chn' not in CODED['backbone']
 
@@ -303,15 +310,15 @@ def test_the_section_of_the_seed_has_464_bits():
 
 def test_a_network_without_modules_and_an_object_with_the_section():
     desc = PruneCodec(CODED['backbone']).decode([1] * 7)
-    assert desc['chn'] == [[0, 1], [0, 1, 2]]
+    assert (desc['chn'], desc['chn_node']) == ([2, 3], [2])
     assert PruneCodec(SearchSpace(CODED)).decode([1] * 7) == {'modules': ['backbone'], 'backbone': desc}
 
 
 def test_a_layer_keeps_at_least_one_channel():
     codec = PruneCodec(CODED)
     desc = codec.decode([0] * 7)
-    assert desc['backbone']['chn'] == [[0], [0]]
-    assert codec.encode(desc) == (1, 0, 1, 0, 1, 0, 0)
+    assert desc['backbone']['chn'] == [1, 1]
+    assert codec.encode(desc) == tuple(desc['backbone']['encoding']) == (1, 0, 1, 0, 0, 1, 0)
 
 
 def test_the_whole_network_keeps_all():
@@ -335,7 +342,7 @@ def test_wrong_codes_and_descriptions():
     codec = PruneCodec(CODED['backbone'])
     with pytest.raises(ValueError, match='must have 7 bits, one for each channel, but got 3'):
         codec.decode([1, 0, 1])
-    with pytest.raises(ValueError, match=r'a layer of 2 channels cannot keep \[2\]'):
-        codec.encode({**CODED['backbone'], 'chn': [[2], [0]]})
-    with pytest.raises(TypeError, match='chn must list the kept channels of 2 layers'):
-        codec.encode({**CODED['backbone'], 'chn': [[1]]})
+    with pytest.raises(ValueError, match=r'chn must be the widths that chn_mask keeps, but got \[1, 3\]'):
+        codec.encode({**CODED['backbone'], 'chn': [1, 3]})
+    with pytest.raises(TypeError, match=r'chn_mask must have a list .* for each of the widths \[2, 3\], but got \[\[1'):
+        codec.encode({**CODED['backbone'], 'chn_mask': [[1, 0]]})

@@ -311,7 +311,7 @@ def test_the_prune_ea_pipeline(pipeline):
     report = pipeline('LIMIT', '1e9', text).run()
     assert [each.status for each in report.all_records] == ['completed'] * 5
     nas, (trained,) = report.of('nas'), report.of('fullytrain')
-    sizes = {(tuple(map(len, each.desc['backbone']['chn'])), each.performance['params']) for each in nas}
+    sizes = {(tuple(each.desc['backbone']['chn']), each.performance['params']) for each in nas}
     assert len(sizes) > 1
     assert trained.desc == report.pareto_front('nas', 1)[0].desc
     assert trained.performance['params'] == report.pareto_front('nas', 1)[0].performance['params']

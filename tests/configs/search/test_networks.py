@@ -28,9 +28,9 @@ def test_any_code_gives_a_network_of_the_kept_channels():
         assert network(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
         sizes.append(sum(each.numel() for each in network.parameters()))
         for block, kept in zip(network.blocks, desc['chn'], strict=True):
-            assert block.residual[0].out_channels == len(kept)
-        assert network.stem[0].out_channels == len(desc['chn_node'][0])
-        assert network.classifier.in_features == len(desc['chn_node'][-1])
+            assert block.residual[0].out_channels == kept
+        assert network.stem[0].out_channels == desc['chn_node'][0]
+        assert network.classifier.in_features == desc['chn_node'][-1]
     assert sizes == sorted(sizes)
     assert sizes[-1] == sum(each.numel() for each in PruneResNet(**base).parameters())
 

@@ -82,6 +82,17 @@ def test_wrong_flags_end_with_2(flags, told, tmp_path, capsys):
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.parametrize('code, exits', [(0, 1), (None, 1), (256, 1), (3, 3), ('no data', 'no data')])
+def test_a_run_that_ends_the_program_never_exits_with_0(code, exits, tmp_path):
+    class Mine(Line):
+        def train_batch(self):
+            raise SystemExit(code)
+
+    with pytest.raises(SystemExit) as ended:
+        main(Mine, ['--output', str(tmp_path), '--device', 'cpu'], config())
+    assert ended.value.code == exits
+
+
 def test_flags_of_ones_own_and_a_stop(tmp_path):
     seen = []
 
