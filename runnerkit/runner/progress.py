@@ -58,6 +58,13 @@ class Progress:
         return self.epoch + self.epoch_is_done
 
     @property
+    def trained_epoch(self) -> int:
+        """The number, from 1, of the epoch (pass) with the last completed iteration; 0 before the first one."""
+        if self.by_epoch:
+            return self.epochs + (self.batches > 0)
+        return self.epoch + 1 if self.iters else 0
+
+    @property
     def batches(self) -> int:
         """How many batches of the open epoch this rank has trained on."""
         return self.iters - self.began if self.epoch_is_open else 0
