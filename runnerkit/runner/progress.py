@@ -49,7 +49,7 @@ class Progress:
 
     @property
     def iters(self) -> int:
-        """Completed training iterations; without accumulation, the number of updates."""
+        """Completed training iterations. An epoch run with other ranks or another batch size counts them as its own."""
         return self.iter + self.iter_is_done
 
     @property

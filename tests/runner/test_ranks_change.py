@@ -66,17 +66,19 @@ class Pair(nn.Module):
 
 
 class Sees(Hook):
-    """Writes down which samples are trained on in which epoch; stops after so many iterations."""
+    """Writes down which samples are trained on in which epoch; stops after so many iterations of its own."""
 
     def __init__(self, stop=None):
         self.stop = stop
+        self.made = 0
         self.seen = []
 
     def before_train_iter(self, runner):
         self.seen += [(runner.epoch, runner.iter, i) for i in runner.data_batch[1].tolist()]
 
     def after_train_iter(self, runner):
-        if runner.iter + 1 == self.stop:
+        self.made += 1
+        if self.made == self.stop:
             runner.stop('enough')
 
 
@@ -93,7 +95,7 @@ class OfItsRank(Hook):
 
     def after_train_iter(self, runner):
         self.left = gradients(runner)
-        if runner.iter + 1 == STOP and runner.rank == 0:
+        if runner.iter + 1 == STOP and runner.rank == 0 and self.found[0] is None:
             runner.save_checkpoint(f'{runner.work_dir}/alone', 'iter_{}.pth')
 
     def state_dict(self):
@@ -144,11 +146,11 @@ def go_on_on_rank(rank, folder):
     """What is found behind the checkpoints of two ranks; and, on four, whether a run of theirs is resumed exactly."""
     folder = Path(folder)
     found = {'went on': [train(case, folder / str(i))[:2] for i, case in enumerate(CASES)]}
-    found |= {name: states_around(folder / name, STOP + 1) for name in ('states', 'states/alone')}
+    found |= {name: states_around(folder / name, 1) for name in ('states', 'states/alone')}
     if torch.distributed.is_initialized():
         found['epoch'] = resumed_exactly('epoch', folder / 'epoch')
         found['pair'] = resumed_exactly('iter', folder / 'pair', wrap=lambda _: Pair())
-        found['static'] = [told_of_a_static_graph(folder / 'static', stop) for stop in (1, 2)]
+        found['static'] = [told_of_a_static_graph(folder / 'static', 1) for _ in range(2)]
     return found
 
 
@@ -276,11 +278,15 @@ def test_the_next_epoch_is_a_whole_one(number, case, world_size, gone_on):
 
 @pytest.mark.parametrize('world_size', [1, 4])
 @pytest.mark.parametrize('case', CASES)
-def test_iterations_are_the_updates_made(case, world_size, gone_on):
+def test_iterations_of_an_epoch_run_are_rescaled_and_those_of_an_iteration_run_stay(case, world_size, gone_on):
+    """The former run had made 3 iterations, and 12 of 31 samples are seen."""
+    name, drop_last, _ = case
     after, iterations = gone_on[world_size, case]
     made = sorted({iteration for _, iteration, _ in after})
-    assert made == list(range(STOP, STOP + len(made)))
-    assert iterations == made[-1] + 1
+    length = {1: 15 if drop_last else 16, 4: 3 if drop_last else 4}[world_size]
+    first = {1: 6, 4: 1}[world_size] if name == 'epoch' else STOP
+    assert iterations == (2 * length if name == 'epoch' else LIMITS['iter']['max_iters'])
+    assert made == list(range(first, iterations))
 
 
 # --- what belongs to each rank ---------------------------------------------------------------------------------------
