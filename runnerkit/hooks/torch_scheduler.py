@@ -48,6 +48,9 @@ class TorchLrUpdaterHook(Hook):
     ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
     epochs or, with ``by_epoch=False``, in iterations.
 
+    A step is made when the next epoch or iteration begins. Until then, hooks and log lines read the values that were
+    used.
+
     Register your own class in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it defines
     ``step(epoch)``, it gets the 0-based index of the epoch, or iteration, that is done.
 

@@ -148,7 +148,7 @@ class LoggerHook(Hook):
             runner.log_buffer.clear_output()
 
     def _new_at(self, step: Any, values: Mapping[str, Any], runner: RunnerView) -> dict[str, Any]:
-        """Those of ``values`` that their curves lack at ``step``: several lines of one step are one point of a curve."""
+        """Those of ``values`` that their curves lack at ``step``: all lines of a step are one point of a curve."""
         if step != self._step:
             self._step, self._drawn = step, {}
         for name in values.keys() & self._drawn.keys() - self._told:
