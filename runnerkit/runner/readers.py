@@ -289,20 +289,15 @@ class Readers:
             if None in lengths or not trains(mode, runner):
                 continue
             was, now = was + n * lengths[0], now + n * lengths[1]
-            if self._is_recut(reader, state):
-                is_recut = True
-                batches = _batches_done(reader, state) if state.begun and _can_enter(reader, state) else 0
+            is_recut = is_recut or self._is_recut(reader, state)
+            if state.begun:
+                batches = _batches_done(reader, state) if _can_enter(reader, state) else 0
         if not is_recut:
             return
         iters = round((resumed['progress']['iters'] - resumed['progress']['batches']) * now / was) + batches
         if iters != progress.iter:
-            runner.logger.info(
-                'the iteration number is changed from %d to %d: an epoch had %d iterations and has %d',
-                resumed['progress']['iters'],
-                iters,
-                was,
-                now,
-            )
+            text = 'the iteration number is changed from %d to %d: an epoch had %d iterations and has %d'
+            runner.logger.info(text, resumed['progress']['iters'], iters, was, now)
         progress.iter = iters
         progress.count_batches(batches)
 

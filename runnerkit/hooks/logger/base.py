@@ -154,13 +154,9 @@ class LoggerHook(Hook):
         for name in values.keys() & self._drawn.keys() - self._told:
             if self.is_scalar(values[name]) and repr(values[name]) != repr(self._drawn[name]):
                 self._told |= {name}
-                runner.logger.warning(
-                    '%s has several values at step %s: %s keeps the first. To keep all, name the loaders of the '
-                    'evaluations: runnerkit.data.name_scores(loader, name)',
-                    name,
-                    step,
-                    type(self).__name__,
-                )
+                text = '%s has several values at step %s: %s keeps the first. To keep all, name the loaders: %s'
+                way_out = 'runnerkit.data.name_scores(loader, name)'
+                runner.logger.warning(text, name, step, type(self).__name__, way_out)
         new = {name: value for name, value in values.items() if name not in self._drawn}
         self._drawn = {**self._drawn, **new}
         return new
