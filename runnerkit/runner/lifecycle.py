@@ -100,6 +100,7 @@ class Lifecycle:
         runner.notices.clear()
         runner.progress.begin_run()
         runner.plan.begin(workflow)
+        runner.readers.rescale()
         with ExitStack() as stack:
             stack.enter_context(runner.nest.as_innermost())
             signals = stack.enter_context(runner.stopping.listening())

@@ -285,7 +285,7 @@ class Snapshots:
         if self._from_mmcv:
             iters = counts['iters'] + (not runner.by_epoch)  # MMCV stores the index of the last iteration
             before = gpus_of_run(meta)
-            if before and before != runner.world_size:
+            if runner.by_epoch and before and before != runner.world_size:
                 iters = iters * before // runner.world_size
                 runner.logger.info('the iteration number is changed to %d: %d GPUs before', iters, before)
             counts = {**counts, 'iters': iters}
@@ -388,6 +388,7 @@ class Snapshots:
         for reader in runner.readers.entries:
             reader.close()
         runner.resume(asked.checkpoint)
+        runner.readers.rescale()
         self.restore()
         runner.call_hook('after_roll_back')
         runner.nest.resume_inner()
