@@ -16,6 +16,7 @@ from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.names import named_buffers, named_parameters
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite, check_whole_number
 
@@ -60,6 +61,7 @@ class EMAHook(Hook):
         self.momentum = self.momentum if self.interval == 1 else 1 - (1 - self.momentum) ** self.interval
         self.checkpoint = self.resume_from
         self.param_ema_buffer: dict[str, str] = {}
+        self._twins: dict[str, str] = {}  # by every name of a parameter that has several
         self._swapped = False
 
     def before_run(self, runner: RunnerView) -> None:
@@ -77,10 +79,12 @@ class EMAHook(Hook):
             runner.logger.warning(
                 'the checkpoint has no averages (%d parameters): they start at its weights', len(missing)
             )
-        for name, twin in self.param_ema_buffer.items():
+        found = {}
+        for name, twin in self._twins.items():
             if name in state:
                 own, other = state[name], state.get(twin, state[name])
-                state[name], state[twin] = (other, own.clone()) if swapped else (own, other.clone())
+                found[name], found[twin] = (other, own.clone()) if swapped else (own, other.clone())
+        state.update(found)
 
     def _swapped_by_mmcv(self, runner: RunnerView) -> bool:
         """Whether MMCV saved the averages under the model's names.
@@ -131,13 +135,16 @@ class EMAHook(Hook):
                         'that run, or train a copy of the model (copy.deepcopy)'
                     )
                 outer = outer.parent
-            parameters = dict(model.named_parameters())
+            parameters = named_parameters(model)
             check_names(parameters)
             for name, parameter in parameters.items():
                 self.param_ema_buffer[name] = ema_name(name)
                 model.register_buffer(ema_name(name), parameter.detach().clone())
+            twins = {id(parameter): ema_name(name) for name, parameter in parameters.items()}
+            every = named_parameters(model, remove_duplicate=False)
+            self._twins = {name: twins[id(parameter)] for name, parameter in every.items()}
         # By name, for subclasses written for MMCV.
-        self.model_parameters, self.model_buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self.model_parameters, self.model_buffers = named_parameters(model), named_buffers(model)
         self._parameters: list[Tensor] = [self.model_parameters[name].detach() for name in self.param_ema_buffer]
         self._averages: list[Tensor] = [self.model_buffers[twin] for twin in self.param_ema_buffer.values()]
 

@@ -13,6 +13,7 @@ from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
 from runnerkit.parallel import FSDP2, unwrap
+from runnerkit.parallel.names import named_modules, named_parameters
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 
@@ -56,14 +57,14 @@ class FreezeHook(Hook):
     def before_run(self, runner: RunnerView) -> None:
         model = unwrap(runner.model)
         names = check_patterns(self.patterns, model)
-        parameters = dict(model.named_parameters())
+        parameters = named_parameters(model)
         frozen = {id(each) for hook in self._others(runner) for each in hook._parameters}
         self._parameters = [
             parameters[name] for name in names if parameters[name].requires_grad or id(parameters[name]) in frozen
         ]
         self._norms = [
             module
-            for name, module in model.named_modules()
+            for name, module in named_modules(model, remove_duplicate=False).items()
             if isinstance(module, _NormBase) and all(matches(self.patterns, f'{name}.{leaf}') for leaf in _OF_A_NORM)
         ]
         wrappers = (DistributedDataParallel, FSDP2)
@@ -139,7 +140,7 @@ def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
         ValueError: a pattern matches nothing, or together they match everything that is trained.
     """
     chosen = chosen_parameters(patterns, model)
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    trained = [name for name, parameter in named_parameters(model).items() if parameter.requires_grad]
     if trained and all(name in chosen for name in trained):
         raise WrongValue(
             f'the patterns {", ".join(map(repr, patterns))} match all parameters of {type(model).__name__}: nothing '
