@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.parallel import unwrap
-from runnerkit.parallel.names import named_modules
+from runnerkit.parallel import named_modules, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean, suggestion

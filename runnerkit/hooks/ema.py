@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint import ema_name
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
-from runnerkit.parallel import unwrap
-from runnerkit.parallel.names import named_buffers, named_parameters
+from runnerkit.parallel import named_buffers, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite, check_whole_number
 
@@ -28,7 +28,7 @@ class EMAHook(Hook):
 
     Evaluation and checkpoints use the averages, whatever the hooks' priorities. A file holds the averages under the
     model's own names, and the raw weights as ``ema_<name>`` (MMCV's layout). Training continues from the raw weights,
-    also after a resume.
+    also after a resume. The averages of a model with lazy modules begin at its first batch.
 
     Args:
         momentum: the weight ``m`` of the newest parameters, in (0, 1).
@@ -65,14 +65,30 @@ class EMAHook(Hook):
         self._swapped = False
 
     def before_run(self, runner: RunnerView) -> None:
-        self._register_averages(runner)
         if self.checkpoint is not None:
             runner.resume(self.checkpoint)
+        elif _lazy_parameters(runner):
+            runner.hooks.listen('after_forward', self._begin_late)
+        else:
+            self._register_averages(runner)
+
+    def _begin_late(self, runner: RunnerView) -> None:
+        """Begin after the first batch, which has given lazy modules their weights."""
+        runner.hooks.unlisten('after_forward', self._begin_late)
+        if lazy := _lazy_parameters(runner):
+            raise WrongValue(
+                f'EMAHook has nothing to average in {", ".join(lazy)}: the first batch did not reach this lazy module, '
+                'so it has no weights yet. Call the module once before the run, or remove it'
+            )
+        self._register_averages(runner)
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         """Swap averages and raw weights: our files hold the averages under the model's names."""
-        self._register_averages(runner)
         state = checkpoint['state_dict']
+        for name, parameter in _lazy_parameters(runner).items():
+            if name in state:
+                parameter.materialize(state[name].shape)
+        self._register_averages(runner)
         swapped = not is_mmcv_file(checkpoint) or self._swapped_by_mmcv(runner)
         missing = [twin for twin in self.param_ema_buffer.values() if twin not in state]
         if missing:
@@ -168,6 +184,11 @@ class EMAHook(Hook):
                 average.copy_(parameter)
                 parameter.copy_(kept)
         self._swapped = not self._swapped
+
+
+def _lazy_parameters(runner: RunnerView) -> dict[str, Any]:
+    """The parameters of lazy modules that have had no input yet, by name."""
+    return {name: each for name, each in named_parameters(runner.model).items() if is_lazy(each)}
 
 
 def check_names(parameters: Iterable[str]) -> None:

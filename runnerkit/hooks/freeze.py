@@ -12,8 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
-from runnerkit.parallel import FSDP2, unwrap
-from runnerkit.parallel.names import named_modules, named_parameters
+from runnerkit.parallel import FSDP2, named_modules, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 
@@ -107,7 +106,7 @@ class FreezeHook(Hook):
         for parameter in self._parameters:
             parameter.grad = None
             if not self._drops_gradients:
-                parameter.requires_grad_(False)
+                parameter.requires_grad = False  # the method refuses lazy parameters
 
     def _thaw(self, runner: RunnerView) -> None:
         self._is_on = False
@@ -115,7 +114,7 @@ class FreezeHook(Hook):
         frozen = {id(each) for hook in others for each in hook._parameters}
         for parameter in self._parameters:
             if id(parameter) not in frozen:
-                parameter.requires_grad_(True)
+                parameter.requires_grad = True
         runner.model.train(runner.model.training)
         for hook in others:
             hook._hold_norms()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runnerkit.parallel.names import named_modules
+from runnerkit.parallel import named_modules
 from runnerkit.utils.suggest import did_you_mean
 
 #: The known options: ``modules`` and the keyword arguments of torch.compile.

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
-from runnerkit.parallel.names import named_modules
+from runnerkit.parallel import named_modules
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.nameable import nameable

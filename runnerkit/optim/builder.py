@@ -11,8 +11,7 @@ from torch.optim import Optimizer
 
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel import unwrap
-from runnerkit.parallel.names import named_modules, named_parameters
+from runnerkit.parallel import named_modules, named_parameters, unwrap
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean

@@ -12,8 +12,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.optim.patterns import as_patterns, chosen_parameters
-from runnerkit.parallel import unwrap
-from runnerkit.parallel.names import named_parameters
+from runnerkit.parallel import named_parameters, unwrap
 from runnerkit.registry import build_from_cfg
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.suggest import did_you_mean

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from runnerkit.parallel.names import named_parameters
+from runnerkit.parallel import named_parameters
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from runnerkit.checkpoint.conditions import Settings, changed, differs
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.names import named_parameters
+from runnerkit.parallel import named_parameters
 
 #: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
 _IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')

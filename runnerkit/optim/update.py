@@ -15,9 +15,8 @@ from torch.optim import Optimizer
 from runnerkit.optim.finite import largest
 from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
-from runnerkit.parallel import FSDP2
+from runnerkit.parallel import FSDP2, named_parameters
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
-from runnerkit.parallel.names import named_parameters
 from runnerkit.utils.numbers import check_finite, check_whole_number
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import walk
-from runnerkit.parallel.names import named_parameters
 from runnerkit.search.blame import is_machine_error
 from runnerkit.utils.exceptions import WrongValue
 
@@ -215,7 +214,7 @@ def _not_finite(result: TrainResult, objectives: Mapping[str, str]) -> str | Non
 
     Other scores may be NaN by their definition, such as one of a class of which there is no sample.
     """
-    for name, weights in named_parameters(result.model).items():
+    for name, weights in result.model.named_parameters():
         if not bool(weights.isfinite().all()):
             return f'{name} is not finite'
     trained = [record for record in result.history if record['mode'] != 'val'][-1:]

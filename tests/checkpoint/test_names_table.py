@@ -1,5 +1,7 @@
 """Everything that goes by a parameter's name, for every kind of name that a parameter can have."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from support import At, Tiny, loader, tiny_runner
@@ -9,11 +11,12 @@ from runnerkit import load_model
 from runnerkit.checkpoint import ema_name, get_state_dict, load_checkpoint
 from runnerkit.flow.moment.diff import diff
 from runnerkit.flow.use.publish import publish
-from runnerkit.hooks import CheckpointHook, EMAHook, FreezeHook, OptimizerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, FreezeHook, Hook, OptimizerHook
 from runnerkit.hooks.fingerprint import fingerprint
 from runnerkit.nn import MODELS
 from runnerkit.optim import build_optimizer
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import FSDP2, MMDistributedDataParallel, unwrap
+from runnerkit.parallel.dtensors import all_of
 
 
 class Net(Tiny):
@@ -113,6 +116,7 @@ KINDS = {
     'old weight_norm': 'old weight_norm',
     'parametrized': 'parametrized',
     'parametrized, compiled': 'parametrized',
+    'lazy': 'lazy',
 }
 SHARED = [kind for kind in KINDS if 'shared' in kind or 'alias' in kind]
 WRAPPED = [kind for kind, without in KINDS.items() if kind != without]
@@ -138,9 +142,10 @@ def ema(**options):
     return EMAHook(momentum=0.3, warm_up=1, **options)
 
 
-def train(folder, kind, *hooks, epochs=2, resume=None, save=True):
+def train(folder, kind, *hooks, epochs=2, resume=None, save=True, wrap=None):
     """Train epochs with momentum; a checkpoint after each."""
-    runner = tiny_runner(model=built(kind), work_dir=folder, max_epochs=epochs)
+    model = built(kind) if wrap is None else wrap(built(kind))
+    runner = tiny_runner(model=model, work_dir=folder, max_epochs=epochs)
     runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
     for hook in hooks:
         runner.register_hook(hook)
@@ -337,8 +342,8 @@ def test_weights_are_published_and_loaded(kind, undisturbed, tmp_path):
 @pytest.mark.parametrize(
     ('kind', 'pattern', 'frozen'),
     [
-        *((kind, 'body.*', 'body.0.weight') for kind in KINDS),
-        *((kind, 'body.0.weight', 'body.0.weight') for kind in KINDS),
+        *((kind, 'body.*', 'body.0.weight') for kind in KINDS if kind != 'lazy'),
+        *((kind, 'body.0.weight', 'body.0.weight') for kind in KINDS if kind != 'lazy'),
         ('shared parameter', 'second.weight', 'body.0.weight'),
         ('shared module', 'second.*', 'body.0.bias'),
         ('shared block', 'second.*', 'body.1.running_mean'),
@@ -393,3 +398,96 @@ def test_what_is_not_finite_has_the_names_of_the_plain_model(kind, undisturbed, 
     path = runner.save(tmp_path)
     found = torch.load(path, weights_only=True)['meta']['non_finite']['weights']
     assert found.startswith(('body.0.weight (1 of 16 values)', 'ema_body_0_weight')), found
+
+
+# --- lazy modules ----------------------------------------------------------------------------------------------------
+
+
+def test_averages_of_a_lazy_module_begin_at_its_first_weights():
+    seen = []
+
+    class Sees(Hook):
+        def after_forward(self, runner):
+            seen.append(runner.model.second.weight.detach().clone())
+
+        def after_train_iter(self, runner):
+            average.mul_(0.7).add_(runner.model.second.weight, alpha=0.3) if seen[1:] else average.copy_(
+                0.7 * seen[0] + 0.3 * runner.model.second.weight
+            )
+
+    average = torch.zeros(4, 4)
+    runner = train(None, 'lazy', ema(), Sees(), epochs=1, save=False)
+    torch.testing.assert_close(runner.model.ema_second_weight, average.detach())
+    assert not torch.equal(average, seen[0])
+
+
+def test_a_lazy_module_that_no_batch_reaches_is_named():
+    model = built('plain')
+    model.unused = nn.LazyLinear(3, bias=False)
+    runner = tiny_runner(model=model, max_epochs=1)
+    runner.register_hook(ema())
+    with pytest.raises(ValueError, match=r'EMAHook has nothing to average in unused\.weight: .* lazy module'):
+        runner.run([loader(20)], [('train', 1)])
+
+
+def test_a_lazy_module_can_be_frozen():
+    seen = []
+
+    class Sees(Hook):
+        def after_forward(self, runner):
+            seen.append({name: each.clone() for name, each in runner.model.state_dict().items()})
+
+    train(None, 'lazy', FreezeHook(['second.*'], until=1), Sees(), save=False)
+    first, frozen, thawed = seen[0], seen[4], seen[-1]
+    assert torch.equal(first['second.weight'], frozen['second.weight'])
+    assert not torch.equal(first['head.weight'], frozen['head.weight'])
+    assert not torch.equal(frozen['second.weight'], thawed['second.weight'])
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+def state_of(runner):
+    """Weights, averages, optimizer states and this rank's own buffers, whole."""
+    model = unwrap(runner.model)
+    states = {f'{key} {i}': each[key] for i, each in runner.optimizer.state_dict()['state'].items() for key in each}
+    return {name: all_of(each).clone() for name, each in {**get_state_dict(model), **states}.items()}
+
+
+def own_statistics(net):
+    return MMDistributedDataParallel(net, broadcast_buffers=False)
+
+
+#: How it is wrapped; the kind that begins, and the one that goes on.
+ON_RANKS = {
+    'DDP, shared': (own_statistics, 'shared block', 'shared block'),
+    'DDP, compiled': (own_statistics, 'compiled part', 'plain'),
+    'DDP, not compiled any more': (own_statistics, 'plain', 'compiled part'),
+    'FSDP2, shared': (FSDP2, 'shared parameter', 'shared parameter'),
+    'FSDP2, compiled': (FSDP2, 'shared parameter, compiled part', 'shared parameter'),
+}
+
+
+def on_two_ranks(rank, folder):
+    found = {}
+    for name, (wrap, begins, goes_on) in ON_RANKS.items():
+        place = Path(folder) / name
+        whole = state_of(train(place / 'whole', begins, ema(), wrap=wrap))
+        resumed = train(place / 'resumed', goes_on, ema(), wrap=wrap, resume=place / 'whole' / 'epoch_1.pth')
+        found[name] = whole, state_of(resumed)
+    return found
+
+
+@pytest.fixture(scope='module')
+def both(on_ranks, tmp_path_factory):
+    return on_ranks(__file__, 'on_two_ranks', str(tmp_path_factory.mktemp('ranks')))
+
+
+@pytest.mark.parametrize('name', ON_RANKS)
+def test_runs_on_two_ranks_resume_like_the_undisturbed_ones(name, both):
+    for rank in both:
+        whole, resumed = rank[name]
+        assert whole.keys() == resumed.keys()
+        assert [key for key in whole if not torch.equal(whole[key], resumed[key])] == []
+    if 'DDP' in name:
+        assert not torch.equal(both[0][name][0]['body.1.running_mean'], both[1][name][0]['body.1.running_mean'])

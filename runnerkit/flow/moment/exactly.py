@@ -21,9 +21,9 @@ from runnerkit.flow.moment.values import furthest
 from runnerkit.hooks.fingerprint import states_of
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import learning_rates
+from runnerkit.parallel import named_modules, named_parameters
 from runnerkit.parallel.bits import checksum, has_bits
 from runnerkit.parallel.dtensors import local_part
-from runnerkit.parallel.names import named_modules, named_parameters
 from runnerkit.utils.logging import printable
 from runnerkit.utils.seed import rng_state
 

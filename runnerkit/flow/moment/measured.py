@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from runnerkit.flow.moment.replay import Moment
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import named_parameters
 from runnerkit.parallel.dtensors import all_of
-from runnerkit.parallel.names import named_parameters
 from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.numbers import plain_number
 

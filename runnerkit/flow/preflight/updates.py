@@ -16,7 +16,7 @@ from runnerkit.hooks.freeze import check_patterns
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
-from runnerkit.parallel.names import named_modules, named_parameters
+from runnerkit.parallel import named_modules, named_parameters
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.user_files import is_ours
 
