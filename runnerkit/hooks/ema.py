@@ -68,13 +68,13 @@ class EMAHook(Hook):
         if self.checkpoint is not None:
             runner.resume(self.checkpoint)
         elif _lazy_parameters(runner):
-            runner.hooks.listen('after_forward', self._begin_late)
+            runner.hooks.listen('after_forward', self._begin_late)  # type: ignore[attr-defined]
         else:
             self._register_averages(runner)
 
     def _begin_late(self, runner: RunnerView) -> None:
         """Begin after the first batch, which has given lazy modules their weights."""
-        runner.hooks.unlisten('after_forward', self._begin_late)
+        runner.hooks.unlisten('after_forward', self._begin_late)  # type: ignore[attr-defined]
         if lazy := _lazy_parameters(runner):
             raise WrongValue(
                 f'EMAHook has nothing to average in {", ".join(lazy)}: the first batch did not reach this lazy module, '
@@ -95,11 +95,12 @@ class EMAHook(Hook):
             runner.logger.warning(
                 'the checkpoint has no averages (%d parameters): they start at its weights', len(missing)
             )
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, twin in self._twins.items():
             if name in state:
                 own, other = state[name], state.get(twin, state[name])
-                found[name], found[twin] = (other, own.clone()) if swapped else (own, other.clone())
+                found[name] = other if swapped else own
+                found.setdefault(twin, (own if swapped else other).clone())  # the first name of a shared parameter
         state.update(found)
 
     def _swapped_by_mmcv(self, runner: RunnerView) -> bool:

@@ -9,7 +9,10 @@ from torch import nn
 
 from runnerkit import load_model
 from runnerkit.checkpoint import ema_name, get_state_dict, load_checkpoint
+from runnerkit.checkpoint.convert import convert_checkpoint
+from runnerkit.checkpoint.loader import load_safetensors
 from runnerkit.flow.moment.diff import diff
+from runnerkit.flow.moment.exactly import Recorder
 from runnerkit.flow.use.publish import publish
 from runnerkit.hooks import CheckpointHook, EMAHook, FreezeHook, Hook, OptimizerHook
 from runnerkit.hooks.fingerprint import fingerprint
@@ -216,6 +219,43 @@ def test_a_run_that_goes_back_equals_the_undisturbed_one(kind, undisturbed, tmp_
     assert differences(tmp_path / 'epoch_2.pth', undisturbed(kind) / 'epoch_2.pth') == []
 
 
+class Nested(Hook):
+    """Trains a model that shares a part with the outer one, with averages, after each epoch.
+
+    Args:
+        kind: of the names in that model.
+        hooks: of the inner run.
+    """
+
+    def __init__(self, kind, *hooks):
+        self.kind, self.hooks = kind, hooks
+
+    def before_run(self, runner):
+        self.net = Net()
+        self.net.body = runner.model.body
+        CHANGES[self.kind](self.net)
+
+    def after_train_epoch(self, runner):
+        with runner.nested('inner'):
+            inner = tiny_runner(model=self.net, max_epochs=1)
+            for hook in (OptimizerHook(), ema(), *self.hooks):
+                inner.register_hook(hook)
+            inner.run([loader(20)], [('train', 1)])
+
+    def after_resume(self, runner):
+        if runner.nest.unfinished:
+            self.after_train_epoch(runner)
+
+
+@pytest.mark.parametrize('kind', ['plain', 'shared parameter', 'shared module', 'alias in a list'])
+def test_a_nested_run_of_a_shared_part_equals_the_undisturbed_one(kind, tmp_path):
+    save = At(2, lambda inner: inner.parent.save(tmp_path, 'inside.pth'))
+    whole, resumed = Nested(kind, save), Nested(kind)
+    train(None, 'plain', whole, epochs=1, save=False)
+    train(None, 'plain', resumed, epochs=1, save=False, resume=tmp_path / 'inside.pth')
+    assert same(dict(whole.net.state_dict()), dict(resumed.net.state_dict()))
+
+
 @pytest.mark.parametrize('kind', WRAPPED)
 def test_a_run_continues_in_the_other_kind_of_model(kind, undisturbed, tmp_path):
     without = KINDS[kind]
@@ -282,9 +322,10 @@ def test_files_with_the_names_of_wrappers_are_read(kind, undisturbed, tmp_path):
         assert differences(folder / 'with' / 'epoch_2.pth', begun / 'epoch_2.pth') == []
         train(folder / 'without', goes_on, resume=tmp_path / 'old.pth')
         assert differences(folder / 'without' / 'epoch_2.pth', tmp_path / 'never' / 'epoch_2.pth') == []
-    assert list(torch.load(publish(tmp_path / 'old.pth', tmp_path / 'out.pth'))['state_dict']) == list(
-        built('plain').state_dict()
-    )
+    plain = list(built('plain').state_dict())
+    assert list(torch.load(publish(tmp_path / 'old.pth', tmp_path / 'out.pth'))['state_dict']) == plain
+    weights, _ = convert_checkpoint(tmp_path / 'old.pth', tmp_path / 'out.safetensors')
+    assert sorted(load_safetensors(weights)) == sorted(plain)
 
 
 @pytest.mark.parametrize('kind', SHARED)
@@ -385,6 +426,30 @@ def test_runs_in_the_same_state_have_the_same_fingerprints_and_no_differences(ki
         runner.resume(str(one / 'epoch_2.pth'))
         runners.append(fingerprint(runner)['weights_hash'])
     assert runners[0] == runners[1]
+
+
+def marks_of(kind):
+    """What a comparison to the iteration notes of each iteration of an epoch."""
+    recorder, found = Recorder(), []
+
+    class Notes(Hook):
+        def before_train_iter(self, runner):
+            recorder.begin(runner, None)
+            found.append(recorder.marks)
+
+    runner = tiny_runner(model=built(kind), max_epochs=1)
+    runner.register_hook(OptimizerHook())
+    runner.register_hook(Notes(), 'HIGHEST')
+    runner.register_hook(recorder)
+    runner.run([loader(20)], [('train', 1)])
+    return found
+
+
+@pytest.mark.parametrize('kind', ['wrapped part', 'compiled'])  # compiled parts take seconds with that many hooks
+def test_a_comparison_to_the_iteration_finds_no_difference(kind):
+    found = marks_of(kind)
+    assert ('gradient', 'body.0.weight') in found[0]
+    assert found == marks_of('plain')
 
 
 @pytest.mark.parametrize('kind', KINDS)
