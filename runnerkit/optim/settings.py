@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from runnerkit.checkpoint.conditions import Settings, changed, differs
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import named_parameters
 
 #: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
 _IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')
@@ -63,7 +64,7 @@ def plain_settings(values: Iterable[tuple[str, Any]]) -> Settings:
 
 def group_settings(optimizer: Optimizer, model: nn.Module) -> list[Settings]:
     """The settings of each parameter group, with the names of its parameters in ``model`` as ``parameters``."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {id(parameter): name for name, parameter in named_parameters(model).items()}
     return [
         {
             **plain_settings((key, value) for key, value in group.items() if key not in ('params', 'param_names')),

@@ -5,6 +5,7 @@ from runnerkit.parallel.data_container import DataContainer
 from runnerkit.parallel.data_parallel import MMDataParallel
 from runnerkit.parallel.distributed import MMDistributedDataParallel
 from runnerkit.parallel.fsdp import FSDP2
+from runnerkit.parallel.names import named_buffers, named_modules, named_parameters
 from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS, forward_is_collective, is_module_wrapper, unwrap
 
@@ -17,6 +18,9 @@ __all__ = [
     'collate',
     'forward_is_collective',
     'is_module_wrapper',
+    'named_buffers',
+    'named_modules',
+    'named_parameters',
     'scatter',
     'scatter_kwargs',
     'to_device',

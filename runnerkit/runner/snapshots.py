@@ -23,9 +23,9 @@ from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.parallel.names import name_cleaner, named_buffers
 from runnerkit.runner.changes import cut_points
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.logging import NOT_EXACT
@@ -260,11 +260,12 @@ class Snapshots:
     def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
         """Without an EMAHook, continue from the raw weights of a run that had one."""
         weights = loaded['state_dict']
-        own = unwrap(self._runner.model).state_dict()
+        own = get_state_dict(self._runner.model, keep_vars=True)
         twins = {name: ema_name(name) for name in own if ema_name(name) in weights and ema_name(name) not in own}
-        for name, twin in twins.items():
-            raw = weights.pop(twin)
-            weights[name] = weights[name] if is_mmcv_file(loaded) else raw
+        raw = {id(own[name]): weights.pop(twin) for name, twin in twins.items()}
+        for name, each in own.items():  # every name of a shared parameter
+            if id(each) in raw and name in weights and not is_mmcv_file(loaded):
+                weights[name] = raw[id(each)]
         state = loaded.get('runnerkit') or {}
         known = state['ranks'][0].get('hooks', {}) if state.get('ranks') else {}
         if twins and not any('EMAHook' in name for name in known):  # else the table of what has changed says it
@@ -462,10 +463,10 @@ class Buffers:
         """Restore the buffers of this rank."""
         runner = self._runner
         if runner.rank < len(runner.snapshots.resumed['ranks']):
-            buffers = dict(runner.model.named_buffers())
+            buffers, clean = named_buffers(runner.model), name_cleaner(runner.model)
             for name, value in own.get('buffers', {}).items():
-                if name in buffers:
-                    buffers[name].copy_(value)
+                if clean(name) in buffers:  # old files have the names of the wrapped model
+                    buffers[clean(name)].copy_(value)
 
 
 class _Added:

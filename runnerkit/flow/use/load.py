@@ -208,10 +208,18 @@ def weights_of(trained: Trained) -> dict[str, Any]:
     """The weights to use. Where MMCV has saved averages with the raw weights, they are under the averages' names."""
     weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
     if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):
-        for name in list(weights):
-            if ema_name(name) in weights:
-                weights[name] = weights[ema_name(name)]
+        raw = dict(weights)
+        averages = {name: raw[ema_name(name)] for name in raw if ema_name(name) in raw}
+        for name, value in raw.items():
+            # Of a parameter with several names, only the first has an average.
+            same = (name,) if name in averages else (each for each in averages if _is_same(value, raw[each]))
+            weights[name] = next((averages[each] for each in same), value)
     return weights
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    return both and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _swapped_by_mmcv(cfg: Config) -> bool:
