@@ -11,7 +11,7 @@ import torch
 
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.generator_state import RandomStates
-from runnerkit.data.named import name_of_scores, with_name
+from runnerkit.data.named import name_of_scores
 from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
     broadcast_buffers,
@@ -194,7 +194,7 @@ class Evaluator:
         ):
             with guests.around['around_val']:
                 if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
-                    scores = with_name(loader, score_dataset(runner.model, loader, test_fn, logger=runner.logger))
+                    scores = score_dataset(runner.model, loader, test_fn, logger=runner.logger)
                 else:
                     scores = self.validate(loader, table, scope, guests=guests)
             found.update(scores)
