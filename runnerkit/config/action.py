@@ -82,7 +82,9 @@ def parse_value(text: str, depth: int = 0) -> Any:
         if None not in pairs:
             return {key: parse_value(value, depth + 1) for key, value in filter(None, pairs)}
         if len(pairs) > 1:
-            raise ValueError(f'a dict is written {{key: value}} or dict(key=value), but got {text!r}; {_WAY_OUT}')
+            raise ValueError(
+                f'a dict is written dict(key=value), or with colons in braces, but got {text!r}; {_WAY_OUT}'
+            )
     elif len(parts := _split(text)) > 1 or text.endswith(','):
         return [parse_value(part, depth + 1) for part in parts]
     return parse_scalar(text)

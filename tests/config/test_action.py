@@ -77,7 +77,7 @@ def test_wrong_syntax_is_a_usage_error(argument, capsys):
     assert caught.value.code == 2
     message = capsys.readouterr().err.splitlines()[-1]
     assert repr(argument) in message
-    dicts = {'a={1,2}': 'a dict is written {key: value}', '=1': 'must be key=value', 'a': 'must be key=value'}
+    dicts = {'a={1,2}': 'a dict is written dict(key=value)', '=1': 'must be key=value', 'a': 'must be key=value'}
     assert dicts.get(argument, 'brackets') in message
 
 
@@ -133,8 +133,8 @@ def test_dicts_and_quotes(text):
         ('"a', 'quotes'),
         ("[1, 'a]", 'quotes'),
         ('{a: "b}', 'quotes'),
-        ('{a: 1, b}', 'a dict is written {key: value}'),
-        ('dict(1, 2)', 'a dict is written {key: value}'),
+        ('{a: 1, b}', 'a dict is written dict(key=value)'),
+        ('dict(1, 2)', 'a dict is written dict(key=value)'),
     ],
 )
 def test_what_does_not_match_is_refused_with_a_way_out(text, lacks, capsys):
