@@ -370,23 +370,23 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1260,
-    'checkpoint': 3483,
-    'cli': 1590,
+    '': 1276,  # a data set whose evaluate returns no dict is named
+    'checkpoint': 3505,  # a resume moves the link that a kill left behind
+    'cli': 1612,  # --gpus and --gpu-ids of MMCV's tools
     'compat': 4220,
-    'config': 2450,
-    'data': 4060,
+    'config': 2474,  # dicts and quotes on the command line
+    'data': 4061,
     'distributed': 1570,
     'fileio': 850,
     'flow': 8926,  # attributes of experiments come back with their types, or are named
     'flow/moment': 1680,  # replay, verify and diff; 1,300 were planned
     'flow/report': 1300,
-    'hooks': 6874,
+    'hooks': 6912,  # a resume deletes what a kill left; scores that are no numbers are named
     'nn': 1200,
     'optim': 1630,
     'parallel': 1540,
-    'runner': 3488,  # a resume names the hooks of a point that it leaves out or calls again
-    'search': 4477,  # pruners that wrap others by name
+    'runner': 3497,  # a resume names the hooks of a point that it leaves out or calls again
+    'search': 4479,  # pruners that wrap others by name
     'utils': 2334,
 }
 
