@@ -210,7 +210,8 @@ def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
 def number_of(score: Any) -> float | None:
     """Return the number in ``score``, NaN for a score of None; None if it holds anything else, or several numbers."""
     value: Any = nan if score is None else plain_number(score)
-    return float(value) if isinstance(value, Number) and not isinstance(value, complex) else None
+    is_real = isinstance(value, Number) and not isinstance(value, complex)
+    return float(value) if is_real else None
 
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:

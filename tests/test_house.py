@@ -370,7 +370,7 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most non-blank lines of each room. A commit that raises a number says why; a room that shrinks lowers its own.
 BUDGETS = {
-    '': 1276,  # a data set whose evaluate returns no dict is named
+    '': 1277,  # a data set whose evaluate returns no dict is named
     'checkpoint': 3505,  # a resume moves the link that a kill left behind
     'cli': 1612,  # --gpus and --gpu-ids of MMCV's tools
     'compat': 4220,
