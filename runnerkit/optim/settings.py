@@ -173,6 +173,24 @@ def with_rates_of(groups: list[Settings], factor: float) -> list[Settings]:
     return [{**group, 'lr': group['lr'] * factor} if 'lr' in group else group for group in groups]
 
 
+def check_values(state: Mapping[str, Any]) -> None:
+    """Refuse the state of an optimizer, from a file, whose values no step can use.
+
+    Raises:
+        ValueError: there is one.
+    """
+    parts, groups = state.get('state'), state.get('param_groups')
+    if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
+        raise ValueError("its 'state' holds no dict for each parameter")
+    if not isinstance(groups, list) or not all(isinstance(each, Mapping) for each in groups):
+        raise ValueError("its 'param_groups' are no list of dicts")
+    tensors = {key for part in parts.values() for key, value in part.items() if isinstance(value, Tensor)}
+    for part in parts.values():
+        for key, value in part.items():
+            if key in tensors and not isinstance(value, Tensor | None):
+                raise ValueError(f'its {key} of one parameter is a {type(value).__name__}, and a tensor of others')
+
+
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Whether ``state`` is of an optimizer with the same hyper-parameters.
 
@@ -180,6 +198,7 @@ def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         ValueError: it lacks some that ``optimizer`` needs in every step.
     """
     needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
+    check_values(state)
     for group in state['param_groups']:
         missing = sorted(needed - set(group))
         if missing:

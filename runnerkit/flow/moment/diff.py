@@ -229,10 +229,14 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
             rows.setdefault(row[:4], row)
     found.rows += rows.values()
     found.rows += [*_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
-    found.rows.sort(key=lambda row: SECTIONS.index(row.section))
+    found.rows = sorted(map(_on_one_line, found.rows), key=lambda row: SECTIONS.index(row.section))
     found.notes += [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
     found.sentence = conclusion(found)
     return found
+
+
+def _on_one_line(row: Row) -> Row:
+    return Row(*(printable(each) if isinstance(each, str) else each for each in row))  # type: ignore[arg-type]
 
 
 # --- what went into the runs -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +25,7 @@ from runnerkit.config.settings import settings_with_places
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context, Options
+from runnerkit.flow.look.log_lines import is_number
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -41,10 +42,48 @@ from runnerkit.version import __version__
 #: The folder of the pictures that hooks and steps report.
 IMAGES = 'reported_images'
 
-#: Kinds of entries of a start; others are left out.
-_KINDS: dict[str, Any] = {'outcome': str, 'resumed_from': str | None, 'parameters': int, 'ranks': int}
-_KINDS |= dict.fromkeys(('seconds', 'data', 'options', 'versions'), dict)
-_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness', 'rolled_back'), list)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+def _are(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_right, value))
+
+
+def _by_name(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
+
+
+def _is_setting(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and _is_text(value[0]) and isinstance(value[2], str | None)
+
+
+#: What the entries of a start are; others are left out, since somebody else may have written the file.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(('begin', 'end'), is_number),
+    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), _is_count),
+    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(_is_count)),
+    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), _is_text),
+    **dict.fromkeys(('config_file', 'resumed_from'), _or_none(_is_text)),
+    **dict.fromkeys(('command', 'exactness'), _are(_is_text)),
+    'versions': _by_name(_is_text),
+    'first_batch': _by_name(_is_count),
+    **dict.fromkeys(('options', 'data'), lambda value: isinstance(value, dict)),
+    'rolled_back': _are(_is_count),
+    'seconds': _by_name(is_number),
+    'settings': _are(_is_setting),
+    'modules': _are(lambda value: isinstance(value, dict)),
+}
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
@@ -250,4 +289,4 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
         return []
     starts = content.get('starts') if isinstance(content, dict) else None
     plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
+    return [{key: each for key, each in start.items() if key not in _KINDS or _KINDS[key](each)} for start in plain]

@@ -12,6 +12,7 @@ import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, write_atomically
 from runnerkit.checkpoint.store import LATEST, OWNER
 from runnerkit.distributed import all_gather_objects
+from runnerkit.fileio.paths import plain_file_name
 from runnerkit.log_files import EARLIER, logs_in
 from runnerkit.utils.processes import start_of
 from runnerkit.utils.small_files import read_json
@@ -91,7 +93,9 @@ def read_record(work_dir: Path) -> dict[str, Any]:
 
 def _is_name(value: Any) -> bool:
     """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
-    return isinstance(value, str) and re.fullmatch(r'[^/\\\0]+', value) is not None and value not in ('.', '..')
+    with suppress(ValueError):
+        return isinstance(value, str) and plain_file_name(value) == value
+    return False
 
 
 def _are_texts(value: Any) -> bool:
