@@ -6,7 +6,6 @@
 import contextlib
 import io
 import linecache
-import logging
 import os
 import signal
 import sys
@@ -58,7 +57,9 @@ def replaced(value, path, new):
     if not path:
         return new
     if isinstance(value, dict):
-        return type(value)({key: replaced(each, path[1:], new) if key == path[0] else each for key, each in value.items()})
+        return type(value)(
+            {key: replaced(each, path[1:], new) if key == path[0] else each for key, each in value.items()}
+        )
     return type(value)(replaced(each, path[1:], new) if i == path[0] else each for i, each in enumerate(value))
 
 
@@ -140,7 +141,9 @@ def said(argv, seconds=60):
         found.append('traceback: ' + text[text.index('Traceback (most') :][-1500:])
     for error in caught:
         if not is_meant(error):
-            found.append(f'an error nobody meant: {error!r:.300}\n' + ''.join(traceback.format_exception(error))[-1500:])
+            found.append(
+                f'an error nobody meant: {error!r:.300}\n' + ''.join(traceback.format_exception(error))[-1500:]
+            )
     if '\n2030-01-01' in err.getvalue():
         found.append('forged: ' + text[text.index('\n2030-01-01') - 100 :][:300])
     return code, text, found

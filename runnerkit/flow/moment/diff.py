@@ -6,6 +6,7 @@ Only records are read: nothing of the user's is imported, and nothing is execute
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 import zipfile
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from runnerkit.checkpoint.integrity import reading, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.config.settings import differing, flattened, settings_in
 from runnerkit.flow.look.log_lines import is_number
@@ -161,18 +163,21 @@ class Side:
         is_file = self.path.is_file() and (self.path.suffix in ('.pth', '.pt') or zipfile.is_zipfile(self.path))
         if not (is_file or (self.path / '.metadata').exists()):
             raise FileNotFoundError(f'{path} is neither a work dir of a run nor a checkpoint')
-        meta = self.content['meta']
-        run = RunRecord(self.path.parent, meta=dict(meta))
-        self.history = History(run, [Start(1, 0, None, _entry_of(self.content), None)])
-        self.saved, self.is_run = [Saved(int(meta.get('iter', 0)), str(self.path), 0.0)], False
+        with reading(self.path, 'compared'):
+            run = RunRecord(self.path.parent, meta=dict(self.content['meta']))
+            self.history = History(run, [Start(1, 0, None, _entry_of(self.content), None)])
+            iterations = operator.index(run.meta.get('iter', 0))
+        self.saved, self.is_run = [Saved(iterations, str(self.path), 0.0)], False
         self.compared = 'everything' if 'runnerkit' in self.content else 'weights and optimizer'
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """Of the checkpoint."""
         content = _load_checkpoint(self.path, 'cpu')
-        if not isinstance(content, dict) or 'meta' not in content:
+        if not isinstance(content, dict) or not isinstance(content.get('meta'), Mapping):
             raise ValueError(f'{self.path} is not a checkpoint of a run: it has no meta')
+        if 'runnerkit' in content and (problem := training_state_problem(content)):
+            raise ValueError(f'{self.path} cannot be compared: {problem}')
         return content
 
     def like(self, other: Side) -> Side:

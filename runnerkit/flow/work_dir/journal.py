@@ -43,7 +43,6 @@ from runnerkit.version import __version__
 IMAGES = 'reported_images'
 
 
-
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
