@@ -12,7 +12,6 @@ import sys
 import traceback
 import unicodedata
 import warnings
-from pathlib import Path
 
 from runnerkit.cli import errors, main
 from runnerkit.utils.logging import close_logger
@@ -162,11 +161,11 @@ def is_meant(error):
     return linecache.getline(last.filename, last.lineno).strip().startswith('raise')
 
 
-def raw_in_logs(work_dir):
-    """Lines of text logs with unsafe characters."""
-    return [
-        f'{path.name}: {line[:200]}'
-        for path in Path(work_dir).glob('*.log')
-        for text in [path.read_text(encoding='utf-8', errors='surrogateescape')]
-        for line in [*unsafe(text), *(each for each in text.split('\n') if each.startswith('2030-01-01'))]
-    ]
+def raw_in(logs):
+    """Lines of text logs with unsafe characters, or that are forged."""
+    found = []
+    for path in logs:
+        text = path.read_text(encoding='utf-8', errors='surrogateescape')
+        forged = [line for line in text.split('\n') if line.startswith('2030-01-01')]
+        found += [f'{path.name}: {line[:200]}' for line in unsafe(text) + forged]
+    return found

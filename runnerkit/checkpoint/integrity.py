@@ -63,7 +63,7 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
 #: that are not named; what is missing is left out.
 _STATE: dict[Any, Any] = {
     'world_size': int,
-    'progress': {...: int | None},
+    'progress': {'samples': int | None, ...: int},
     'conditions': {'workflow': list, 'optimizer': {...: str}},
     'settings': {
         'groups': {...: [{'parameters': [str]}]},

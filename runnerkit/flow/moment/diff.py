@@ -277,7 +277,7 @@ def _code_rows(one: Path | None, other: Path | None, since: int) -> Iterator[Row
     if one is None or other is None:
         return
     texts = [
-        {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py')}
+        {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py') if path.is_file()}
         for config in (one, other)
     ]
     for name in sorted({*texts[0], *texts[1]}):

@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +36,7 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
-from runnerkit.utils.small_files import read_json
+from runnerkit.utils.small_files import own_folder, read_json
 from runnerkit.version import __version__
 
 #: The folder of the pictures that hooks and steps report.
@@ -96,8 +96,9 @@ MOST_TEXT = 2000
 #: Spaces at the end of the file, in whose place a run writes its outcome if the disk is full.
 _ROOM = 1024
 
-#: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
-MOST_WHOLE = 100
+#: How many starts are kept, the first and the newest, and how many of the newest keep settings and modules: a run may
+#: be resumed thousands of times.
+MOST_STARTS, MOST_WHOLE = 300, 100
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
@@ -137,7 +138,10 @@ class JournalHook(Hook):
                 starts = starts_in(self._path)
                 if not starts and self._path.exists():  # it is damaged
                     os.replace(self._path, self._path.with_suffix('.json.damaged'))
-                self._starts = [*starts, {**entry_of(self._context, runner), 'exactness': self._inexact.said}]
+                number = number_of_starts(starts) + 1
+                starts = [{'number': each, **start} for each, start in enumerate(starts, 1)]
+                entry = {'number': number, **entry_of(self._context, runner), 'exactness': self._inexact.said}
+                self._starts = [*starts[:1], *starts[1:][-(MOST_STARTS - 2) :], entry]
                 self._write_starts()
             runner.logger.addHandler(self._inexact)
             self._context.runner.hooks.listen('before_train_iter', self._note_batch)
@@ -173,7 +177,7 @@ class JournalHook(Hook):
         if runner.rank == 0:
             file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
             with self._trouble.instead_of_raising():
-                file.parent.mkdir(exist_ok=True)
+                own_folder(file.parent)
                 write_atomically(file, png_of(scaled_down(pixels, MOST_PIXELS)))
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
@@ -278,6 +282,11 @@ def modules_of(model: nn.Module) -> list[dict[str, Any]]:
             }
             found.append({'name': name, 'type': type(module).__name__, **counts})
     return found
+
+
+def number_of_starts(starts: Sequence[dict[str, Any]]) -> int:
+    """How many starts a run has had, of which ``starts`` are recorded."""
+    return max(len(starts), starts[-1].get('number', 0)) if starts else 0
 
 
 def starts_in(path: Path) -> list[dict[str, Any]]:
