@@ -11,7 +11,7 @@ from typing import Any
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.small_files import open_own
+from runnerkit.utils.small_files import open_plain
 
 
 class Journal(BaseJournalBackend):
@@ -28,7 +28,7 @@ class Journal(BaseJournalBackend):
 
     def __init__(self, path: str) -> None:
         # Unbuffered, so that nothing is left to be written later when the disk is full.
-        self._path, self._file = path, open_own(path, 'ab').detach()
+        self._path, self._file = path, open(open_plain(path), 'ab', buffering=0)  # noqa: SIM115
         keep, self._count = whole_lines(path)
         if keep < self._file.tell():
             self._file.truncate(keep)
