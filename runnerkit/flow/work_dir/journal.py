@@ -74,11 +74,11 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(_is_count)),
     **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), _is_text),
     **dict.fromkeys(('config_file', 'resumed_from'), _or_none(_is_text)),
-    **dict.fromkeys(('command', 'exactness'), _are(_is_text)),
+    'command': _are(_is_text),
     'versions': _by_name(_is_text),
     'first_batch': _by_name(_is_count),
     **dict.fromkeys(('options', 'data'), lambda value: isinstance(value, dict)),
-    'rolled_back': _are(_is_count),
+    **dict.fromkeys(('exactness', 'rolled_back'), _are(lambda value: True)),  # their readers choose
     'seconds': _by_name(is_number),
     'settings': _are(_is_setting),
     'modules': _are(lambda value: isinstance(value, dict)),
