@@ -105,4 +105,7 @@ def _as_safetensors(weights: Mapping[str, Tensor]) -> bytes:
     except ImportError as error:
         raise ImportError(f'{WEIGHTS} needs the package safetensors: pip install safetensors') from error
     # Tied weights share memory, which the format does not know.
-    return save({name: value.detach().clone().contiguous() for name, value in weights.items()}, {'format': 'pt'})
+    try:
+        return save({name: value.detach().clone().contiguous() for name, value in weights.items()}, {'format': 'pt'})
+    except UnicodeEncodeError as error:
+        raise ValueError(f'{WEIGHTS} cannot hold the name {error.object!r} of a tensor: rename it') from error

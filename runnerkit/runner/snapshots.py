@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from runnerkit.checkpoint import NotSavedError, get_state_dict
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
+from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
@@ -206,7 +206,8 @@ class Snapshots:
                 reason,
                 finite_beside(checkpoint) or 'an older one, or start over',
             )
-        self.continue_from(loaded, checkpoint, resume_optimizer)
+        with reading(checkpoint):
+            self.continue_from(loaded, checkpoint, resume_optimizer)
 
     def _read(self, checkpoint: str, map_location: Any) -> Any:
         """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
@@ -410,9 +411,10 @@ class Snapshots:
 
     def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore the states of the hooks that the content of a checkpoint file has."""
-        ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
-        own = ranks[min(self._runner.rank, len(ranks) - 1)]
-        HookStates(self._runner).load_state_dict({'hooks': {}, **own})
+        with reading('the checkpoint', 'used'):
+            ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
+            own = ranks[min(self._runner.rank, len(ranks) - 1)]
+            HookStates(self._runner).load_state_dict({'hooks': {}, **own})
 
 
 class HookStates:

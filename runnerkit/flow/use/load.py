@@ -13,6 +13,7 @@ import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
 from runnerkit.checkpoint.finite import AT_START, NON_FINITE, describe_counts
+from runnerkit.checkpoint.integrity import reading
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside
@@ -188,12 +189,13 @@ def warn_if_not_finite(trained: Trained) -> None:
     Infinities may be on purpose, in masks for example: those that the run had from its start do not count, nor any in a
     file that does not say which these were.
     """
-    meta, weights = trained.content.get('meta', {}), weights_of(trained)
-    twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
-    ignored = twins | set(meta.get(AT_START, ()))
-    bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})
-    if NON_FINITE not in meta:
-        bad = {name: count for name, count in bad.items() if weights[name].isnan().any()}
+    with reading(trained.path, 'used'):
+        meta, weights = trained.content.get('meta', {}), weights_of(trained)
+        twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
+        ignored = twins | set(meta.get(AT_START, ()))
+        bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})
+        if NON_FINITE not in meta:
+            bad = {name: count for name, count in bad.items() if weights[name].isnan().any()}
     if bad:
         other = finite_beside(trained.path)
         logging.getLogger('runnerkit').warning(

@@ -16,6 +16,7 @@ from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.pictures import Pixels
+from runnerkit.utils.small_files import refuse_link
 
 
 @HOOKS.register_module()
@@ -82,7 +83,7 @@ class TensorboardLoggerHook(LoggerHook):
                 raise ValueError(
                     'TensorboardLoggerHook has nowhere to write: give it a log_dir, or the runner a work_dir'
                 )
-            self.log_dir = os.path.join(runner.work_dir, 'tf_logs')
+            self.log_dir = refuse_link(os.path.join(runner.work_dir, 'tf_logs'))
         self._trouble = WarnsOnce(f'the event file in {self.log_dir}')
         self._begin(runner)
 
