@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from math import inf
-from numbers import Real
+from math import inf, nan
+from numbers import Number
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from runnerkit.data.kinds import is_limited, length_of
+from runnerkit.data.named import with_name
 from runnerkit.data.rank_sharing import check_pass
 from runnerkit.distributed import (
     broadcast_object,
@@ -28,6 +29,8 @@ from runnerkit.distributed.slowest import NAMES
 from runnerkit.nn.failures import note_metric
 from runnerkit.nn.metric_sync import unequal_lists
 from runnerkit.parallel import forward_is_collective, unwrap
+from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.logging import printable
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.progress import ProgressBar
@@ -162,6 +165,7 @@ def score_dataset(
 
     Raises:
         AttributeError: the data set has no ``evaluate``.
+        TypeError: it returns no dict.
         ValueError: the loader has a limit of batches.
     """
     if is_limited(loader):
@@ -179,14 +183,35 @@ def score_dataset(
             f'{type(loader.dataset).__name__} has no evaluate(results, logger=…), which turns what test_fn '
             'returned into scores'
         )
-    return dict(evaluate(results, logger=logger, **options))
+    return scores_of_dataset(loader, evaluate(results, logger=logger, **options))
+
+
+def scores_of_dataset(loader: Any, scores: Any) -> dict[str, Any]:
+    """Return what the data set's ``evaluate`` gave, by full names.
+
+    Raises:
+        TypeError: it is no dict.
+    """
+    if not isinstance(scores, Mapping):
+        raise WrongType(
+            f"{type(loader.dataset).__name__}.evaluate must return a dict of scores, such as {{'acc': 0.9}}, but got "
+            f'{printable(repr(scores), 200)}'
+        )
+    return with_name(loader, scores)
 
 
 def numbers_of(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among ``scores`` as floats, without times and MMCV's ``eval_iter_num``, which are only for
-    loggers."""
-    plain = {name: plain_number(value) for name, value in scores.items() if name not in NO_SCORES}
-    return {name: float(value) for name, value in plain.items() if isinstance(value, Real)}
+    """Return the numbers among ``scores`` as floats, NaN for None, without times and MMCV's ``eval_iter_num``, which
+    are only for loggers."""
+    numbers = {name: number_of(value) for name, value in scores.items() if name not in NO_SCORES}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def number_of(score: Any) -> float | None:
+    """Return the number in ``score``, NaN for a score of None; None if it holds anything else, or several numbers."""
+    value: Any = nan if score is None else plain_number(score)
+    is_real = isinstance(value, Number) and not isinstance(value, complex)
+    return float(value) if is_real else None
 
 
 def metrics_of(model: nn.Module) -> Mapping[str, Any]:
@@ -336,11 +361,14 @@ class Scores:
             value = values[name]
             metric.reset()
             if isinstance(value, Mapping) and hasattr(metric, 'score_names'):
-                scores.update(value)
+                parts = dict(value)
             elif isinstance(value, Mapping):
-                scores.update({f'{name}_{key}': each for key, each in value.items()})
-            elif isinstance(value, Tensor) and value.numel() != 1:
-                scores.update({f'{name}_{i}': each for i, each in enumerate(value.flatten())})
+                parts = {f'{name}_{key}': each for key, each in value.items()}
             else:
-                scores[name] = value
+                parts = {name: value}
+            for key, part in parts.items():
+                if isinstance(part, Tensor) and part.numel() != 1:
+                    scores.update({f'{key}_{i}': each for i, each in enumerate(part.flatten())})
+                else:
+                    scores[key] = part
         return scores

@@ -12,6 +12,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.distributed import get_dist_info
 from runnerkit.utils.paths import scandir
+from runnerkit.utils.small_files import open_own
 
 ENDING = '.superseded'
 
@@ -73,7 +74,7 @@ def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: in
             (kept if stays else moved).append(line + b'\n')
         if moved:
             # In this order, a kill in between leaves lines in both files instead of losing them.
-            with open(f'{path}{ENDING}', 'ab') as aside:
+            with open_own(f'{path}{ENDING}', 'ab') as aside:
                 aside.writelines(moved)
                 aside.flush()
                 os.fsync(aside.fileno())

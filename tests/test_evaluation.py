@@ -1,5 +1,9 @@
 """Evaluation without a run around it."""
 
+import re
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +18,7 @@ from runnerkit.evaluation import (
     declared_rule,
     evaluation_mode,
     multi_gpu_test,
+    numbers_of,
     rule_by_name,
     score_dataset,
     single_gpu_test,
@@ -100,6 +105,31 @@ def test_the_data_set_scores_predictions():
         score_dataset(Doubles(), type('Loader', (), {'dataset': [1]})(), lambda model, loader: [1])
 
 
+@pytest.mark.parametrize('returned', [None, 0.5, [('acc', 1.0)], 'acc', torch.tensor(1.0), ({'acc': 1.0}, None)])
+def test_a_data_set_that_returns_no_dict_is_named(returned):
+    data = Numbers()
+    data.evaluate = lambda results, logger: returned
+    words = re.escape(f"Numbers.evaluate must return a dict of scores, such as {{'acc': 0.9}}, but got {returned!r}")
+    with pytest.raises(TypeError, match=words):
+        score_dataset(Doubles(), DataLoader(data, batch_size=2))
+
+
+def test_the_numbers_among_scores():
+    numbers = [
+        0.5,
+        np.float32(0.5),
+        np.array([0.5]),
+        np.array(0.5),
+        torch.tensor([[0.5]]),
+        torch.tensor(0.5).bfloat16(),
+    ]
+    more = [Decimal('0.5'), Fraction(1, 2), nn.Parameter(torch.tensor(0.5))]
+    others = ['0.5', 0.5 + 0j, torch.tensor(1j), np.ones(2), torch.ones(0), [0.5], {'a': 0.5}]
+    assert list(numbers_of(dict(enumerate(numbers + more))).values()) == [0.5] * 9
+    assert numbers_of(dict(enumerate(others))) == {}
+    assert str(numbers_of({'a': None, 'b': np.True_, 'eval_iter_num': 3.0})) == "{'a': nan, 'b': 1.0}"
+
+
 def test_a_data_set_does_not_score_the_predictions_of_some_samples():
     limited = build_dataloader(Numbers(), 2, 0, shuffle=False, seeded=False, max_batches=2)
     with pytest.raises(ValueError, match='max_batches=2 leaves some out'):
@@ -140,11 +170,16 @@ def with_metrics(**metrics):
 
 
 def test_metrics_of_many_values_get_a_name_for_each():
-    model = with_metrics(a=Metric(torch.tensor(0.5)), b=Metric(torch.tensor([0.1, 0.2])), c=Metric({'x': 1, 'y': 2}))
+    model = with_metrics(
+        a=Metric(torch.tensor(0.5)),
+        b=Metric(torch.tensor([0.1, 0.2])),
+        c=Metric({'x': 1, 'y': 2}),
+        d=Metric({'map': torch.tensor([3, 4]), 'none': torch.tensor([])}),  # as MeanAveragePrecision has per class
+    )
     scores = Scores(model)
     scores.update({'preds': 1, 'target': 2})
     assert {name: float(value) for name, value in scores.compute().items()} == pytest.approx(
-        {'a': 0.5, 'b_0': 0.1, 'b_1': 0.2, 'c_x': 1, 'c_y': 2}
+        {'a': 0.5, 'b_0': 0.1, 'b_1': 0.2, 'c_x': 1, 'c_y': 2, 'd_map_0': 3, 'd_map_1': 4}
     )
     assert model.metrics['a'].seen == []
 

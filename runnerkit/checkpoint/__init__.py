@@ -14,10 +14,9 @@ if TYPE_CHECKING:
         _load_checkpoint_with_prefix,
         find_checkpoint,
     )
-    from runnerkit.checkpoint.names import get_state_dict
+    from runnerkit.checkpoint.names import ema_name, get_state_dict
     from runnerkit.checkpoint.schemes import load_from_http
     from runnerkit.checkpoint.state_dict import (
-        ema_name,
         load_checkpoint,
         load_state_dict,
         weights_to_cpu,

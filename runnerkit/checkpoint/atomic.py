@@ -29,7 +29,7 @@ class DiskFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.error: OSError | None = None
         self._small = bytearray()  # collected before writing: torch writes a few bytes at a time
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
 
     def __enter__(self) -> DiskFile:
         return self

@@ -15,8 +15,8 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.names import ema_name, plain_names
 from runnerkit.checkpoint.shards import taken_apart
-from runnerkit.checkpoint.state_dict import ema_name
 from runnerkit.fileio.paths import is_url, local_path, local_target
 from runnerkit.utils.exceptions import WrongValue
 
@@ -94,6 +94,7 @@ def _weights(content: Any, path: str) -> dict[str, Tensor]:
     weights = {name: value for name, value in found.items() if isinstance(value, Tensor)}
     if not weights:
         raise ValueError(f'{path} holds no weights: a checkpoint is a dict of tensors by name, maybe under state_dict')
+    weights = plain_names(weights)
     raw = {ema_name(name) for name in weights}
     return {name: value for name, value in weights.items() if name not in raw}
 
@@ -104,4 +105,7 @@ def _as_safetensors(weights: Mapping[str, Tensor]) -> bytes:
     except ImportError as error:
         raise ImportError(f'{WEIGHTS} needs the package safetensors: pip install safetensors') from error
     # Tied weights share memory, which the format does not know.
-    return save({name: value.detach().clone().contiguous() for name, value in weights.items()}, {'format': 'pt'})
+    try:
+        return save({name: value.detach().clone().contiguous() for name, value in weights.items()}, {'format': 'pt'})
+    except UnicodeEncodeError as error:
+        raise ValueError(f'{WEIGHTS} cannot hold the name {error.object!r} of a tensor: rename it') from error

@@ -6,7 +6,9 @@ import operator
 import os
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import UnionType
 from typing import IO, Any
 
 from runnerkit.checkpoint.manifest import why_folder_damaged
@@ -57,6 +59,33 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     return None
 
 
+#: The kinds of values under ``'runnerkit'``. A list stands for any number of entries of a kind, ``...`` for all keys
+#: that are not named; what is missing is left out.
+_STATE: dict[Any, Any] = {
+    'world_size': int,
+    'progress': {'samples': int | None, ...: int},
+    'conditions': {'workflow': list, 'optimizer': {...: str}},
+    'settings': {
+        'groups': {...: [{'parameters': [str]}]},
+        'hooks': {...: dict},
+        'schedules': {...: [list]},
+    },
+    'gradient_orders': dict,
+    'scores': {...: [float | int]},
+    'ranks': [
+        {
+            'rng': dict,
+            'log_buffer': {'lengths': {...: int}, 'output': dict, 'window': int},
+            'hooks': dict,
+            'buffers': dict,
+            'updates': {...: {'accumulated': int, 'cumulative_iters': int}},
+            'readers': [dict | None],
+            'evaluations': [dict | None],
+        }
+    ],
+}
+
+
 def training_state_problem(checkpoint: Any) -> str | None:
     """Why a run cannot resume from ``checkpoint``, the content of a file; None if it can.
 
@@ -80,7 +109,31 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', 1))
+    return None if state is None else _problem_of_format(state.get('format', 1)) or _misfit(state, _STATE)
+
+
+def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
+    """Where the first value in ``value`` is that is not of its kind, see `_STATE`; None if there is none."""
+    if isinstance(kind, Mapping) and isinstance(value, Mapping):
+        pairs = ((each, kind.get(key, kind.get(...)), f'{place}[{key!r:.200}]') for key, each in value.items())
+    elif isinstance(kind, list) and isinstance(value, list | tuple):
+        pairs = ((each, kind[0], f'{place}[{number}]') for number, each in enumerate(value))
+    else:
+        fits = isinstance(value, kind) if isinstance(kind, type | UnionType) else False
+        return None if fits else f'{place} is a {type(value).__name__}, which no run saves there'
+    return next((found for each in pairs if each[1] and (found := _misfit(*each))), None)
+
+
+@contextmanager
+def reading(checkpoint: str | os.PathLike[str], purpose: str = 'resumed') -> Iterator[None]:
+    """Raise a ValueError that names the checkpoint where values of other kinds than a run saves lead to an error."""
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        raise ValueError(
+            f'{os.fspath(checkpoint)} cannot be {purpose}: its content is not as a run saves it '
+            f'({type(error).__name__}: {error})'
+        ) from error
 
 
 def _problem_of_format(number: Any) -> str | None:

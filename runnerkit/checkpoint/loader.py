@@ -17,6 +17,7 @@ from torch import Tensor
 
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.names import plain_names
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.checkpoint.shards import Place
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
@@ -330,7 +331,7 @@ def _load_checkpoint_with_prefix(
         RuntimeError: the file holds no weights.
         ValueError: nothing in the file starts with ``prefix``.
     """
-    state = weights_in(_load_checkpoint(filename, map_location), filename)
+    state = plain_names(weights_in(_load_checkpoint(filename, map_location), filename))
     start = prefix if prefix.endswith('.') else prefix + '.'
     part = {name[len(start) :]: value for name, value in state.items() if name.startswith(start)}
     if not part:

@@ -10,7 +10,8 @@ from typing import Any
 
 def is_mmcv_file(checkpoint: Mapping[str, Any]) -> bool:
     """Whether MMCV wrote ``checkpoint``: there, iteration counts and averaged weights mean something else."""
-    return 'runnerkit_version' not in checkpoint.get('meta', {})
+    meta = checkpoint.get('meta')
+    return not (isinstance(meta, Mapping) and 'runnerkit_version' in meta)
 
 
 def gpus_of_run(meta: Mapping[str, Any]) -> int:
@@ -22,5 +23,5 @@ def gpus_of_run(meta: Mapping[str, Any]) -> int:
     counted = re.fullmatch(r'range\((?:0, ?)?(\d+)\)', text)
     try:
         return int(counted[1]) if counted else len(ast.literal_eval(text))
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from torch import nn
 
 from runnerkit.parallel import unwrap
-from runnerkit.parallel.wrappers import inner_name
+from runnerkit.parallel.names import name_cleaner, without_compile
+
+EMA_PREFIX = 'ema_'
 
 
 def get_state_dict(
@@ -26,9 +29,7 @@ def get_state_dict(
         keep_vars: return the parameters themselves instead of detached tensors.
     """
     inner = unwrap(module)
-    state = inner.state_dict(prefix=prefix, keep_vars=keep_vars)
-    if clean := _clean_prefixes(inner, prefix):
-        state = renamed(state, lambda name: _replaced(name, clean))
+    state = renamed(inner.state_dict(prefix=prefix, keep_vars=keep_vars), name_cleaner(inner, prefix))
     if destination is None:
         return state
     destination.update(state)
@@ -42,13 +43,32 @@ def to_names_of(module: nn.Module, state: Mapping[str, Any]) -> OrderedDict[str,
 
     Names that the module already uses, or does not know, stay as they are, without what `torch.compile` adds.
     """
-    state = renamed(state, lambda name: '.'.join(part for part in name.split('.') if part != '_orig_mod'))
-    clean = _clean_prefixes(module, '')
-    if not clean:
-        return state
-    wrapped = {_replaced(name, clean): name for name in module.state_dict()}
-    wrapped.update({_replaced(path, clean): path for path, _ in module.named_modules(remove_duplicate=False)})
-    return renamed(state, lambda name: wrapped.get(name, name))
+    clean = name_cleaner(module)
+    wrapped = {clean(name): name for name in module.state_dict()}
+    wrapped.update({clean(path): path for path, _ in module.named_modules(remove_duplicate=False)})
+    return renamed(plain_names(state), lambda name: wrapped.get(name, name))
+
+
+def plain_names(state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """``state``, as a file has it, without what `torch.compile` adds to names.
+
+    Names of averages follow from those of the weights (`ema_name`): in old files they contain those of wrappers, as in
+    ``ema_body__orig_mod_weight``.
+    """
+    state = renamed(state, without_compile)
+    twins = {ema_name(name) for name in state}
+    lacking = {_WRAPPER_IN_TWIN.sub('', name): name for name in twins - state.keys()}
+    old = [name for name in state if name.startswith(EMA_PREFIX) and name not in twins]
+    new = {name: lacking.get(_WRAPPER_IN_TWIN.sub('', name), name) for name in old}
+    return renamed(state, lambda name: new.get(name, name))
+
+
+_WRAPPER_IN_TWIN = re.compile('__orig_mod|_module(?=_)')
+
+
+def ema_name(parameter: str) -> str:
+    """The name of the EMA copy of ``parameter``, as in MMCV: buffer names may not contain dots."""
+    return EMA_PREFIX + parameter.replace('.', '_')
 
 
 def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> OrderedDict[str, Any]:
@@ -57,23 +77,3 @@ def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> OrderedDi
     metadata = getattr(state, '_metadata', {})
     answer._metadata = OrderedDict((rename(name), value) for name, value in metadata.items())  # type: ignore[attr-defined]
     return answer
-
-
-def _clean_prefixes(module: nn.Module, prefix: str) -> dict[str, str]:
-    """For each wrapper inside ``module``: the prefix of what it wraps, and the wrapper's own prefix, which replaces it.
-
-    Inner wrappers come first.
-    """
-    found = {}
-    for path, part in module.named_modules(prefix=prefix.rstrip('.'), remove_duplicate=False):
-        attribute = inner_name(part)
-        if attribute is not None:
-            found[f'{path}.{attribute}'] = path
-    return dict(reversed(found.items()))
-
-
-def _replaced(name: str, clean: Mapping[str, str]) -> str:
-    for wrapped, path in clean.items():
-        if name == wrapped or name.startswith(wrapped + '.'):
-            name = path + name[len(wrapped) :]
-    return name

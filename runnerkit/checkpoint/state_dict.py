@@ -16,14 +16,13 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder, weights_in
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
-from runnerkit.checkpoint.names import get_state_dict, renamed, to_names_of
+from runnerkit.checkpoint.names import ema_name, get_state_dict, plain_names, renamed, to_names_of
 from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like
+from runnerkit.parallel.names import name_cleaner
 from runnerkit.utils.logging import print_log, printable, shortened
-
-EMA_PREFIX = 'ema_'
 
 #: Removes the prefix of a DataParallel wrapper, for files saved from a wrapped model.
 WITHOUT_WRAPPER = [(r'^module\.', '')]
@@ -189,7 +188,7 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
     )
     fitting._metadata = given._metadata  # type: ignore[attr-defined]
     answer = inner.load_state_dict(fitting, strict=False)
-    twins = {ema_name(name) for name in given}  # the EMA's copies are not weights of the model
+    twins = set(map(ema_name, map(name_cleaner(inner), given)))  # the EMA's copies are not weights of the model
     unexpected = [name for name in answer.unexpected_keys if name not in twins]
     missing = [name for name in answer.missing_keys if name not in {*wrong, *other_kinds} and not _is_count(name)]
     counted = [name for name in own if not _is_count(name)]
@@ -250,15 +249,10 @@ def _is_count(name: str) -> bool:
 
 
 def revised(state: Mapping[str, Any], revise_keys: Iterable[tuple[str, str]]) -> OrderedDict[str, Any]:
-    """``state`` with each regular expression replaced in its names; ``_metadata`` is kept."""
+    """The `plain_names` of ``state`` with each regular expression replaced; ``_metadata`` is kept."""
     names = list(state)
     for pattern, replacement in revise_keys:
         names = [re.sub(pattern, replacement, name) for name in names]
     answer = OrderedDict(zip(names, state.values(), strict=True))
     answer._metadata = getattr(state, '_metadata', OrderedDict())  # type: ignore[attr-defined]
-    return answer
-
-
-def ema_name(parameter: str) -> str:
-    """The name of the EMA copy of ``parameter``, as in MMCV: buffer names may not contain dots."""
-    return EMA_PREFIX + parameter.replace('.', '_')
+    return plain_names(answer)

@@ -183,6 +183,28 @@ class Store:
             write_folder(path, tensors, local, rest, group, finish)
         return str(path)
 
+    def finish(self, name: str, latest: bool) -> bool:
+        """Finish the save of a checkpoint whose run was killed after it, and return whether it is the newest one.
+
+        Newer ones that are not finite do not count.
+
+        Args:
+            name: the checkpoint's name.
+            latest: make ``latest.pth`` point to it if it is the newest one.
+
+        Raises:
+            OSError: the link cannot be written.
+        """
+        path = Path(self.path(name)).resolve()
+        candidates = (Path(each.path) for each in self._candidates())
+        newest = next((each for each in candidates if why_file_not_finite(each) is None), None)
+        if newest != path:
+            return False
+        link = Path(self.path(LATEST))
+        if latest and behind_link(link).resolve() != path:
+            replace_link(link, name)
+        return True
+
     def check_takes_folders(self) -> None:
         """Whether a sharded checkpoint can be written here.
 
@@ -201,7 +223,7 @@ class Store:
         path = self.path(name)
         if self.is_local and os.path.isdir(path):
             return is_checkpoint_folder(path) and remove_checkpoint(Path(path))
-        is_there = bool(self.client.isfile(path))
+        is_there = self.has(name)
         if is_there:
             self.client.remove(path)
         return is_there
@@ -229,10 +251,15 @@ class Store:
         """Whether the folder exists; always true if it is not local, as storages create folders with their files."""
         return not self.is_local or os.path.isdir(self.place)
 
+    def has(self, name: str) -> bool:
+        """Whether the checkpoint exists."""
+        path = self.path(name)
+        return bool(self.client.isfile(path)) or (self.is_local and is_checkpoint_folder(path))
+
     def is_whole(self, name: str) -> bool:
         """Whether the checkpoint exists and is intact."""
         path = self.path(name)
-        if not self.client.isfile(path) and not (self.is_local and is_checkpoint_folder(path)):
+        if not self.has(name):
             return False
         with self.client.get_local_path(path) as copy:
             return why_damaged(copy) is None

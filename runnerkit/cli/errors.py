@@ -21,6 +21,7 @@ from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
 from runnerkit.utils.exit_codes import FAILURE, USAGE, CommandLineExit, code_of
+from runnerkit.utils.logging import harmless_warnings, print_err
 from runnerkit.utils.suggest import suggestion
 
 _SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
@@ -109,6 +110,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
     """Turn errors raised by ``main`` into a message on stderr and an exit code."""
 
     @wraps(main)
+    @harmless_warnings()
     def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
             return main(argv, **kwargs)
@@ -121,10 +123,10 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
             leave_for_torchrun(error)
             return USAGE
         except KeyboardInterrupt as error:
-            print('interrupted', file=sys.stderr)
+            print_err('interrupted')
             return code_of(error)
         except ToldByFirstRank as error:
-            print('error: rank 0 has failed, and says why', file=sys.stderr)
+            print_err('error: rank 0 has failed, and says why')
             leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
             return FAILURE
         except BaseException as error:  # a user's sys.exit as well
@@ -143,8 +145,8 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 def print_error(message: str) -> None:
     """Print ``message`` on stderr, and before it the place of the page that explains it, if one does."""
     if place := section_about(message):
-        print(f'help: {place}', file=sys.stderr)
-    print(f'error: {message}', file=sys.stderr)
+        print_err(f'help: {place}')
+    print_err(f'error: {message}')
 
 
 def leave_for_torchrun(error: BaseException) -> None:
@@ -240,7 +242,7 @@ def show_traceback(error: BaseException) -> None:
             shown = part  # what comes of it is the message's
             break
         part = part.__cause__
-    print(*shown.format(), sep='', end='', file=sys.stderr)
+    print_err(''.join(shown.format()).removesuffix('\n'))
 
 
 def files_of(trace: TracebackType | None) -> list[str]:

@@ -28,7 +28,7 @@ FLAGS = {
     **dict.fromkeys(('lr', 'learning-rate'), '--cfg-options optimizer.lr=VALUE'),
     **dict.fromkeys(('batch-size', 'batch'), _BATCH),
     **dict.fromkeys(('workers', 'num-workers'), _WORKERS),
-    **dict.fromkeys(('gpus', 'num-gpus'), _RANKS),
+    'num-gpus': _RANKS,
     **dict.fromkeys(('amp', 'precision'), '--cfg-options amp=bf16 (or amp=fp16)'),
     **dict.fromkeys(('config', 'c'), 'the config is the first argument, without a flag'),
     **dict.fromkeys(('options', 'opts'), '--cfg-options VALUE'),

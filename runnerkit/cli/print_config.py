@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from runnerkit.cli.arguments import add_shared
@@ -10,7 +9,7 @@ from runnerkit.cli.errors import usage_checked
 from runnerkit.cli.parser import Parser
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.config import format_config, unread_keys
-from runnerkit.utils.logging import print_out
+from runnerkit.utils.logging import print_err, print_out
 
 
 def parser(prog: str = 'runnerkit print-config') -> Parser:
@@ -34,6 +33,6 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit print-config'
     errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
     text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     for finding in errors:
-        print(f'warning: {finding}', file=sys.stderr)
+        print_err(f'warning: {finding}')
     print_out(text.removesuffix('\n'))
     return 0

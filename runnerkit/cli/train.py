@@ -52,6 +52,8 @@ def parser(prog: str = 'runnerkit train') -> Parser:
         help='if the work dir has an earlier run: resume it (as --auto-resume), move its files aside to '
         'earlier/<timestamp> (the default), or refuse to start',
     )
+    parse.add_argument('--gpus', type=int, metavar='N', help='1; for more GPUs, start more processes')
+    parse.add_argument('--gpu-ids', type=int, nargs='+', metavar='N', help='one number, as --gpu-id')
     parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
     add_shared(
         parse, '--seed', help='the random seed (default: from the config, else from the resumed run, else random)'
@@ -88,6 +90,7 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none' and args.local_rank is not None:
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    use_gpus(args)
     runs = load_runs(args.config, args.cfg_options)
     if args.work_dir and len(runs) > 1:
         raise UsageError(
@@ -113,6 +116,29 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
                 print(_AFTER_DIVERGENCE, file=sys.stderr)
             return DIVERGED
     return 0
+
+
+def use_gpus(args: argparse.Namespace) -> None:
+    """Read ``--gpus`` and ``--gpu-ids`` of MMCV's tools, which have no effect with a launcher.
+
+    Raises:
+        UsageError: they ask for another number of GPUs than one, in a single process.
+    """
+    asked = {'--gpus': args.gpus, '--gpu-ids': args.gpu_ids and len(args.gpu_ids)}
+    for flag, number in asked.items():
+        if number is None:
+            continue
+        if args.launcher != 'none':
+            print(f'{flag} has no effect with --launcher {args.launcher}: each process uses one GPU')
+        elif number == 1:
+            args.gpu_id = args.gpu_ids[0] if args.gpu_ids else args.gpu_id
+            print(f'{flag}: this process uses one GPU, if there is one: --gpu-id {args.gpu_id}')
+        else:
+            devices = f'CUDA_VISIBLE_DEVICES={",".join(map(str, args.gpu_ids))} ' if flag == '--gpu-ids' else ''
+            raise UsageError(
+                f'{flag} asks for {number} GPUs, but each process uses one: start that many processes: '
+                f'{devices}torchrun --nproc_per_node {number} … --launcher pytorch'
+            )
 
 
 def guarded(context: Any) -> AbstractContextManager[None]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 from runnerkit.utils.exit_codes import CommandLineExit
 
-_CLOSING = {'(': ')', '[': ']'}
+#: The bracket that ends a list, tuple or dict, by the first character of each.
+_CLOSING = {'(': ')', '[': ']', '{': '}', 'd': ')'}
+_OPENING = re.compile(r'dict\(|[(\[{]')
 _WORDS = {'true': True, 'false': False}
 _DIGITS = re.compile(r'[+-]?\d+')
-#: A dict as Python writes it.
-_DICT = re.compile(r"""\s*(?:dict\(|\{\s*['"])""")
+_WAY_OUT = """for a string, put quotes inside those of the shell, as in key='"a, b"'"""
 
 
 class WrongBrackets(CommandLineExit, AssertionError):
@@ -26,7 +27,8 @@ class DictAction(argparse.Action):
     """Collects ``key=value`` arguments in a dict.
 
     A value is an integer, a float, ``true`` or ``false`` in any case, ``None``, a list ``a,b`` or ``[a,b]``, a tuple
-    ``(a,b)``, any nesting of these, or else a string. Quotes and spaces around a value are removed.
+    ``(a,b)``, a dict ``{key: value}`` or ``dict(key=value)``, any nesting of these, or else a string. What is in quotes
+    is a string; as in MMCV, quotes around a whole list, tuple or dict are removed. Spaces around a value are removed.
     """
 
     def __call__(
@@ -42,8 +44,6 @@ class DictAction(argparse.Action):
             key, equals, text = argument.partition('=')
             if not (key and equals):
                 raise argparse.ArgumentError(self, f'{argument!r} must be key=value, such as optimizer.lr=0.1')
-            if _DICT.match(text):
-                raise argparse.ArgumentError(self, f'{argument!r}: a value cannot be a dict; {_way_out(key, text)}')
             try:
                 options[key] = parse_value(text)
             except ValueError as error:
@@ -54,42 +54,39 @@ class DictAction(argparse.Action):
         setattr(namespace, self.dest, options)
 
 
-def _way_out(key: str, text: str) -> str:
-    """What to write in place of the dict ``text``: an option for each of its keys."""
-    try:
-        node = ast.parse(text.strip(), mode='eval').body
-    except SyntaxError:
-        node = None
-    if isinstance(node, ast.Call):
-        values = {each.arg: each.value for each in node.keywords if each.arg}
-    elif isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        values = {str(name.value): value for name, value in pairs if isinstance(name, ast.Constant)}
-    else:
-        return f'write {key} in a config file'
-    plain = ((name, str(getattr(value, 'value', '…'))) for name, value in values.items() if name != '_delete_')
-    return 'write ' + ' '.join(f'{key}.{name}={value}' for name, value in plain)
-
-
 def parse_value(text: str, depth: int = 0) -> Any:
     """The value of ``text`` on the command line.
 
     Args:
         text: the text.
-        depth: its nesting level in lists and tuples.
+        depth: its nesting level in lists, tuples and dicts.
 
     Raises:
-        ValueError: its brackets do not match, or are nested deeper than `MAX_DEPTH`.
+        ValueError: its brackets or quotes do not match, or brackets are nested deeper than `MAX_DEPTH`.
     """
     if depth > MAX_DEPTH:
         raise ValueError(TOO_DEEP)
-    text = text.strip(' ').strip('\'"')
-    inner = text.strip(' ')
-    opening = inner[:1]
-    if opening in _CLOSING and _closes_at(inner) == len(inner) - 1:
-        items = [parse_value(item, depth + 1) for item in _split(inner[1:-1])]
-        return tuple(items) if opening == '(' else items
-    if len(parts := _split(inner)) > 1 or inner.endswith(','):
+    text = text.strip(' ')
+    quoted = _in_quotes(text)
+    if quoted is not None:
+        with suppress(ValueError):
+            if depth == 0 and _is_enclosed(quoted.strip(' ')):
+                return parse_value(quoted, depth + 1)
+        return quoted
+    opening = _OPENING.match(text)
+    if opening and _closes_at(text) == len(text) - 1:
+        items = _split(text[opening.end() : -1])
+        if opening[0] not in ('{', 'dict('):
+            values = [parse_value(item, depth + 1) for item in items]
+            return tuple(values) if opening[0] == '(' else values
+        pairs = [_pair(item, ':' if opening[0] == '{' else '=') for item in items]
+        if None not in pairs:
+            return {key: parse_value(value, depth + 1) for key, value in filter(None, pairs)}
+        if len(pairs) > 1:
+            raise ValueError(
+                f'a dict is written dict(key=value), or with colons in braces, but got {text!r}; {_WAY_OUT}'
+            )
+    elif len(parts := _split(text)) > 1 or text.endswith(','):
         return [parse_value(part, depth + 1) for part in parts]
     return parse_scalar(text)
 
@@ -110,24 +107,60 @@ def parse_scalar(text: str) -> Any:
     return number
 
 
+def _is_enclosed(text: str) -> bool:
+    """Whether ``text`` is one list, tuple, dict or quoted string."""
+    return _in_quotes(text) is not None or (_OPENING.match(text) is not None and _closes_at(text) == len(text) - 1)
+
+
 def _closes_at(text: str) -> int:
     """The index of the bracket that closes the first one."""
-    depth = 0
-    for index, char in enumerate(text):
-        depth += (char in '([') - (char in ')]')
-        if depth == 0:
-            return index
-    raise ValueError(f'the brackets in {text!r} do not match: {_CLOSING[text[0]]!r} is missing')
+    ends = (each for each in _outside_quotes(text) if each[1] in ')]}' and each[2] == 0)
+    index, char, _ = next(ends, (-1, '', 0))
+    if char != _CLOSING[text[0]]:
+        raise ValueError(f'the brackets in {text!r} do not match: {_CLOSING[text[0]]!r} is missing; {_WAY_OUT}')
+    return index
 
 
 def _split(text: str) -> list[str]:
-    """``text`` split at the commas outside brackets; a final comma adds no empty part."""
-    parts, depth, start = [], 0, 0
-    for index, char in enumerate(text):
-        depth += (char in '([') - (char in ')]')
+    """``text`` split at the commas outside brackets and quotes; a final comma adds no empty part."""
+    parts, start, depth = [], 0, 0
+    for index, char, depth in _outside_quotes(text):
         if char == ',' and depth == 0:
             parts.append(text[start:index])
             start = index + 1
-    if ',' in text and (text.count('(') != text.count(')') or text.count('[') != text.count(']')):
-        raise ValueError(f'the brackets in {text!r} do not match')
+    if ',' in text and depth:
+        raise ValueError(f'the brackets in {text!r} do not match; {_WAY_OUT}')
     return parts + [text[start:]] if text[start:].strip(' ') else parts
+
+
+def _pair(item: str, separator: str) -> tuple[Any, str] | None:
+    """The key of an item of a dict, and the text of its value; None if the item has no key."""
+    at = next((index for index, char, depth in _outside_quotes(item) if char == separator and depth == 0), 0)
+    key = item[:at].strip(' ')
+    quoted = _in_quotes(key)
+    return (parse_scalar(key) if quoted is None else quoted, item[at + 1 :]) if key else None
+
+
+def _in_quotes(text: str) -> str | None:
+    """What stands in the quotes around ``text``; None if no quotes, or more than one pair, are around it."""
+    if text[:1] not in ('"', "'") or list(_outside_quotes(text)):
+        return None
+    return text[1:-1].replace('\\' + text[0], text[0])
+
+
+def _outside_quotes(text: str) -> Iterator[tuple[int, str, int]]:
+    """The characters of ``text`` outside quotes: their indices, themselves and the number of brackets around what
+    follows. A quote begins where an item, a key or a value begins; others are letters, as in ``it's``."""
+    quote, depth, before = '', 0, ','
+    for index, char in enumerate(text):
+        if quote:
+            if char == quote and text[index - 1] != '\\':
+                quote = ''
+        elif char in '\'"' and before in (',([{:=' if depth else ','):
+            quote = before = char
+        else:
+            depth += (char in '([{') - (char in ')]}')
+            before = before if char == ' ' else char
+            yield index, char, depth
+    if quote:
+        raise ValueError(f'the quotes in {text!r} do not match: {quote} is missing; {_WAY_OUT}')

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from runnerkit.data.kinds import is_unbounded
+from runnerkit.data.kinds import describe_loader, is_unbounded
 from runnerkit.data.rank_sharing import check_pass, may_have_unequal_lengths, next_in_step
 from runnerkit.data.reader import Reader
 from runnerkit.utils.waiting import WaitEnded
@@ -47,7 +47,8 @@ class IterLoader(Reader):
             batch = self._next_of(batches)
             if batch is _END:
                 raise ValueError(
-                    'the data loader gives no batches: its data set is empty, or smaller than one full batch'
+                    f'{describe_loader(self._dataloader)} gives no batches: its data set is empty, smaller than one '
+                    'full batch (drop_last), or an iterator that was read to its end: then let __iter__ begin again'
                 )
         self.given += 1
         return batch

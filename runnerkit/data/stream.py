@@ -23,6 +23,7 @@ from runnerkit.registry import build_or_bind
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.small_files import open_own
 from runnerkit.utils.waiting import WaitEnded, pulse
 
 _POLL = 0.1  # seconds between two pulses while the run waits
@@ -325,7 +326,7 @@ class StreamLoader:
         if path is None:
             return 'not kept (give the Stream a file aside=…)'
         try:
-            with open(path, 'a', encoding='utf-8') as file:
+            with open(path, 'a', encoding='utf-8') if self.dataset.aside else open_own(path) as file:
                 if file.tell() >= _MOST_ASIDE:
                     return f'no more are kept: {path} is full'
                 file.write(json.dumps(record._asdict(), default=repr) + '\n')

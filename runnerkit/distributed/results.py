@@ -12,6 +12,7 @@ from typing import Any
 from runnerkit.distributed.collectives import barrier, gather_objects
 from runnerkit.distributed.groups import cpu_group
 from runnerkit.distributed.info import get_dist_info
+from runnerkit.utils.small_files import open_own, own_folder
 
 _ABSENT = object()
 
@@ -42,8 +43,9 @@ def collect_results_cpu(result_part: Sequence[Any], size: int, tmpdir: str | Non
     if tmpdir is None:
         return collect_results(result_part, size)
     folder = Path(tmpdir)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f'part_{rank}.pkl').write_bytes(pickle.dumps(list(result_part)))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open_own(own_folder(folder) / f'part_{rank}.pkl', 'wb') as file:
+        pickle.dump(list(result_part), file)
     barrier()
     if rank != 0:
         return None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import named_modules, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean, suggestion
@@ -139,7 +139,7 @@ class CaptureHook(Hook):
         Raises:
             ValueError: there is no such submodule.
         """
-        known = dict(_submodules(model, ''))
+        known = named_modules(model, remove_duplicate=False)
         for name in self.modules:
             if name not in known:
                 hint = did_you_mean(name, known) or f'it has {", ".join(list(known)[1:6])} …'
@@ -241,13 +241,6 @@ def _keep_grad(captured: weakref.ref[Captured], i: int, grad: Tensor) -> None:
     found = captured()
     if found is not None:
         found._grads[i] = grad.detach(), found._scale
-
-
-def _submodules(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    module = unwrap(module)
-    yield name, module
-    for child, part in module.named_children():
-        yield from _submodules(part, f'{name}.{child}'.lstrip('.'))
 
 
 def _mapped(function: Callable[[Tensor], Any], value: Any) -> Any:

@@ -11,8 +11,9 @@ from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, LATEST, number_in
 from runnerkit.distributed import allreduce_params
+from runnerkit.fileio.paths import lies_in
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.parallel.dtensors import is_sharded
@@ -152,6 +153,22 @@ class CheckpointHook(StoringHook):
                 text,
                 extra={'exactness': True},
             )
+
+    def after_resume(self, runner: RunnerView) -> None:
+        """Finish the save of the checkpoint, of a run that was killed before it moved the link or deleted others."""
+        store, last = self.store(runner), runner.meta['hook_msgs'].get('last_ckpt')
+        if runner.rank > 0 or last is None or not store.is_local or not lies_in(last, store.place):
+            return
+        name = Path(last).name
+        try:
+            is_newest = store.finish(name, self.args.get('create_symlink', True))
+        except OSError as error:
+            runner.logger.warning('%s cannot be moved to %s (%s)', store.path(LATEST), name, error)
+            return
+        number = runner.completed_epochs if self.by_epoch else runner.completed_iters
+        is_regular = name == self._name_of(number) and name not in self._stops
+        if is_newest and is_regular and self.max_keep_ckpts > 0:
+            self._delete_surplus(runner, number, is_finite=True)
 
     def after_run(self, runner: RunnerView) -> None:
         error = None if runner.outcome is None else runner.outcome.error
@@ -305,6 +322,11 @@ class CheckpointHook(StoringHook):
         if useless not in (None, newest):
             self._delete_quietly(runner, self._name_of(useless))
             self._missed.add(useless)
+        self._delete_surplus(runner, newest, is_finite)
+
+    def _delete_surplus(self, runner: RunnerView, newest: int, is_finite: bool) -> None:
+        """Delete what ``max_keep_ckpts`` does not keep next to ``newest``."""
+        newest_name = self._name_of(newest)
         if is_finite:
             for name in self._stops:
                 if name != newest_name:
@@ -314,13 +336,19 @@ class CheckpointHook(StoringHook):
         last_regular = newest // step * step
         # A last checkpoint between two intervals counts as one of those to keep. Those that could not be written, or
         # are not finite, do not count.
-        to_keep = self.max_keep_ckpts - (newest != last_regular and is_finite)
+        to_keep, surplus = self.max_keep_ckpts - (newest != last_regular and is_finite), []
         for number in range(last_regular, 0, -step):
             missed = number in self._missed
             if to_keep > 0:
                 to_keep -= not missed and self._counts(runner, number)
-            elif not self._delete_quietly(runner, self._name_of(number)) and not missed:
+            elif self._delete_quietly(runner, self._name_of(number), only_look=True):
+                surplus.append(number)
+            elif not missed:
                 break
+        for number in reversed(
+            surplus
+        ):  # a run that is killed in between leaves no gap, at which a later one would end
+            self._delete_quietly(runner, self._name_of(number))
 
     def _counts(self, runner: RunnerView, number: int) -> bool:
         """Whether a checkpoint is there and finite, as one of an earlier run may not be; looked up once, on disks only.
@@ -336,14 +364,14 @@ class CheckpointHook(StoringHook):
     def _name_of(self, number: int) -> str:
         return self._template.format(number, epoch=number, iter=number)
 
-    def _delete_quietly(self, runner: RunnerView, name: str) -> bool:
-        """Delete that checkpoint unless it is the best one; returns whether to look for older ones."""
+    def _delete_quietly(self, runner: RunnerView, name: str, only_look: bool = False) -> bool:
+        """Delete (or look for) that checkpoint unless it is the best one; returns whether to look for older ones."""
         store = self.store(runner)
         path = store.path(name)
         if path == runner.meta['hook_msgs'].get('best_ckpt'):
             return True
         try:
-            return store.delete(name)
+            return store.has(name) if only_look else store.delete(name)
         except OSError as error:
             runner.logger.warning('the old checkpoint %s could not be deleted (%s)', path, error)
             return False

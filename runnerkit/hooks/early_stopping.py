@@ -94,8 +94,8 @@ class EarlyStoppingHook(Hook):
         if any(name in self._others and name.rpartition('/')[0] == data_set for name in scores):
             known = sorted(self._others.union(scores))
             raise KeyError(
-                f'monitor={self.monitor!r} of EarlyStoppingHook is no score of this run: its evaluations give '
-                f'{", ".join(known)}{suggestion(self.monitor, known)}'
+                f'monitor={self.monitor!r} of EarlyStoppingHook is no score of this run: its evaluations give the '
+                f'numbers {", ".join(known)}{suggestion(self.monitor, known)}'
             )
         self._others.update(scores)
 

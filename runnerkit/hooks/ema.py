@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint import ema_name
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.priority import Priority, get_priority
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import named_buffers, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite, check_whole_number
 
@@ -27,7 +28,7 @@ class EMAHook(Hook):
 
     Evaluation and checkpoints use the averages, whatever the hooks' priorities. A file holds the averages under the
     model's own names, and the raw weights as ``ema_<name>`` (MMCV's layout). Training continues from the raw weights,
-    also after a resume.
+    also after a resume. The averages of a model with lazy modules begin at its first batch.
 
     Args:
         momentum: the weight ``m`` of the newest parameters, in (0, 1).
@@ -60,27 +61,47 @@ class EMAHook(Hook):
         self.momentum = self.momentum if self.interval == 1 else 1 - (1 - self.momentum) ** self.interval
         self.checkpoint = self.resume_from
         self.param_ema_buffer: dict[str, str] = {}
+        self._twins: dict[str, str] = {}  # by every name of a parameter that has several
         self._swapped = False
 
     def before_run(self, runner: RunnerView) -> None:
-        self._register_averages(runner)
         if self.checkpoint is not None:
             runner.resume(self.checkpoint)
+        elif _lazy_parameters(runner):
+            runner.hooks.listen('after_forward', self._begin_late)  # type: ignore[attr-defined]
+        else:
+            self._register_averages(runner)
+
+    def _begin_late(self, runner: RunnerView) -> None:
+        """Begin after the first batch, which has given lazy modules their weights."""
+        runner.hooks.unlisten('after_forward', self._begin_late)  # type: ignore[attr-defined]
+        if lazy := _lazy_parameters(runner):
+            raise WrongValue(
+                f'EMAHook has nothing to average in {", ".join(lazy)}: the first batch did not reach this lazy module, '
+                'so it has no weights yet. Call the module once before the run, or remove it'
+            )
+        self._register_averages(runner)
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         """Swap averages and raw weights: our files hold the averages under the model's names."""
-        self._register_averages(runner)
         state = checkpoint['state_dict']
+        for name, parameter in _lazy_parameters(runner).items():
+            if name in state:
+                parameter.materialize(state[name].shape)
+        self._register_averages(runner)
         swapped = not is_mmcv_file(checkpoint) or self._swapped_by_mmcv(runner)
         missing = [twin for twin in self.param_ema_buffer.values() if twin not in state]
         if missing:
             runner.logger.warning(
                 'the checkpoint has no averages (%d parameters): they start at its weights', len(missing)
             )
-        for name, twin in self.param_ema_buffer.items():
+        found: dict[str, Tensor] = {}
+        for name, twin in self._twins.items():
             if name in state:
                 own, other = state[name], state.get(twin, state[name])
-                state[name], state[twin] = (other, own.clone()) if swapped else (own, other.clone())
+                found[name] = other if swapped else own
+                found.setdefault(twin, (own if swapped else other).clone())  # the first name of a shared parameter
+        state.update(found)
 
     def _swapped_by_mmcv(self, runner: RunnerView) -> bool:
         """Whether MMCV saved the averages under the model's names.
@@ -131,13 +152,16 @@ class EMAHook(Hook):
                         'that run, or train a copy of the model (copy.deepcopy)'
                     )
                 outer = outer.parent
-            parameters = dict(model.named_parameters())
+            parameters = named_parameters(model)
             check_names(parameters)
             for name, parameter in parameters.items():
                 self.param_ema_buffer[name] = ema_name(name)
                 model.register_buffer(ema_name(name), parameter.detach().clone())
+            twins = {id(parameter): ema_name(name) for name, parameter in parameters.items()}
+            every = named_parameters(model, remove_duplicate=False)
+            self._twins = {name: twins[id(parameter)] for name, parameter in every.items()}
         # By name, for subclasses written for MMCV.
-        self.model_parameters, self.model_buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self.model_parameters, self.model_buffers = named_parameters(model), named_buffers(model)
         self._parameters: list[Tensor] = [self.model_parameters[name].detach() for name in self.param_ema_buffer]
         self._averages: list[Tensor] = [self.model_buffers[twin] for twin in self.param_ema_buffer.values()]
 
@@ -161,6 +185,11 @@ class EMAHook(Hook):
                 average.copy_(parameter)
                 parameter.copy_(kept)
         self._swapped = not self._swapped
+
+
+def _lazy_parameters(runner: RunnerView) -> dict[str, Any]:
+    """The parameters of lazy modules that have had no input yet, by name."""
+    return {name: each for name, each in named_parameters(runner.model).items() if is_lazy(each)}
 
 
 def check_names(parameters: Iterable[str]) -> None:

@@ -23,14 +23,17 @@ from runnerkit.evaluation import (
     check_score_exists,
     metrics_of,
     names_of,
+    number_of,
     rule_by_name,
     rule_of,
+    scores_of_dataset,
 )
 from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
 from runnerkit.hooks.logger import LoggerHook, TextLoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.registry import build_from_cfg, find_function
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
@@ -51,7 +54,8 @@ class EvalHook(StoringHook):
         by_epoch: True counts epochs, False iterations.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
             among the evaluation's scores; with several loaders it begins with a name. The file is called
-            ``best_<score>_<epoch|iter>_<n>.pth``. A model whose score or weights are NaN or infinite is never the best.
+            ``best_<score>_<epoch|iter>_<n>.pth``. A model whose score is None, NaN or infinite, or
+            whose weights are NaN or infinite, is never the best.
         rule: whether ``'greater'`` or ``'less'`` is better. None: as the metric declares, else by its name.
         test_fn: ``test_fn(model, loader) -> predictions``, instead of the loop; for data sets with ``evaluate``.
         greater_keys: parts of score names for which more is better.
@@ -294,7 +298,7 @@ class EvalHook(StoringHook):
         """Let the data set score ``results``; returns the score that ``save_best`` names, if any."""
         dataset: Any = self.dataloader.dataset
         scores = dataset.evaluate(results, logger=runner.logger, **self.eval_kwargs)
-        return self._record(runner, with_name(self.dataloader, scores))
+        return self._record(runner, scores_of_dataset(self.dataloader, scores))
 
     def _record(self, runner: RunnerView, scores: Mapping[str, Any]) -> float | None:
         runner.log_buffer.output.update(scores)
@@ -317,10 +321,18 @@ class EvalHook(StoringHook):
             return None  # it may be among the others'
         return self._key_score(scores)
 
-    def _key_score(self, scores: Mapping[str, float]) -> float:
-        if self.key_indicator not in scores:
-            raise KeyError(f'save_best={self.key_indicator!r}, but the evaluation gave {", ".join(scores)}')
-        return scores[self.key_indicator]
+    def _key_score(self, scores: Mapping[str, Any]) -> float:
+        key = self.key_indicator
+        if key not in scores:
+            raise KeyError(f'save_best={key!r}, but the evaluation gave {", ".join(map(str, scores))}')
+        number = number_of(scores[key])
+        if number is None:
+            numbers = [name for name, score in scores.items() if number_of(score) is not None]
+            raise WrongType(
+                f'save_best={key!r} must name a number among the scores, but it is '
+                f'{printable(repr(scores[key]), 200)}; the numbers are: {", ".join(map(str, numbers)) or "none"}'
+            )
+        return number
 
     def _better(self, runner: RunnerView, key: str) -> str:
         return rule_of(runner.model, key, self.greater_keys, self.less_keys)

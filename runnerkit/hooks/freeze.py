@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
-from runnerkit.parallel import FSDP2, unwrap
+from runnerkit.parallel import FSDP2, named_modules, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
 
@@ -56,14 +56,14 @@ class FreezeHook(Hook):
     def before_run(self, runner: RunnerView) -> None:
         model = unwrap(runner.model)
         names = check_patterns(self.patterns, model)
-        parameters = dict(model.named_parameters())
+        parameters = named_parameters(model)
         frozen = {id(each) for hook in self._others(runner) for each in hook._parameters}
         self._parameters = [
             parameters[name] for name in names if parameters[name].requires_grad or id(parameters[name]) in frozen
         ]
         self._norms = [
             module
-            for name, module in model.named_modules()
+            for name, module in named_modules(model, remove_duplicate=False).items()
             if isinstance(module, _NormBase) and all(matches(self.patterns, f'{name}.{leaf}') for leaf in _OF_A_NORM)
         ]
         wrappers = (DistributedDataParallel, FSDP2)
@@ -106,7 +106,7 @@ class FreezeHook(Hook):
         for parameter in self._parameters:
             parameter.grad = None
             if not self._drops_gradients:
-                parameter.requires_grad_(False)
+                parameter.requires_grad = False  # the method refuses lazy parameters
 
     def _thaw(self, runner: RunnerView) -> None:
         self._is_on = False
@@ -114,7 +114,7 @@ class FreezeHook(Hook):
         frozen = {id(each) for hook in others for each in hook._parameters}
         for parameter in self._parameters:
             if id(parameter) not in frozen:
-                parameter.requires_grad_(True)
+                parameter.requires_grad = True
         runner.model.train(runner.model.training)
         for hook in others:
             hook._hold_norms()
@@ -139,7 +139,7 @@ def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
         ValueError: a pattern matches nothing, or together they match everything that is trained.
     """
     chosen = chosen_parameters(patterns, model)
-    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    trained = [name for name, parameter in named_parameters(model).items() if parameter.requires_grad]
     if trained and all(name in chosen for name in trained):
         raise WrongValue(
             f'the patterns {", ".join(map(repr, patterns))} match all parameters of {type(model).__name__}: nothing '

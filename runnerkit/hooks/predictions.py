@@ -25,6 +25,7 @@ from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.parallel import to_device
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import as_pixels, png_of
+from runnerkit.utils.small_files import open_own, own_folder
 
 #: The file with the predictions, and the folder of the pictures of samples, in the work dir.
 PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
@@ -92,13 +93,14 @@ class PredictionsHook(Hook):
         is_kept = bool(found) and len(content) <= MOST_BYTES
         if is_kept:
             if pictures:
-                folder.mkdir(exist_ok=True)
+                own_folder(folder)
             for place, picture in pictures.items():
-                (folder / f'{iterations}-{place}.png').write_bytes(picture)
+                with open_own(folder / f'{iterations}-{place}.png', 'wb') as file:
+                    file.write(picture)
             write_atomically(path, content)
         else:
             path.unlink(missing_ok=True)
-        for old in folder.glob('*.png'):  # of the former best
+        for old in () if folder.is_symlink() else folder.glob('*.png'):  # of the former best
             if not (is_kept and old.name.startswith(f'{iterations}-')):
                 old.unlink()
 

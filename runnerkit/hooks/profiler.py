@@ -12,6 +12,7 @@ from torch.profiler import schedule as make_schedule
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.registry import find_function
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.small_files import refuse_link
 from runnerkit.utils.suggest import suggestion
 
 _ACTIVITIES = {'cpu': ProfilerActivity.CPU, 'cuda': ProfilerActivity.CUDA}
@@ -136,7 +137,9 @@ class ProfilerHook(Hook):
         if kind == 'log_trace':
             return lambda profiler: print(profiler.key_averages().table(**options))
         if kind == 'tb_trace':
-            options['dir_name'] = os.path.join(runner.work_dir or '', options.get('dir_name', 'tf_tracing_logs'))
+            own = os.path.join(runner.work_dir or '', 'tf_tracing_logs')
+            given = options.get('dir_name')
+            options['dir_name'] = refuse_link(own) if given is None else os.path.join(runner.work_dir or '', given)
             return tensorboard_trace_handler(**options)
         if isinstance(kind, str) and set('.:') & set(kind):
             return find_function(given, 'on_trace_ready')

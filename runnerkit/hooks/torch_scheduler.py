@@ -48,6 +48,9 @@ class TorchLrUpdaterHook(Hook):
     ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
     epochs or, with ``by_epoch=False``, in iterations.
 
+    A step is made when the next epoch or iteration begins. Until then, hooks and log lines read the values that were
+    used.
+
     Register your own class in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it defines
     ``step(epoch)``, it gets the 0-based index of the epoch, or iteration, that is done.
 
@@ -93,7 +96,8 @@ class TorchLrUpdaterHook(Hook):
         self._mode, _, self._key = (monitor or '').partition('/')
         self._sum: Any = 0.0
         self._count = 0
-        self._epoch: int | None = None
+        self._done = 0  # how many epochs or iterations the schedulers have stepped for
+        self._due: list[float] = []  # values of the monitor that they have not stepped for yet
         self._epochs_unannounced = False
         self._stepped = False
         self._pending: dict[str, Any] | None = None
@@ -106,7 +110,7 @@ class TorchLrUpdaterHook(Hook):
         self._epochs_unannounced = self.by_epoch and not runner.by_epoch
         if self.schedulers:
             return
-        self._epoch = runner.epoch
+        self._done = self._place(runner)
         name = missing_length(self.scheduler, self.arguments)
         if name is not None:
             self._length = {name: self._length_of(runner, name)}
@@ -150,7 +154,7 @@ class TorchLrUpdaterHook(Hook):
                 is_same = (own['mode'], state.get('monitor', self.monitor)) == (scheduler.mode, self.monitor)
                 kept = own if was == self.schedule else {key: own[key] for key in _OF_PLATEAU}
                 load_plain_state(scheduler, kept if is_same else {'last_epoch': own['last_epoch']})
-        elif was == self.schedule and state.get('rates', self._rates()) == self._rates():
+        elif was == self.schedule and state.get('rates', self._rates()) == self._rates() and self._counts_as_before():
             for name, scheduler in self.schedulers.items():
                 load_plain_state(scheduler, state['schedulers'][name])
         else:
@@ -158,6 +162,10 @@ class TorchLrUpdaterHook(Hook):
             return
         for group, values in self._resumed:
             group.update(values)
+
+    def _counts_as_before(self) -> bool:
+        """False if the number of iterations was rescaled since the save; at most one step was due then."""
+        return self.by_epoch or self._runner.iter - self._done in (0, 1)
 
     def _rates(self) -> dict[str, list[float]]:
         """What the schedule starts from, for each parameter group."""
@@ -173,13 +181,24 @@ class TorchLrUpdaterHook(Hook):
             group['lr'] = group.pop('initial_lr', group['lr'])
         self.schedulers = {name: self._build(name, optimizer) for name, optimizer in optimizers.items()}
         stepped = self._stepped
-        self._stepped = False
-        for done in range(self._runner.epoch if self.by_epoch else self._runner.iter):
-            self._step(done=done)
+        self._stepped, self._done = False, 0
+        self._step_to(self._place(self._runner))
         self._stepped = stepped
 
+    def _place(self, runner: RunnerView) -> int:
+        """How many epochs or iterations are done."""
+        return runner.epoch if self.by_epoch else runner.iter
+
+    def before_train_epoch(self, runner: RunnerView) -> None:
+        """Take the steps that are due. Until then, hooks and loggers read the values that were used."""
+        if not self._key:
+            self._step_to(self._place(runner))
+        for value in self._due:
+            self._step(value)
+        self._due.clear()
+
     def before_train_iter(self, runner: RunnerView) -> None:
-        """Step at each new epoch of an iteration runner, which has no epoch points."""
+        """Take the steps that are due: an iteration runner has no epoch points, and an evaluation comes at any time."""
         if self._resumed:
             self._resumed = []
             if runner.iter > 0:
@@ -188,32 +207,33 @@ class TorchLrUpdaterHook(Hook):
                     self.scheduler,
                     runner.iter,
                 )
-        if self._epochs_unannounced and runner.epoch != self._epoch:
-            self._epoch = runner.epoch
-            self._advance(runner.epoch - 1)
+        if self._epochs_unannounced and self._key and runner.epoch > self._done:
+            self._done = runner.epoch
+            self._end_unit()
+        self.before_train_epoch(runner)
 
     def after_train_iter(self, runner: RunnerView) -> None:
-        """Record the monitored value; step by iteration."""
+        """Record the monitored value."""
         if self._mode == 'train':
             self._note(runner.outputs)
-        if not self.by_epoch:
-            self._advance(runner.iter)
+            if not self.by_epoch:
+                self._end_unit()
 
     def after_train_epoch(self, runner: RunnerView) -> None:
-        """Step by epoch."""
+        """Average the monitored value over the epoch."""
         if self.by_epoch:
-            self._advance(runner.epoch)
+            self._end_unit()
 
     def after_evaluate(self, runner: RunnerView, scores: dict[str, float]) -> None:
-        """Step on the score of an evaluation."""
+        """Record the score of an evaluation."""
         if self._mode == 'val' and self._key in scores:
-            self._step(scores[self._key])
+            self._due.append(scores[self._key])
 
     def after_run(self, runner: RunnerView) -> None:
         """Warn if there was nothing to monitor."""
         self._runner = None
         is_complete = runner.outcome is not None and runner.outcome.kind == 'completed'
-        if self._mode == 'val' and not self._stepped and is_complete:
+        if self._mode == 'val' and not (self._stepped or self._due) and is_complete:
             runner.logger.warning(
                 "%s did nothing: no evaluation has found its monitor='%s'", self.scheduler, self.monitor
             )
@@ -228,15 +248,17 @@ class TorchLrUpdaterHook(Hook):
         self._sum = self._sum + (value.detach() if isinstance(value, torch.Tensor) else value) * samples
         self._count += samples
 
-    def _advance(self, done: int) -> None:
-        if self._mode == 'val':
-            return
+    def _end_unit(self) -> None:
+        """Take the average of a training value; all ranks call it."""
         if self._mode == 'train':
             total, count = reduce_sums([float(self._sum), float(self._count)])
             self._sum, self._count = 0.0, 0
-            self._step(total / count)
-        else:
-            self._step(done=done)
+            self._due.append(total / count)
+
+    def _step_to(self, done: int) -> None:
+        for unit in range(self._done, done):
+            self._step(done=unit)
+        self._done = max(self._done, done)
 
     def _step(self, *metric: float, done: int | None = None) -> None:
         with warnings.catch_warnings():
@@ -259,7 +281,8 @@ class TorchLrUpdaterHook(Hook):
             'schedulers': {name: plain_state(scheduler) for name, scheduler in self.schedulers.items()},
             'sum': self._sum,
             'count': self._count,
-            'epoch': self._epoch,
+            'done': self._done,
+            'due': list(self._due),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -272,8 +295,10 @@ class TorchLrUpdaterHook(Hook):
                 f'{self.scheduler}: the checkpoint is of a run with schedulers for {list(state["schedulers"])}, '
                 f'this run has them for {list(self.schedulers)}'
             )
+        self._done = state.get('done', self._place(self._runner))  # earlier versions had stepped for what was done
+        self._due = list(state.get('due', ()))
         self._load(state)
-        self._sum, self._count, self._epoch = state['sum'], state['count'], state['epoch']
+        self._sum, self._count = state['sum'], state['count']
         self._resumed, self._pending = [], None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from runnerkit.parallel import named_modules
 from runnerkit.utils.suggest import did_you_mean
 
 #: The known options: ``modules`` and the keyword arguments of torch.compile.
@@ -117,7 +118,7 @@ def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
-    found = {each: part for each, part in model.named_modules() if each}
+    found = {each: part for each, part in named_modules(model, remove_duplicate=False).items() if each}
     if name in found:
         return found[name]
     hint = did_you_mean(name, found)

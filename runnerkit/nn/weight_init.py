@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
+from runnerkit.parallel import named_modules
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.nameable import nameable
@@ -228,7 +229,7 @@ class PretrainedInit:
 
     @staticmethod
     def _part_of(module: nn.Module, name: str) -> nn.Module:
-        modules = dict(module.named_modules())
+        modules = named_modules(module, remove_duplicate=False)
         if name not in modules:
             raise ValueError(
                 f'part={name!r} is no submodule of {type(module).__name__}{suggestion(name, modules)}; its children: '

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import named_modules, named_parameters, unwrap
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.suggest import did_you_mean
@@ -118,7 +119,8 @@ def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
         for parameter in (each for group in groups for each in group['params']):
             other = owner.setdefault(id(parameter), name)
             if other != name:
-                names = [key for key, each in model.named_parameters(remove_duplicate=False) if each is parameter]
+                named = named_parameters(model, remove_duplicate=False).items()
+                names = [key for key, each in named if each is parameter]
                 raise ValueError(
                     f'the parameter {" = ".join(names)} is in two optimizers, {other!r} and {name!r}: choose what each '
                     "one gets, as in dict(a=dict(type='SGD', lr=0.1, params=['a.*']), …); a part that two networks "
@@ -128,8 +130,8 @@ def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
 
 def _part_of(model: nn.Module, name: str) -> nn.Module:
     """Return the submodule that the optimizer of that name trains."""
-    model = getattr(model, 'module', model)
-    part = dict(model.named_modules()).get(name)
+    model = unwrap(getattr(model, 'module', model))
+    part = named_modules(model, remove_duplicate=False).get(name)
     if part is None or not name:
         names = [child for child, _ in model.named_children()]
         hint = did_you_mean(name, names)

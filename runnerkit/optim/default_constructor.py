@@ -12,7 +12,9 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.optim.patterns import as_patterns, chosen_parameters
+from runnerkit.parallel import named_parameters, unwrap
 from runnerkit.registry import build_from_cfg
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
 #: The keys of ``paramwise_cfg`` and their defaults.
@@ -85,13 +87,15 @@ class DefaultOptimizerConstructor:
 
     def __call__(self, model: nn.Module) -> Any:
         """Build the optimizer over the parameters of ``model``, or of the module that it wraps."""
-        model = getattr(model, 'module', model)
+        model = unwrap(getattr(model, 'module', model))
         params: Any = model.parameters()
         if self.paramwise_cfg:
             params = []
             self.add_params(params, model)
         if self.params is not None:
             params = self._chosen(params, model)
+        elif self.paramwise_cfg:
+            _check_once(params, model)
         return build_from_cfg(self.optimizer_cfg, OPTIMIZERS, default_args={'params': params})
 
     def _chosen(self, params: Iterable[Any], model: nn.Module) -> list[Any]:
@@ -123,12 +127,13 @@ class DefaultOptimizerConstructor:
             prefix: Name of the module in the whole model.
             is_dcn_module: Whether it is a direct child of a deformable convolution.
         """
+        module = unwrap(module)  # a compiled part has the names of the part
         for name, parameter in module.named_parameters(recurse=False):
             group: dict[str, Any] = {'params': [parameter]}
+            if self._option('bypass_duplicate') and self._is_in(group, params):
+                warnings.warn(f'{prefix} is duplicate. It is skipped since bypass_duplicate=True')  # MMCV's words
+                continue
             if parameter.requires_grad:
-                if self._option('bypass_duplicate') and self._is_in(group, params):
-                    warnings.warn(f'{prefix} is duplicate. It is skipped since bypass_duplicate=True')  # MMCV's words
-                    continue
                 lr_mult, decay_mult = self._multipliers(module, prefix, name, bool(is_dcn_module))
                 if lr_mult is not None and self.base_lr is not None:
                     group['lr'] = self.base_lr * lr_mult
@@ -199,6 +204,19 @@ class DefaultOptimizerConstructor:
                     f'{given[0]} multiplies {name}, but the config of {self.optimizer_cfg.get("type")} has no '
                     f'{name}; set it there, or leave {given[0]} out'
                 )
+
+
+def _check_once(groups: Iterable[dict[str, Any]], model: nn.Module) -> None:
+    """Refuse a parameter that is in two groups, with all its names."""
+    owner: dict[int, int] = {}
+    for number, parameter in ((number, each) for number, group in enumerate(groups) for each in group['params']):
+        if owner.setdefault(id(parameter), number) != number:
+            named = named_parameters(model, remove_duplicate=False).items()
+            raise WrongValue(
+                f'paramwise_cfg: {" = ".join(name for name, each in named if each is parameter)} is one parameter with '
+                'several names (tied weights), which would be in several groups. Set bypass_duplicate=True in '
+                'paramwise_cfg: the parameter then has the options of its first name'
+            )
 
 
 def _check_keys(what: str, given: dict[str, Any], known: Any) -> None:

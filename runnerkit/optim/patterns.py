@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from runnerkit.parallel import named_parameters
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
@@ -32,20 +33,21 @@ def matches(patterns: Iterable[str], name: str) -> bool:
 def chosen_parameters(patterns: Sequence[str], model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters of ``model`` that ``patterns`` match, by their names, in the order of the model.
 
-    A shared parameter is chosen by any of its names, and returned once, under the first of them.
+    Names are those inside any wrappers. A shared parameter is chosen by any of its names, and returned once, under the
+    first of them.
 
     Raises:
         ValueError: a pattern matches nothing.
     """
-    named = list(model.named_parameters(remove_duplicate=False))
-    names = [name for name, _ in named]
+    named = named_parameters(model, remove_duplicate=False)
+    names = list(named)
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise WrongValue(
                 f'the pattern {pattern!r} matches no parameter of {type(model).__name__}; {_hint(pattern, names)}'
             )
-    chosen = {id(parameter) for name, parameter in named if matches(patterns, name)}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in chosen}
+    chosen = {id(parameter) for name, parameter in named.items() if matches(patterns, name)}
+    return {name: parameter for name, parameter in named_parameters(model).items() if id(parameter) in chosen}
 
 
 def _hint(pattern: str, names: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ from torch.optim import Optimizer
 
 from runnerkit.checkpoint.conditions import Settings, changed, differs
 from runnerkit.optim.named import named_optimizers
+from runnerkit.parallel import named_parameters
+from runnerkit.utils.logging import printable
 
 #: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
 _IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')
@@ -63,7 +65,7 @@ def plain_settings(values: Iterable[tuple[str, Any]]) -> Settings:
 
 def group_settings(optimizer: Optimizer, model: nn.Module) -> list[Settings]:
     """The settings of each parameter group, with the names of its parameters in ``model`` as ``parameters``."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {id(parameter): name for name, parameter in named_parameters(model).items()}
     return [
         {
             **plain_settings((key, value) for key, value in group.items() if key not in ('params', 'param_names')),
@@ -173,14 +175,44 @@ def with_rates_of(groups: list[Settings], factor: float) -> list[Settings]:
     return [{**group, 'lr': group['lr'] * factor} if 'lr' in group else group for group in groups]
 
 
+def check_values(state: Mapping[str, Any]) -> None:
+    """Refuse the state of an optimizer, from a file, whose values no step can use.
+
+    Raises:
+        ValueError: there is one.
+    """
+    parts, groups = state.get('state'), state.get('param_groups')
+    if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
+        raise ValueError("its 'state' holds no dict for each parameter")
+    if not isinstance(groups, list) or not all(isinstance(each, Mapping) for each in groups):
+        raise ValueError("its 'param_groups' are no list of dicts")
+    parameters = [each for group in groups for each in group.get('params', ())]
+    if len({*parameters}) < len(parameters):
+        raise ValueError("its 'param_groups' name a parameter twice")
+    tensors = {key for part in parts.values() for key, value in part.items() if isinstance(value, Tensor)}
+    for part in parts.values():
+        for key, value in part.items():
+            if key in tensors and not isinstance(value, Tensor | None):
+                raise ValueError(f'its {key} of one parameter is a {type(value).__name__}, and a tensor of others')
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | Tensor) or (isinstance(value, int) and abs(value) < 2**63)
+
+
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Whether ``state`` is of an optimizer with the same hyper-parameters.
 
     Raises:
-        ValueError: it lacks some that ``optimizer`` needs in every step.
+        ValueError: it lacks some that ``optimizer`` needs in every step, or one that must be a number is none.
     """
     needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
+    check_values(state)
+    numbers = {key for group in optimizer.param_groups for key, value in group.items() if _is_number(value)}
     for group in state['param_groups']:
+        wrong = [key for key in group if key in {*numbers, 'initial_lr'} and not _is_number(group[key])]
+        if wrong:
+            raise ValueError(f'its {wrong[0]} is {printable(group[wrong[0]], 60)}, which is not a number')
         missing = sorted(needed - set(group))
         if missing:
             raise ValueError(

@@ -16,6 +16,7 @@ from runnerkit.optim.finite import largest
 from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
+from runnerkit.parallel.names import named_parameters
 from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.utils.numbers import check_finite, check_whole_number
 
@@ -358,7 +359,7 @@ def log_anomalous_params(
     looked_at = None if among is None else set(among)
     missing = {
         name: tuple(p.shape)
-        for name, p in model.named_parameters()
+        for name, p in named_parameters(model).items()
         if p.requires_grad and p not in reached and (looked_at is None or p in looked_at)
     }
     for name, shape in missing.items():

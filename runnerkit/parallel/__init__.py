@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from runnerkit.parallel.data_parallel import MMDataParallel
     from runnerkit.parallel.distributed import MMDistributedDataParallel
     from runnerkit.parallel.fsdp import FSDP2
+    from runnerkit.parallel.names import named_buffers, named_modules, named_parameters
     from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
 
 __all__ = [
@@ -22,6 +23,9 @@ __all__ = [
     'collate',
     'forward_is_collective',
     'is_module_wrapper',
+    'named_buffers',
+    'named_modules',
+    'named_parameters',
     'scatter',
     'scatter_kwargs',
     'to_device',

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from runnerkit.parallel.dtensors import is_dtensor, is_sharded
+from runnerkit.parallel.names import named_buffers, without_compile
 from runnerkit.parallel.wrappers import ReplacedModule
 
 
@@ -28,7 +29,8 @@ class GradientOrders:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        wrappers = {name: part for name, part in model.named_modules() if isinstance(part, DistributedDataParallel)}
+        named = ((without_compile(name), part) for name, part in model.named_modules())
+        wrappers = {name: part for name, part in named if isinstance(part, DistributedDataParallel)}
         self.model = model
         self._orders: dict[str, list[str]] = {}
         self._wrappers = {name: wrapper for name, wrapper in wrappers.items() if _sums_in_some_order(wrapper)}
@@ -51,6 +53,7 @@ class GradientOrders:
             orders: the `state_dict` of the resumed run; rank 0's on every rank, because DDP uses rank 0's.
         """
         waiting, self._waiting = self._waiting, {}
+        orders = {without_compile(name): order for name, order in orders.items()}
         for name, wrapper in waiting.items():
             if name in orders:
                 self._orders[name] = list(orders[name])
@@ -97,7 +100,9 @@ def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
         wrapper.broadcast_buffers and not _does_without_buckets(wrapper) for wrapper in wrappers
     ):
         return {}
-    return {name: buffer.detach().cpu().clone() for name, buffer in model.named_buffers() if not is_dtensor(buffer)}
+    return {
+        name: buffer.detach().cpu().clone() for name, buffer in named_buffers(model).items() if not is_dtensor(buffer)
+    }
 
 
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
@@ -107,7 +112,7 @@ def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
         wrapper: a wrapper before its first synchronised backward.
         order: names of its model's parameters; parameters that are not named come last.
     """
-    place = {name: i for i, name in enumerate(order)}
+    place = {without_compile(name): i for i, name in enumerate(order)}
     parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
     sparse = {id(part.weight) for part in wrapper.module.modules() if _has_sparse_gradient(part)}
     buffers = [(buffer, buffer.clone()) for buffer in wrapper.module.buffers()]
@@ -164,7 +169,7 @@ def _size(wrapper: DistributedDataParallel) -> int:
 
 
 def _parameters(wrapper: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
-    return [(name, each) for name, each in wrapper.module.named_parameters() if each.requires_grad]
+    return [(without_compile(name), each) for name, each in wrapper.module.named_parameters() if each.requires_grad]
 
 
 def _has_sparse_gradient(part: Any) -> bool:

@@ -13,6 +13,7 @@ from torch import distributed as dist
 
 from runnerkit.distributed import all_gather_objects, broadcast_buffers, get_dist_info, reduce_extremes
 from runnerkit.parallel.bits import checksum, has_bits
+from runnerkit.parallel.names import name_cleaner
 from runnerkit.parallel.wrappers import unwrap
 
 #: Where DistributedDataParallel reads the names of the parameters and buffers that it leaves alone.
@@ -23,21 +24,23 @@ _compared: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
 def local_tensors(model: nn.Module) -> set[str]:
-    """The names of the parameters and buffers of ``model`` that are each rank's own.
+    """All names of the parameters and buffers of ``model`` that are each rank's own, with those of wrappers, as torch
+    has them.
 
     A module names its own in ``local_to_rank``, a list of parameters, buffers and submodules (``local_to_rank =
     ('queue', 'expert')``). What DistributedDataParallel ignores by configuration counts as well.
     """
-    beginnings = []
-    for prefix, module in model.named_modules():
+    beginnings, clean = [], name_cleaner(model)
+    for prefix, module in model.named_modules(remove_duplicate=False):
         own = getattr(module, 'local_to_rank', ())
         names = [*((own,) if isinstance(own, str) else own), *getattr(module, IGNORED_BY_DDP, ())]
-        beginnings += [f'{prefix}.{name}' if prefix else name for name in names]
+        beginnings += [clean(f'{prefix}.{name}' if prefix else name) for name in names]
     if not beginnings:
         return set()
-    return {
-        name for name, _ in _named(model) if any(name == each or name.startswith(f'{each}.') for each in beginnings)
-    }
+    named = [(name, each) for name, each in _named(model, remove_duplicate=False)]
+    starts = tuple(f'{each}.' for each in beginnings)
+    own = {id(each) for name, each in named if f'{clean(name)}.'.startswith(starts)}
+    return {name for name, each in named if id(each) in own}
 
 
 def shared_buffers(model: nn.Module) -> Iterator[Tensor]:
@@ -97,6 +100,6 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
         )
 
 
-def _named(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+def _named(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters(remove_duplicate=remove_duplicate)
+    yield from model.named_buffers(remove_duplicate=remove_duplicate)

@@ -359,6 +359,9 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     completed_epochs = _of(
         'progress.epochs', 'How many training epochs are done; in ``after_train_epoch`` that includes the running one.'
     )
+    trained_epoch = _of(
+        'progress.trained_epoch', 'The number, from 1, of the epoch with the last completed iteration; 0 before it.'
+    )
     max_epochs = _of('plan.max_epochs', 'After how many epochs the run ends; None if unknown (yet).')
     max_iters = _of('plan.max_iters', 'After how many training iterations the run ends; None if unknown (yet).')
     outcome = _of('stopping.outcome', 'How the run ended; None before it has.')

@@ -11,7 +11,8 @@ import torch
 
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.generator_state import RandomStates
-from runnerkit.data.named import name_of_scores, with_name
+from runnerkit.data.kinds import describe_loader
+from runnerkit.data.named import name_of_scores
 from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
     broadcast_buffers,
@@ -28,6 +29,7 @@ from runnerkit.log_buffer import LogBuffer
 from runnerkit.parallel.same_weights import shared_buffers
 from runnerkit.runner.readers import EvaluationReaders, loaders_to_evaluate
 from runnerkit.runner.workflow import trains
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
 
 #: Attributes of the runner that an evaluation restores.
@@ -194,7 +196,7 @@ class Evaluator:
         ):
             with guests.around['around_val']:
                 if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
-                    scores = with_name(loader, score_dataset(runner.model, loader, test_fn, logger=runner.logger))
+                    scores = score_dataset(runner.model, loader, test_fn, logger=runner.logger)
                 else:
                     scores = self.validate(loader, table, scope, guests=guests)
             found.update(scores)
@@ -263,8 +265,15 @@ class Evaluator:
                 reader.close()
                 if may_have_unequal_lengths(loader):
                     warn_if_not_sharded(loader, first)
+                fewest, most = reduce_extremes(given)
+                if most == 0:
+                    raise WrongValue(
+                        f'nothing was evaluated: {describe_loader(loader)} gave no batches on any rank. Its data set '
+                        'is empty, smaller than one full batch (drop_last), or an iterator that an earlier evaluation '
+                        'has read to its end: then let __iter__ return a new one each time'
+                    )
                 # A rank without a batch has no losses, which is no reason to warn.
-                results = _averages(log, scores, loader, tells=reduce_extremes(given)[0] > 0)
+                results = _averages(log, scores, loader, tells=fewest > 0)
                 call('after_val_epoch')
         finally:
             runner.log_buffer = train_log

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from runnerkit.checkpoint.integrity import reading
 from runnerkit.distributed.collectives import run_on_all_ranks
 from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
@@ -100,6 +101,7 @@ class Lifecycle:
         runner.notices.clear()
         runner.progress.begin_run()
         runner.plan.begin(workflow)
+        runner.readers.rescale()
         with ExitStack() as stack:
             stack.enter_context(runner.nest.as_innermost())
             signals = stack.enter_context(runner.stopping.listening())
@@ -220,7 +222,8 @@ class Lifecycle:
         runner.updater.follow_orders()
         if snapshots.resumed is None:
             runner.changes.tell_doubts()
-        snapshots.restore()
+        with reading('the checkpoint'):
+            snapshots.restore()
         if runner.parent is None:  # a nested run may share modules with it, whose buffers differ
             check_same_weights(runner.model, runner.logger, runner.repairs_weights)
         if is_own_run:

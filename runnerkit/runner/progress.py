@@ -49,13 +49,20 @@ class Progress:
 
     @property
     def iters(self) -> int:
-        """Completed training iterations; without accumulation, the number of updates."""
+        """Completed training iterations. An epoch run with other ranks or another batch size counts them as its own."""
         return self.iter + self.iter_is_done
 
     @property
     def epochs(self) -> int:
         """Completed training epochs; in the iteration runner, completed passes over the loader trained on last."""
         return self.epoch + self.epoch_is_done
+
+    @property
+    def trained_epoch(self) -> int:
+        """The number, from 1, of the epoch (pass) with the last completed iteration; 0 before the first one."""
+        if self.by_epoch:
+            return self.epochs + (self.batches > 0)
+        return self.epoch + 1 if self.iters else 0
 
     @property
     def batches(self) -> int:

@@ -277,6 +277,36 @@ class Readers:
             self._load(reader, state)
         self._is_inside = progress.epoch_is_open
 
+    def rescale(self) -> None:
+        """Count the iterations of a resumed epoch run in those of this run: with other ranks or another batch size, an
+        epoch has more or fewer. All ranks call it, before the first hook reads the counters."""
+        runner, progress, resumed = self._runner, self._runner.progress, self._runner.snapshots.resumed
+        if resumed is None or not runner.by_epoch or runner.plan.by_iters or self._counts_otherwise():
+            return
+        was, now, batches, is_recut = 0, 0, resumed['progress']['batches'], False
+        for (mode, n), (reader, state) in zip(runner.plan.workflow, self.saved_in(resumed['ranks'][0]), strict=False):
+            lengths = state.about.get('batches'), length_of(reader.dataloader)
+            if None in lengths or not trains(mode, runner):
+                continue
+            was, now = was + n * lengths[0], now + n * lengths[1]
+            is_recut = is_recut or self._is_recut(reader, state)
+            if state.begun:
+                batches = _batches_done(reader, state) if _can_enter(reader, state) else 0
+        if not is_recut:
+            return
+        iters = round((resumed['progress']['iters'] - resumed['progress']['batches']) * now / was) + batches
+        if iters != progress.iter:
+            text = 'the iteration number is changed from %d to %d: an epoch had %d iterations and has %d'
+            runner.logger.info(text, resumed['progress']['iters'], iters, was, now)
+        progress.iter = iters
+        progress.count_batches(batches)
+
+    def _is_recut(self, reader: Reader, state: ReaderState) -> bool:
+        """Whether the batches of the saved run had another size, or other ranks shared them."""
+        was, now = state.about, loader_facts(reader.dataloader)
+        other_ranks = self._runner.snapshots.resumed['world_size'] != self._runner.world_size
+        return other_ranks or ('batch_size' in was and was['batch_size'] != now['batch_size'])
+
     def _counts_otherwise(self) -> bool:
         """Whether the resumed run counted by epochs and this one by iterations, or vice versa."""
         was = self._runner.snapshots.condition('runner')
@@ -285,13 +315,10 @@ class Readers:
     def _load(self, reader: Reader, state: ReaderState) -> None:
         """Let ``reader`` enter at the position ``state``; a pass that cannot be entered starts over."""
         runner, progress = self._runner, self._runner.progress
-        was, now = state.about, loader_facts(reader.dataloader)
-        other_ranks = runner.snapshots.resumed['world_size'] != runner.world_size
-        other_batches = was.get('batch_size') != now.get('batch_size') and 'batch_size' in was
         if self._counts_otherwise():
             state.begin_anew()
-        elif state.begun and (other_ranks or other_batches) and not is_unbounded(reader.dataloader):
-            if state.samples is None or order_of(reader.dataloader) is None:
+        elif state.begun and self._is_recut(reader, state) and not is_unbounded(reader.dataloader):
+            if not _can_enter(reader, state):
                 state.begin_anew()
                 progress.count_batches(0)
                 runner.logger.warning(
@@ -448,6 +475,11 @@ def tell_found(reader: Reader, logger: Any) -> None:
     for text in dict.fromkeys(reader.found):
         logger.warning('%s', text, extra=NOT_EXACT)
     reader.found.clear()
+
+
+def _can_enter(reader: Reader, state: ReaderState) -> bool:
+    """Whether ``reader`` can enter the pass at the position ``state`` of other batches."""
+    return state.samples is not None and order_of(reader.dataloader) is not None
 
 
 def _batches_done(reader: Reader, state: ReaderState) -> int:

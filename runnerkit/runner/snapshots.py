@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from runnerkit.checkpoint import NotSavedError, get_state_dict
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import STATE_FORMAT, training_state_problem
+from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
@@ -23,9 +23,9 @@ from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel import unwrap
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.parallel.names import name_cleaner, named_buffers
 from runnerkit.runner.changes import cut_points
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.logging import NOT_EXACT
@@ -206,7 +206,8 @@ class Snapshots:
                 reason,
                 finite_beside(checkpoint) or 'an older one, or start over',
             )
-        self.continue_from(loaded, checkpoint, resume_optimizer)
+        with reading(checkpoint):
+            self.continue_from(loaded, checkpoint, resume_optimizer)
 
     def _read(self, checkpoint: str, map_location: Any) -> Any:
         """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
@@ -260,11 +261,12 @@ class Snapshots:
     def _leave_averages_behind(self, loaded: dict[str, Any]) -> None:
         """Without an EMAHook, continue from the raw weights of a run that had one."""
         weights = loaded['state_dict']
-        own = unwrap(self._runner.model).state_dict()
+        own = get_state_dict(self._runner.model, keep_vars=True)
         twins = {name: ema_name(name) for name in own if ema_name(name) in weights and ema_name(name) not in own}
-        for name, twin in twins.items():
-            raw = weights.pop(twin)
-            weights[name] = weights[name] if is_mmcv_file(loaded) else raw
+        raw = {id(own[name]): weights.pop(twin) for name, twin in twins.items()}
+        for name, each in own.items():  # every name of a shared parameter
+            if id(each) in raw and name in weights and not is_mmcv_file(loaded):
+                weights[name] = raw[id(each)]
         state = loaded.get('runnerkit') or {}
         known = state['ranks'][0].get('hooks', {}) if state.get('ranks') else {}
         if twins and not any('EMAHook' in name for name in known):  # else the table of what has changed says it
@@ -285,7 +287,7 @@ class Snapshots:
         if self._from_mmcv:
             iters = counts['iters'] + (not runner.by_epoch)  # MMCV stores the index of the last iteration
             before = gpus_of_run(meta)
-            if before and before != runner.world_size:
+            if runner.by_epoch and before and before != runner.world_size:
                 iters = iters * before // runner.world_size
                 runner.logger.info('the iteration number is changed to %d: %d GPUs before', iters, before)
             counts = {**counts, 'iters': iters}
@@ -388,6 +390,7 @@ class Snapshots:
         for reader in runner.readers.entries:
             reader.close()
         runner.resume(asked.checkpoint)
+        runner.readers.rescale()
         self.restore()
         runner.call_hook('after_roll_back')
         runner.nest.resume_inner()
@@ -408,9 +411,10 @@ class Snapshots:
 
     def restore_hooks(self, checkpoint: Mapping[str, Any]) -> None:
         """Restore the states of the hooks that the content of a checkpoint file has."""
-        ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
-        own = ranks[min(self._runner.rank, len(ranks) - 1)]
-        HookStates(self._runner).load_state_dict({'hooks': {}, **own})
+        with reading('the checkpoint', 'used'):
+            ranks = (checkpoint.get('runnerkit') or {}).get('ranks') or [{}]
+            own = ranks[min(self._runner.rank, len(ranks) - 1)]
+            HookStates(self._runner).load_state_dict({'hooks': {}, **own})
 
 
 class HookStates:
@@ -461,10 +465,10 @@ class Buffers:
         """Restore the buffers of this rank."""
         runner = self._runner
         if runner.rank < len(runner.snapshots.resumed['ranks']):
-            buffers = dict(runner.model.named_buffers())
+            buffers, clean = named_buffers(runner.model), name_cleaner(runner.model)
             for name, value in own.get('buffers', {}).items():
-                if name in buffers:
-                    buffers[name].copy_(value)
+                if clean(name) in buffers:  # old files have the names of the wrapped model
+                    buffers[clean(name)].copy_(value)
 
 
 class _Added:

@@ -6,6 +6,7 @@ import gc
 import math
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -256,13 +257,14 @@ def as_option(key: str, value: Any) -> str:
     Raises:
         WrongValue: it would not be read as the same value.
     """
-    text = value if isinstance(value, str) else repr(value).replace(' ', '')
-    if not same(parse_value(text), value):
-        raise WrongValue(
-            f'{key}={value!r} cannot be written on a command line, so no trial with it could be repeated: use numbers, '
-            'words, and lists of them'
-        )
-    return text
+    for text in (value if isinstance(value, str) else repr(value).replace(' ', ''), repr(value)):
+        with suppress(ValueError):
+            if same(parse_value(text), value):
+                return text
+    raise WrongValue(
+        f'{key}={value!r} cannot be written on a command line, so no trial with it could be repeated: use numbers, '
+        'strings, and lists and dicts of them'
+    )
 
 
 def same(one: Any, other: Any) -> bool:

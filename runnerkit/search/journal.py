@@ -11,6 +11,7 @@ from typing import Any
 from optuna.storages.journal import BaseJournalBackend, JournalFileBackend
 
 from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.small_files import open_plain
 
 
 class Journal(BaseJournalBackend):
@@ -27,7 +28,7 @@ class Journal(BaseJournalBackend):
 
     def __init__(self, path: str) -> None:
         # Unbuffered, so that nothing is left to be written later when the disk is full.
-        self._file = open(path, 'ab', buffering=0)  # noqa: SIM115  # open as long as the study is
+        self._path, self._file = path, open(open_plain(path), 'ab', buffering=0)  # noqa: SIM115
         keep, self._count = whole_lines(path)
         if keep < self._file.tell():
             self._file.truncate(keep)
@@ -41,8 +42,7 @@ class Journal(BaseJournalBackend):
                 yield from self._reader.read_logs(log_number_from)
             except ValueError as error:
                 raise WrongValue(
-                    f'{self._file.name} is damaged: {error}. Put back a copy of it, or remove the folder of the whole '
-                    'search'
+                    f'{self._path} is damaged: {error}. Put back a copy of it, or remove the folder of the whole search'
                 ) from None
         yield from (self._held or [])[max(0, log_number_from - self._count) :]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
 import socket
-import stat
 import time
 from pathlib import Path
 
 from runnerkit.utils.processes import is_alive
-from runnerkit.utils.small_files import read_small
+from runnerkit.utils.small_files import open_plain, read_small
 
 
 class FolderLock:
@@ -35,7 +33,7 @@ class FolderLock:
         self.path = Path(folder) / '.lock'
         self._file: int | None = None
         while self._file is None:
-            file = _open_plain(self.path)
+            file = open_plain(self.path)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -88,25 +86,6 @@ def is_locked(path: Path) -> bool:
         return match is not None and is_alive(int(match[1]))
     place = f'{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}'
     return any('FLOCK' in line and f' {place} ' in line for line in table.splitlines())
-
-
-def _open_plain(path: Path) -> int:
-    """Open ``path`` for reading and writing, and create it if needed; programs started later do not inherit it.
-
-    Raises:
-        OSError: it is a symbolic or hard link (ELOOP), or not a plain file.
-    """
-    link = f'{path.name} in it is a link, which is not followed: delete it'
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError as error:
-        raise OSError(errno.ELOOP, link, str(path)) if error.errno == errno.ELOOP else error from None
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        os.close(file)
-        text = link if stat.S_ISREG(status.st_mode) else f'{path.name} in it is not a plain file: delete it'
-        raise OSError(errno.ELOOP, text, str(path))
-    return file
 
 
 #: The locks held by this process.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
+import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,11 +31,41 @@ _RESULT = {'is_result': True}
 #: The loggers that `get_logger` has set up, without their children.
 logger_initialized: dict[str, bool] = {}
 
-#: What a terminal shows, whose width is limited.
-_SHORT = logging.Formatter('%(asctime)s %(message)s', '%H:%M:%S')
-_SHORT_WITH_LEVEL = logging.Formatter('%(asctime)s %(levelname)s %(message)s', '%H:%M:%S')
-
 _STYLES = {'WARNING': 'yellow', 'ERROR': 'bold red', 'CRITICAL': 'bold red'}
+
+
+#: Unicode's categories of characters that control a terminal, reorder or hide text, or cannot be encoded.
+_UNSAFE = ('Cc', 'Cf', 'Cs', 'Zl', 'Zp')
+
+#: A break before what looks like the beginning of a log record.
+_FORGED = re.compile(r'\n(?=\d{4}-\d\d-\d\d |\d\d:\d\d:\d\d )')
+
+
+def harmless(text: str) -> str:
+    """``text`` with escaped control characters, except newlines and tabs.
+
+    Everything that runnerkit prints or logs passes through this function: a message may quote a file from elsewhere.
+    """
+    if text.isprintable():
+        return text
+    return ''.join(_escaped(each) if unicodedata.category(each) in _UNSAFE else each for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character if character in '\n\t' else character.encode('unicode_escape').decode()
+
+
+class HarmlessFormatter(logging.Formatter):
+    """Escapes the control characters of a record, and indents lines in it that look like a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        return _FORGED.sub('\n ', harmless(super().format(record)))
+
+
+#: What a terminal shows, whose width is limited.
+_SHORT = HarmlessFormatter('%(asctime)s %(message)s', '%H:%M:%S')
+_SHORT_WITH_LEVEL = HarmlessFormatter('%(asctime)s %(levelname)s %(message)s', '%H:%M:%S')
 
 
 def is_terminal() -> bool:
@@ -118,7 +150,7 @@ def print_log(msg: object, logger: logging.Logger | str | None = None, level: in
         TypeError: ``logger`` is something else.
     """
     if logger is None:
-        print(msg)
+        print_out(str(msg))
     elif isinstance(logger, logging.Logger):
         logger.log(level, msg)
     elif isinstance(logger, str):
@@ -140,20 +172,35 @@ def print_result(text: str, logger: logging.Logger) -> None:
 def print_out(text: str) -> None:
     """Print ``text`` on stdout. A reader that has gone (``… | head``) is no error: the rest is dropped.
 
-    Characters that the stream's encoding lacks are replaced.
+    Control characters are escaped, and characters that the stream's encoding lacks are replaced.
     """
     encoding = getattr(sys.stdout, 'encoding', None) or 'utf-8'
     try:
-        print(text.encode(encoding, 'replace').decode(encoding), flush=True)
+        print(harmless(text).encode(encoding, 'replace').decode(encoding), flush=True)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, 'w')  # noqa: SIM115 (to the end of the process, which flushes stdout once more)
 
 
-def printable(text: object, most: int = 1000) -> str:
-    """``text`` on one line, safe to log or to print.
+def print_err(text: str) -> None:
+    """Print ``text`` on stderr, with escaped control characters."""
+    print(harmless(text), file=sys.stderr)
 
-    Use it for text from files and servers. Newlines, escape sequences, bidirectional marks and other invisible
-    characters are escaped (``\\n``, ``\\x1b``).
+
+@contextmanager
+def harmless_warnings() -> Iterator[None]:
+    """Escape the control characters of warnings, which may also come from other libraries."""
+    former = warnings.formatwarning
+    warnings.formatwarning = lambda *args, **kwargs: harmless(former(*args, **kwargs))
+    try:
+        yield
+    finally:
+        warnings.formatwarning = former
+
+
+def printable(text: object, most: int = 1000) -> str:
+    """``text`` on one line, of limited length: newlines and other invisible characters are escaped (``\\n``).
+
+    Use it for text from files and servers that must stay on its line; `harmless` protects the terminal in any case.
 
     Args:
         text: anything; converted with ``str``.
@@ -224,7 +271,7 @@ class ConsoleHandler(_Tolerant, logging.StreamHandler):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(HarmlessFormatter(FORMAT))
         self._trouble = WarnsOnce('the log on the console')
         self.verbose = True
 
@@ -258,7 +305,7 @@ class LogFileHandler(_Tolerant, logging.FileHandler):
 
     def __init__(self, path: str, mode: str) -> None:
         logging.FileHandler.__init__(self, path, mode, encoding='utf-8')
-        self.setFormatter(logging.Formatter(FORMAT))
+        self.setFormatter(HarmlessFormatter(FORMAT))
         self._trouble = WarnsOnce(f'the log file {path}')
 
     def close(self) -> None:

@@ -115,7 +115,17 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
     Args:
         state: its tensors may be on any device. States of CUDA devices that do not exist here are ignored.
+
+    Raises:
+        ValueError: it is not such a state.
     """
+    try:
+        _set_rng_state(state)
+    except (AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f'the random states in the checkpoint are not as a run saves them: {error}') from error
+
+
+def _set_rng_state(state: dict[str, Any]) -> None:
     import numpy as np
     import torch
 

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint import get_state_dict, load_checkpoint, load_state_dict, save_checkpoint
+from runnerkit.checkpoint.names import plain_names
+from runnerkit.checkpoint.state_dict import load_part
 from runnerkit.parallel import MODULE_WRAPPERS
 
 
@@ -79,6 +81,22 @@ def test_files_that_others_have_saved_with_the_wrappers_names_load(kind, tmp_pat
     if 'wrapped' not in kind:
         load_checkpoint(clean, tmp_path / 'a.pth', strict=True)
         assert torch.equal(clean.head.weight, get_state_dict(saved)['head.weight'])
+
+
+def test_a_part_of_a_compiled_model_loads(tmp_path):
+    saved, part = within(torch.compile)(), Net().body
+    torch.save(saved.state_dict(), tmp_path / 'a.pth')
+    load_part(part, 'body.', tmp_path / 'a.pth')
+    assert torch.equal(part[0].weight, get_state_dict(saved)['body.0.weight'])
+
+
+def test_names_of_averages_in_old_files_follow_those_of_the_weights():
+    """They had the names of wrappers; what the weights do not name, or already name, stays as it is."""
+    plain_ones = ['a.b.w', 'a_module.w', 'ema_a_module_w', 'ema_x__orig_mod_w', 'ema_module.y']
+    found = plain_names(
+        dict.fromkeys([*plain_ones, 'c._orig_mod.w', 'ema_c__orig_mod_w', 'ema_a_module_b__orig_mod_w'], 0)
+    )
+    assert list(found) == [*plain_ones, 'c.w', 'ema_c_w', 'ema_a_b_w']
 
 
 def test_the_version_of_a_wrapped_part_reaches_it():

@@ -28,7 +28,7 @@ def refused(capsys, words, parser=train.parser):
         (['cfg.py', '--lr', '--seed', '3'], '--cfg-options optimizer.lr=…'),
         (['cfg.py', '--batch-size', '8'], '--cfg-options data.batch_size=8'),
         (['cfg.py', '--workers', '2'], '--cfg-options data.num_workers=2'),
-        (['cfg.py', '--gpus', '2'], 'torchrun --nproc_per_node 2 … --launcher pytorch'),
+        (['cfg.py', '--num-gpus', '2'], 'torchrun --nproc_per_node 2 … --launcher pytorch'),
         (['cfg.py', '--resume'], '--auto-resume'),
         (['--config', 'cfg.py'], 'the config is the first argument, without a flag'),
         (['-c', 'cfg.py'], 'the config is the first argument, without a flag'),

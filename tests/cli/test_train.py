@@ -10,6 +10,7 @@ import pytest
 import torch
 from forks import Fork
 
+from runnerkit.cli import train
 from runnerkit.cli.train import main
 
 ROOT = Path(__file__).parents[2]
@@ -509,3 +510,19 @@ def test_loggers_by_name_on_the_command_line(project, train):
     assert (project / 'TextLoggerHook,TensorboardLoggerHook' / 'tf_logs').is_dir()
     assert 'log_config.hooks (--cfg-options): must be' in told[2][2]
     assert 'hooks=[TextLoggerHook,TensorboardLoggerHook]' in told[2][2]
+
+
+@pytest.mark.parametrize(
+    ('words', 'gpu', 'line'),
+    [
+        (['--gpus', '1'], 0, '--gpus: this process uses one GPU, if there is one: --gpu-id 0'),
+        (['--gpu-ids', '3'], 3, '--gpu-ids: this process uses one GPU, if there is one: --gpu-id 3'),
+        (['--gpus', '8', '--launcher', 'pytorch'], 0, '--gpus has no effect with --launcher pytorch'),
+        ([], 0, ''),
+    ],
+)
+def test_the_gpus_of_mmcvs_tools(words, gpu, line, capsys):
+    args = train.parser().parse_args(['cfg.py', *words])
+    train.use_gpus(args)
+    assert args.gpu_id == gpu
+    assert line in capsys.readouterr().out

@@ -4,13 +4,18 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
+from itertools import count
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
-from support import Measured, loader, tiny_runner, weights
+from support import Measured, Tiny, loader, tiny_runner, weights
 
-from runnerkit.checkpoint import NotSavedError, atomic
+from runnerkit.checkpoint import NotSavedError, Store, atomic
+from runnerkit.checkpoint import store as store_module
+from runnerkit.checkpoint.store import behind_link
 from runnerkit.hooks import CheckpointHook, ClosureHook, EvalHook, Hook
 from runnerkit.runner import EpochBasedRunner
 
@@ -201,6 +206,98 @@ def test_a_gap_does_not_keep_old_ones_for_ever_nor_does_a_resume(tmp_path, monke
         'epoch_6.pth',
         'latest.pth',
     ]
+
+
+def trained(folder, kind='iter', resume=None, max_keep=2, **options):
+    """The files, and the one that latest.pth names, after a run of six units, which resumes ``resume``, else what a
+    resume of the folder takes."""
+    runner = tiny_runner(kind, work_dir=folder, **{f'max_{kind}s': 6})
+    options = {'interval': 1, 'by_epoch': kind == 'epoch', 'max_keep_ckpts': max_keep, **options}
+    runner.register_hook(CheckpointHook(**options))
+    found = Store(folder).newest()
+    if found:
+        runner.resume(str(folder / resume) if resume else found.path)
+    runner.run([loader(4)], [('train', 1)])
+    return names_in(folder)
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.glob('*.pth')), behind_link(folder / 'latest.pth').resolve().name
+
+
+def killed(folder, where, call, **options):
+    """What `trained` leaves if SIGKILL ends its process instead of the ``call``-th call of a function."""
+    child = os.fork()
+    if child == 0:
+        real, calls = getattr(*where), count(1)
+
+        def last(*args, **kwargs):
+            if next(calls) == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        try:
+            setattr(*where, last)
+            trained(folder, **options)
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    return names_in(folder)
+
+
+LINK, REMOVE, STEP = (store_module, 'replace_link'), (os, 'remove'), (Tiny, 'train_step')
+
+
+@pytest.mark.parametrize('kind', ['iter', 'epoch'])
+@pytest.mark.parametrize('links', [True, False])
+@pytest.mark.parametrize(
+    ('where', 'call', 'left', 'link'),
+    [(LINK, 1, [1], None), (LINK, 6, [4, 5, 6], 5), (REMOVE, 4, [4, 5, 6], 6)],
+    ids=['before the first link', 'before the last link', 'before the last deletion'],
+)
+def test_a_resume_finishes_the_save_of_a_killed_run(kind, links, where, call, left, link, tmp_path, monkeypatch):
+    if not links:
+        monkeypatch.setattr(os, 'symlink', Mock(side_effect=OSError('no links here')))
+    names = [f'{kind}_{n}.pth' for n in left] + ['latest.pth'] * bool(link)
+    assert killed(tmp_path, where, call, kind=kind) == (names, f'{kind}_{link}.pth' if link else 'latest.pth')
+    whole = ([f'{kind}_5.pth', f'{kind}_6.pth', 'latest.pth'], f'{kind}_6.pth')
+    for _ in range(2):  # of the complete run, the first one has nothing left to train
+        assert trained(tmp_path, kind) == whole
+
+
+def test_a_kill_between_two_deletions_leaves_no_old_one_for_ever(tmp_path):
+    killed(tmp_path, STEP, 5, max_keep=-1)
+    assert killed(tmp_path, REMOVE, 2)[0] == ['iter_2.pth', 'iter_3.pth', 'iter_4.pth', 'latest.pth']
+    assert trained(tmp_path)[0] == ['iter_5.pth', 'iter_6.pth', 'latest.pth']
+
+
+def test_a_resume_on_purpose_from_an_older_one_touches_nothing(tmp_path):
+    whole = trained(tmp_path, max_keep=4)
+    assert whole == (['iter_3.pth', 'iter_4.pth', 'iter_5.pth', 'iter_6.pth', 'latest.pth'], 'iter_6.pth')
+    for name in ('iter_3.pth', 'iter_5.pth'):
+        assert killed(tmp_path, STEP, 1, resume=name, max_keep=1) == whole
+
+
+def test_a_resume_leaves_the_link_out_if_the_run_does(tmp_path):
+    for _ in range(2):
+        assert trained(tmp_path, create_symlink=False) == (['iter_5.pth', 'iter_6.pth'], 'latest.pth')
+
+
+def test_the_link_stays_at_the_newest_finite_checkpoint(tmp_path):
+    killed(tmp_path, LINK, 6)
+    content = torch.load(tmp_path / 'iter_6.pth')
+    content['meta']['non_finite'] = {'weights': 'head.bias (1 NaN)'}
+    torch.save(content, tmp_path / 'iter_6.pth')
+    left = (['iter_4.pth', 'iter_5.pth', 'iter_6.pth', 'latest.pth'], 'iter_5.pth')
+    assert trained(tmp_path, resume='iter_6.pth') == left
+    assert killed(tmp_path, STEP, 1, resume='iter_5.pth') == left
+
+
+def test_a_link_that_cannot_be_moved_is_logged(tmp_path, monkeypatch, caplog):
+    killed(tmp_path, LINK, 6)
+    monkeypatch.setattr(store_module, 'replace_link', Mock(side_effect=OSError(errno.EROFS, 'Read-only file system')))
+    trained(tmp_path)
+    assert 'latest.pth cannot be moved to iter_6.pth ([Errno 30] Read-only file system)' in caplog.text
 
 
 @pytest.mark.parametrize('async_save', [False, True])

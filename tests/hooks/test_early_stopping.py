@@ -124,7 +124,7 @@ def test_a_run_that_was_stopped_trains_on_only_with_more_patience(tmp_path, capl
 
 
 def test_a_score_that_never_comes(tmp_path, caplog):
-    with pytest.raises(KeyError, match="no score of this run.* give acc; did you mean 'acc'"):
+    with pytest.raises(KeyError, match="no score of this run.* give the numbers acc; did you mean 'acc'"):
         stopped(tmp_path, [0.1], monitor='acc_')
     with pytest.raises(ValueError, match="monitor='eror' is none of the model's metrics .*did you mean 'error'"):
         stopped(tmp_path, Measured(), monitor='eror', rule='less')

@@ -3,6 +3,8 @@
 import errno
 import json
 import math
+import re
+from decimal import Decimal
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,7 +16,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError, Store
-from runnerkit.hooks import CheckpointHook, DistEvalHook, EvalHook, Hook, IterTimerHook, TextLoggerHook
+from runnerkit.hooks import (
+    CheckpointHook,
+    DistEvalHook,
+    EarlyStoppingHook,
+    EvalHook,
+    Hook,
+    IterTimerHook,
+    TextLoggerHook,
+)
 from runnerkit.hooks.hook import Score
 from runnerkit.runner import EpochBasedRunner
 
@@ -279,6 +289,30 @@ def test_no_scores_are_warned_about(tmp_path):
     runner.register_hook(EvalHook(DataLoader(Silent([])), save_best='acc'), 'LOW')
     with pytest.warns(UserWarning, match='Since `eval_res` is an empty dict'):
         runner.run([loader(4)], [('train', 1)])
+
+
+@pytest.mark.parametrize('save_best', ['acc', 'auto'])
+def test_a_score_of_none_is_warned_about_and_never_the_best(tmp_path, caplog, save_best):
+    evaluated(tmp_path, [None, 0.1, None], save_best=save_best)
+    assert caplog.text.count('acc is nan, which is never the best') == 2
+    assert best_files(tmp_path) == ['best_acc_epoch_2.pth']
+
+
+def test_scores_of_none_count_for_early_stopping(tmp_path):
+    _, runner, _ = evaluated(tmp_path, [0.5, None, None, 0.6], hooks=[EarlyStoppingHook('acc', patience=2)])
+    assert runner.outcome.reason == 'acc has not improved for 2 evaluations (best: 0.5 at iteration 2)'
+
+
+@pytest.mark.parametrize('score', ['0.5', 0.5j, torch.ones(2), [0.5], {'a': 0.5}])
+def test_a_score_that_is_no_number(tmp_path, score):
+    text = f"save_best='acc' must name a number among the scores, but it is {score!r}; the numbers are: other"
+    with pytest.raises(TypeError, match=re.escape(text)):
+        evaluated(tmp_path, [score], save_best='acc')
+
+
+def test_the_best_score_is_a_plain_number(tmp_path):
+    _, runner, _ = evaluated(tmp_path, [torch.tensor([0.5]), Decimal('0.25')], save_best='acc')
+    assert repr(runner.meta['hook_msgs']['best_score']) == '0.5'
 
 
 def test_a_score_that_is_not_there(tmp_path):

@@ -186,13 +186,13 @@ EFFECTIVE = {
         lambda runner: [each['lr'] for each in runner.optimizer.param_groups][:2] == [0.1, 0.4], ['optimizer: lr'],
     ),
     'lr after a plateau': (
-        {**sgd(), 'lr': PLATEAU}, {**sgd(lr=0.2), 'lr': {**PLATEAU, 'patience': 99}}, lrs(0.0002),
+        {**sgd(), 'lr': PLATEAU}, {**sgd(lr=0.2), 'lr': {**PLATEAU, 'patience': 99}}, lrs(0.002),
         ['optimizer: lr', 'schedule'],
     ),
     'lr under a schedule of torch': (
         {**sgd(), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False}},
         {**sgd(lr=0.02), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False}},
-        lambda runner: lrs(0.0002)(runner) and runner.current_lr()[0] == pytest.approx(2e-6), ['optimizer: lr'],
+        lambda runner: lrs(0.002)(runner) and runner.current_lr()[0] == pytest.approx(2e-5), ['optimizer: lr'],
     ),
     'momentum': (sgd(), sgd(momentum=0.5), setting('momentum', 0.5), ['optimizer: momentum', '0.9', '0.5']),
     'momentum from none': (sgd(momentum=0), sgd(momentum=0.5), setting('momentum', 0.5), ['momentum']),
@@ -256,7 +256,7 @@ EFFECTIVE = {
     ),
     'a schedule of torch': (
         {**sgd(), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False}},
-        {**sgd(), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False, 'gamma': 0.5}}, lrs(0.025),
+        {**sgd(), 'lr': {'policy': 'StepLR', 'step_size': 2, 'by_epoch': False, 'gamma': 0.5}}, lrs(0.05),
         ['schedule', 'gamma=0.5', 'continues at the position of the run'],
     ),
     'grad_clip': (

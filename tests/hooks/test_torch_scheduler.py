@@ -217,8 +217,10 @@ def test_plateau_of_an_evaluation(caplog):
     for found in (dict(acc=0.5), dict(acc=0.6), dict(other=1.0), dict(acc=0.6), dict(acc=0.6)):
         drive(hook, view, view.iter, view.iter + LENGTH)
         hook.after_evaluate(view, found)
-        curve.append(view.optimizer.param_groups[0]['lr'])
-    assert curve == [1.0, 1.0, 1.0, 0.5, 0.25]
+        used = read(view.optimizer)
+        hook.before_train_epoch(view)
+        curve.append((used[0], read(view.optimizer)[0]))
+    assert curve == [(1.0, 1.0), (1.0, 1.0), (1.0, 1.0), (1.0, 0.5), (0.5, 0.25)]
     hook.after_run(view)
     assert caplog.messages == []
 
@@ -267,6 +269,7 @@ def taken_on_rank(rank):
     view.outputs = {'log_vars': {'loss': 1.0 + rank}, 'num_samples': 3 - 2 * rank}
     hook.after_train_iter(view)
     hook.after_train_epoch(view)
+    hook.before_train_epoch(view)
     return taken
 
 
@@ -336,6 +339,7 @@ def test_a_plateau_keeps_its_reductions_and_takes_the_new_settings(now, rates):
             hook.after_train_iter(view)
             found.append(round(read(view.optimizer)[0], 6))
             hook.after_train_epoch(view)
+            hook.before_train_epoch(view)
         return found
 
     hook, view = build_lr_hook(PLATEAU), make_view(sgd())

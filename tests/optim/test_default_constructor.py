@@ -83,11 +83,16 @@ def shared():
 
 
 def test_duplicates_are_an_error_unless_bypassed():
-    with pytest.raises(ValueError, match='SGD: some parameters appear in more than one parameter group'):
+    with pytest.raises(ValueError, match=r'0\.weight = 1\.weight is one parameter .* bypass_duplicate=True'):
         build(shared(), dict(bias_lr_mult=1.0))
     with pytest.warns(UserWarning, match=r'^1 is duplicate\. It is skipped since bypass_duplicate=True$'):
         optimizer = build(shared(), dict(bypass_duplicate=True))
     assert len(optimizer.param_groups) == 1
+    frozen = shared().requires_grad_(False)
+    with pytest.raises(ValueError, match=r'0\.weight = 1\.weight is one parameter'):
+        build(frozen, dict(bias_lr_mult=1.0))
+    with pytest.warns(UserWarning, match=r'^1 is duplicate\.'):
+        assert len(build(frozen, dict(bypass_duplicate=True)).param_groups) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from runnerkit.checkpoint import get_state_dict, load_state_dict
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.parallel.buckets import GradientOrders, bring_about
 
@@ -26,6 +27,8 @@ CASES = {
     'inside the first cycle': ({'cycle': 4}, 2, False),
     'sparse gradients': ({'sparse': True}, 3, True),
     'compressed gradients': ({'comm_hook': fp16_compress_hook}, 3, True),
+    'a part was compiled': ({'compiled': 'before'}, 3, True),
+    'a part is compiled': ({'compiled': 'after'}, 3, True),
     'unused parameters are looked for': ({'find_unused_parameters': True}, 3, False),
 }
 
@@ -48,9 +51,15 @@ class Net(nn.Module):
         return self.head(x).square().mean()
 
 
-def build(wrapper=MMDistributedDataParallel, sparse=False, fickle=False, comm_hook=None, cycle=1, **options):
+def build(
+    wrapper=MMDistributedDataParallel, sparse=False, fickle=False, comm_hook=None, cycle=1, compiled=False, **options
+):
     torch.manual_seed(0)
-    model = wrapper(Net(sparse, fickle), bucket_cap_mb=BUCKET_MB, **options)
+    net = Net(sparse, fickle)
+    if compiled:
+        torch._dynamo.config.optimize_ddp = False  # it refuses such small buckets
+        net.late = torch.compile(net.late, backend='eager')
+    model = wrapper(net, bucket_cap_mb=BUCKET_MB, **options)
     if comm_hook is not None:
         model.register_comm_hook(None, comm_hook)
     return model
@@ -75,12 +84,14 @@ def weights(model):
 
 def exact(rank, settings, left_at):
     """Whether a run of eight steps ends the same if another process goes on with it, without and with the order."""
-    cycle = settings.get('cycle', 1)
-    whole = build(**settings)
+    cycle, compiled = settings.get('cycle', 1), settings.get('compiled')
+    whole = build(**{**settings, 'compiled': compiled == 'before'})
     orders = GradientOrders(whole)
     orders.start({})
     train(whole, rank, range(left_at), cycle)
-    saved, state = copy.deepcopy(orders.state_dict()), copy.deepcopy(whole.state_dict())
+    saved, state = copy.deepcopy(orders.state_dict()), copy.deepcopy(get_state_dict(whole))
+    if compiled == 'before':  # as old files have it
+        saved = {name: [each.replace('late.', 'late._orig_mod.') for each in order] for name, order in saved.items()}
     grads = [None if p.grad is None else p.grad.clone() for p in whole.parameters()]
     calls = whole.module.calls
     train(whole, rank, range(left_at, 8), cycle)
@@ -89,8 +100,8 @@ def exact(rank, settings, left_at):
 
     found = []
     for brings_about in (False, True):
-        resumed = build(**settings)
-        resumed.load_state_dict(state)
+        resumed = build(**{**settings, 'compiled': compiled == 'after'})
+        load_state_dict(resumed, state, strict=True)
         resumed.module.calls = calls
         if brings_about:
             GradientOrders(resumed).start(saved)

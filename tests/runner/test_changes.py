@@ -172,7 +172,7 @@ def test_with_another_batch_size_the_epoch_goes_on_with_the_same_sample(tmp_path
     _, first = run('first', 4, max_iters=3)
     runner, rest = run('rest', 3, tmp_path / 'first' / 'iter_3.pth', max_epochs=1)
     assert sorted(first + rest) == list(range(20))
-    assert (runner.iter, runner.epoch, runner.max_iters) == (6, 1, 6)  # 3 and 3: the limit follows
+    assert (runner.iter, runner.epoch, runner.max_iters) == (7, 1, 7)  # 3 of 5 are 4 of 7
 
 
 def test_shares_of_the_users_own_begin_anew_with_another_batch_size(saved, tmp_path, caplog):

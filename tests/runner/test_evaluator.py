@@ -4,7 +4,7 @@ import logging
 import random
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
 import numpy as np
@@ -93,6 +93,42 @@ def test_what_is_no_score_is_none_and_what_the_log_held_before_stays():
         raise ValueError('boom')
     assert hears.heard == [{'acc': 0.5}]
     assert runner.scores == {'acc': Score(0.5, 0)}
+
+
+class Few(IterableDataset):
+    """A stream of ``n`` samples; if it is read ``once``, a later pass finds none."""
+
+    def __init__(self, n, once=False):
+        self.samples = [(torch.ones(4), torch.ones(1))] * n
+        self.iterator = iter(self.samples) if once else None
+
+    def __iter__(self):
+        return iter(self.samples) if self.iterator is None else self.iterator
+
+
+@pytest.mark.parametrize('kind', ['epoch', 'iter'])
+@pytest.mark.parametrize('as_workflow', [False, True])
+@pytest.mark.parametrize('model', [Tiny, Measured])
+@pytest.mark.parametrize(
+    ('data', 'evaluations'),
+    [(Few(0), 0), (Few(1), 0), ([], 0), (lambda: Few(2, once=True), 1), (lambda: Few(3), 2)],
+    ids=['no sample', 'no full batch', 'an empty list', 'an iterator', 'samples'],
+)
+def test_an_evaluation_without_samples_is_an_error_that_names_the_loader(kind, as_workflow, model, data, evaluations):
+    data, hears = data() if callable(data) else data, Hears()
+    evaluated = DataLoader(data, 2, drop_last=True)
+    runner = tiny_runner(kind, model=model(), **{f'max_{kind}s': 2})
+    runner.register_hook(hears)
+    loaders, workflow = [loader(4)], [('train', 1)]
+    if as_workflow:
+        loaders.append(evaluated)
+        workflow.append(('val', 1))
+    else:
+        runner.register_hook(EvalHook(evaluated, by_epoch=kind == 'epoch'))
+    name = r"workflow entry \('val', 1\) is empty" if as_workflow and data == [] else type(data).__name__
+    with pytest.raises(ValueError, match=name) if evaluations < 2 else nullcontext():
+        runner.run(loaders, workflow)
+    assert len(hears.heard) == evaluations
 
 
 class Visitor(Hook):
@@ -294,6 +330,10 @@ def evaluates_on_rank(rank):
     found['failed first'] = failure
     loader = build_dataloader(Slow(4), 2, 0, shuffle=False, round_up=False)
     found['slow'] = runner.evaluate(loader, hooks=[TimeOut(60)], test_fn=predictions_and_a_short_time_out)
+    try:  # the last one, as rank 0 tells the others of its failure
+        tiny_runner(model=Identity(), max_epochs=1).evaluate(build_dataloader(Unknown(0), 2, 0, shuffle=False))
+    except ValueError as error:
+        found['nothing'] = str(error)
     return found
 
 
@@ -390,6 +430,10 @@ def test_samples_that_a_sampler_of_torchs_repeats_are_told(ranks):
 
 def test_a_rank_without_samples_is_none_to_warn_of(ranks):
     assert [text for rank in ranks for text in rank['told'] if 'loss' in text and 'seen' in text] == []
+
+
+def test_ranks_none_of_which_has_a_sample_fail(ranks):
+    assert all('SeededLoader of Unknown gave no batches on any rank' in rank['nothing'] for rank in ranks)
 
 
 def test_ranks_wait_for_the_first_ones_evaluation_longer_than_a_collective_may_take(ranks):

@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 
 from runnerkit.checkpoint import find_latest_checkpoint
 from runnerkit.data import build_dataloader
-from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.flow.look.log_lines import read_log
+from runnerkit.hooks import CheckpointHook, Hook, TextLoggerHook
 from runnerkit.parallel import MMDistributedDataParallel
 from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.runner import EpochBasedRunner, IterBasedRunner
@@ -66,17 +67,19 @@ class Pair(nn.Module):
 
 
 class Sees(Hook):
-    """Writes down which samples are trained on in which epoch; stops after so many iterations."""
+    """Writes down which samples are trained on in which epoch; stops after so many iterations of its own."""
 
     def __init__(self, stop=None):
         self.stop = stop
+        self.made = 0
         self.seen = []
 
     def before_train_iter(self, runner):
         self.seen += [(runner.epoch, runner.iter, i) for i in runner.data_batch[1].tolist()]
 
     def after_train_iter(self, runner):
-        if runner.iter + 1 == self.stop:
+        self.made += 1
+        if self.made == self.stop:
             runner.stop('enough')
 
 
@@ -93,7 +96,7 @@ class OfItsRank(Hook):
 
     def after_train_iter(self, runner):
         self.left = gradients(runner)
-        if runner.iter + 1 == STOP and runner.rank == 0:
+        if runner.iter + 1 == STOP and runner.rank == 0 and self.found[0] is None:
             runner.save_checkpoint(f'{runner.work_dir}/alone', 'iter_{}.pth')
 
     def state_dict(self):
@@ -135,7 +138,62 @@ def train(case, folder, stop=None, wrap=lambda model: model, hooks=(), logger=No
     return sees.seen, runner.iter, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+#: By iteration, and one by epoch, which stays where it is.
+SCHEDULES = [
+    {'policy': 'poly', 'by_epoch': False},
+    {'policy': 'ExponentialLR', 'gamma': 0.9, 'by_epoch': False},
+    {'policy': 'OneCycleLR', 'max_lr': 0.2, 'by_epoch': False},
+    {'policy': 'StepLR', 'step_size': 1},
+]
+
+
+class Rates(Hook):
+    """Notes the rate of each iteration."""
+
+    def __init__(self):
+        self.used = {}
+
+    def before_train_iter(self, runner):
+        self.used[runner.iter] = runner.current_lr()[0]
+
+
+def scheduled(folder, schedule, stop=None, batch=BATCH, kind='epoch', hooks=(), **limits):
+    """Go on from the newest checkpoint in ``folder``, if there is one; returns the rates and the log."""
+    records, rates = Records(), Rates()
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    limits = limits or {'max_epochs': 2}
+    runner = RUNNERS[kind](model, optimizer=optimizer, work_dir=str(folder), logger=logger_to(records), **limits)
+    runner.register_training_hooks(schedule, {}, CheckpointHook(1000, by_epoch=False))
+    for hook in (*hooks, Sees(stop)):
+        runner.register_hook(hook)
+    runner.register_hook(rates, 'VERY_LOW')
+    checkpoint = find_latest_checkpoint(folder)
+    if checkpoint is not None:
+        runner.resume(str(checkpoint))
+    runner.run([build_dataloader(Numbered(), batch, 0, seed=5)], [('train', 1)])
+    return rates.used, texts(records, 'INFO')
+
+
+def places(folder):
+    """A folder for each schedule with its stop: inside the first epoch (0), or after it (1)."""
+    return {(i, i % 2): Path(folder) / f'schedule {i}' for i in range(len(SCHEDULES))}
+
+
+def begin_schedules(folder, stops):
+    """Stop all of them: at 12 samples of the first epoch, or after it."""
+    for (i, k), place in places(folder).items():
+        scheduled(place, SCHEDULES[i], stops[k])
+
+
+def go_on_with_schedules(folder):
+    """Of each run that goes on, what it has used and logged; and what one used that was always like this."""
+    wholes = [scheduled(Path(folder) / f'whole {i}', schedule)[0] for i, schedule in enumerate(SCHEDULES)]
+    return {key: (*scheduled(place, SCHEDULES[key[0]]), wholes[key[0]]) for key, place in places(folder).items()}
+
+
 def begin_on_rank(rank, folder):
+    begin_schedules(folder, (STOP, 8))
     seen = [train(case, Path(folder) / str(i), stop=STOP)[0] for i, case in enumerate(CASES)]
     return seen, states_around(Path(folder) / 'states', STOP)
 
@@ -144,11 +202,14 @@ def go_on_on_rank(rank, folder):
     """What is found behind the checkpoints of two ranks; and, on four, whether a run of theirs is resumed exactly."""
     folder = Path(folder)
     found = {'went on': [train(case, folder / str(i))[:2] for i, case in enumerate(CASES)]}
-    found |= {name: states_around(folder / name, STOP + 1) for name in ('states', 'states/alone')}
+    found['schedules'] = go_on_with_schedules(folder)
+    if (folder / 'of one').exists():
+        found['schedules of one'] = go_on_with_schedules(folder / 'of one')
+    found |= {name: states_around(folder / name, 1) for name in ('states', 'states/alone')}
     if torch.distributed.is_initialized():
         found['epoch'] = resumed_exactly('epoch', folder / 'epoch')
         found['pair'] = resumed_exactly('iter', folder / 'pair', wrap=lambda _: Pair())
-        found['static'] = [told_of_a_static_graph(folder / 'static', stop) for stop in (1, 2)]
+        found['static'] = [told_of_a_static_graph(folder / 'static', 1) for _ in range(2)]
     return found
 
 
@@ -224,6 +285,7 @@ def four_ranks(on_ranks, begun):
     """What each of four processes found."""
     folder = begun[0].with_name('four')
     shutil.copytree(begun[0], folder)
+    begin_schedules(folder / 'of one', (6, 16))
     return on_ranks(__file__, 'go_on_on_rank', str(folder), world_size=4)
 
 
@@ -276,11 +338,108 @@ def test_the_next_epoch_is_a_whole_one(number, case, world_size, gone_on):
 
 @pytest.mark.parametrize('world_size', [1, 4])
 @pytest.mark.parametrize('case', CASES)
-def test_iterations_are_the_updates_made(case, world_size, gone_on):
+def test_iterations_of_an_epoch_run_are_rescaled_and_those_of_an_iteration_run_stay(case, world_size, gone_on):
+    """The former run had made 3 iterations, and 12 of 31 samples are seen."""
+    name, drop_last, _ = case
     after, iterations = gone_on[world_size, case]
     made = sorted({iteration for _, iteration, _ in after})
-    assert made == list(range(STOP, STOP + len(made)))
-    assert iterations == made[-1] + 1
+    length = {1: 15 if drop_last else 16, 4: 3 if drop_last else 4}[world_size]
+    first = {1: 6, 4: 1}[world_size] if name == 'epoch' else STOP
+    assert iterations == (2 * length if name == 'epoch' else LIMITS['iter']['max_iters'])
+    assert made == list(range(first, iterations))
+
+
+#: Where a run goes on in its own iterations, inside the first epoch and after it: from 2 ranks, or from 1, to others.
+NOW = {(2, 1): (6, 16), (2, 4): (1, 4), (1, 4): (1, 4)}
+LENGTHS = {1: 16, 2: 8, 3: 6, 4: 4}
+
+
+@pytest.mark.parametrize('was, now', NOW)
+def test_a_schedule_by_iteration_goes_on_at_its_part_of_the_run(was, now, one_rank, four_ranks):
+    ranks = one_rank if now == 1 else four_ranks
+    check_schedules([rank['schedules' if was == 2 else 'schedules of one'] for rank in ranks], was, now, NOW[was, now])
+
+
+def check_schedules(ranks, was, now, firsts):
+    stops = {1: (6, 16), 2: (3, 8), 3: (2, 6)}[was]
+    for rank in ranks:
+        for (_, k), (used, told, whole) in rank.items():
+            assert list(whole) == list(range(2 * LENGTHS[now]))
+            assert used == {i: rate for i, rate in whole.items() if i >= firsts[k]}
+            text = f'the iteration number is changed from {stops[k]} to {firsts[k]}: an epoch had {LENGTHS[was]} '
+            assert [each for each in told if each.startswith('the iteration number')] == [
+                f'{text}iterations and has {LENGTHS[now]}'
+            ]
+
+
+def begin_schedules_on_rank(rank, folder):
+    begin_schedules(folder, (2, 6))
+
+
+def go_on_with_schedules_on_rank(rank, folder):
+    return go_on_with_schedules(folder)
+
+
+@pytest.mark.thorough  # as from 2 ranks to 1 and to 4, which the other tests start anyway
+def test_from_three_ranks_to_two(on_ranks, tmp_path):
+    on_ranks(__file__, 'begin_schedules_on_rank', str(tmp_path), world_size=3)
+    ranks = on_ranks(__file__, 'go_on_with_schedules_on_rank', str(tmp_path))
+    check_schedules(ranks, 3, 2, (3, 8))
+
+
+@pytest.mark.parametrize('stops, now', [((6, 16), 4), ((3, 8), 1)])
+def test_another_batch_size_is_another_number_of_iterations(stops, now, tmp_path):
+    """4 ranks' batches of 2 are one rank's of 8."""
+    if now == 4:
+        begin, then = BATCH, 4 * BATCH
+    else:
+        begin, then = 2 * BATCH, BATCH
+    for (i, k), place in places(tmp_path).items():
+        whole, _ = scheduled(tmp_path / f'whole {i}', SCHEDULES[i], batch=then)
+        scheduled(place, SCHEDULES[i], stops[k], batch=begin)
+        used, _ = scheduled(place, SCHEDULES[i], batch=then)
+        assert used == {at: rate for at, rate in whole.items() if at >= NOW[2, now][k]}
+
+
+@pytest.mark.parametrize('kind', RUNNERS)
+def test_a_run_whose_length_is_in_iterations_keeps_their_number(kind, tmp_path):
+    for schedule in SCHEDULES[:2]:
+        place = tmp_path / schedule['policy']
+        first, _ = scheduled(place, schedule, 5, kind=kind, max_iters=20)
+        rest, told = scheduled(place, schedule, kind=kind, batch=4, max_iters=20)
+        whole, _ = scheduled(tmp_path / f'whole {schedule["policy"]}', schedule, kind=kind, max_iters=20)
+        assert {**first, **rest} == whole
+        assert not any('iteration number' in text for text in told)
+
+
+class GoesBack(Hook):
+    """Goes back to a file, once."""
+
+    def __init__(self, at, file):
+        self.at, self.file = at, file
+
+    def after_train_iter(self, runner):
+        if runner.iter == self.at:
+            self.at = None
+            runner.roll_back(str(self.file))
+
+
+def test_a_run_that_goes_back_to_a_file_of_other_batches_counts_as_its_own(tmp_path):
+    scheduled(tmp_path, SCHEDULES[1], 6)
+    file = tmp_path / 'iter_6.pth'
+    used, told = scheduled(tmp_path, SCHEDULES[1], batch=4, hooks=[GoesBack(5, file)])
+    whole, _ = scheduled(tmp_path / 'whole', SCHEDULES[1], batch=4)
+    assert used == {i: rate for i, rate in whole.items() if i >= 3}
+    assert sum('changed from 6 to 3' in text for text in told) == 2
+
+
+def test_log_and_files_of_the_old_count_are_no_longer_of_the_run(tmp_path):
+    """Lines beyond the new count are moved aside; files have the numbers of the new one."""
+    options = {'interval': 1, 'ignore_last': False}
+    scheduled(tmp_path, SCHEDULES[0], 12, hooks=[TextLoggerHook(**options)])
+    scheduled(tmp_path, SCHEDULES[0], batch=4, hooks=[TextLoggerHook(**options)])
+    assert [line['step'] for line in read_log(tmp_path).lines] == [*range(1, 6), *range(7, 17)]
+    assert sorted(path.name for path in tmp_path.glob('*.pth')) == ['iter_12.pth', 'iter_16.pth', 'latest.pth']
 
 
 # --- what belongs to each rank ---------------------------------------------------------------------------------------

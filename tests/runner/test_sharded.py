@@ -470,7 +470,7 @@ def of_an_epoch(rank, folder, stop, resume):
 
 def test_two_then_four_then_one_process_see_every_sample_of_the_epoch_once(on_ranks, tmp_path):
     two = on_ranks(__file__, 'of_an_epoch', str(tmp_path), 1, None)
-    four = on_ranks(__file__, 'of_an_epoch', str(tmp_path), 2, str(find_latest_checkpoint(tmp_path)), world_size=4)
+    four = on_ranks(__file__, 'of_an_epoch', str(tmp_path), 1, str(find_latest_checkpoint(tmp_path)), world_size=4)
     one = train(tmp_path, wrap=lambda model: model, resume=find_latest_checkpoint(tmp_path), epochs=1)
     parts = [sum((each['seen'] for each in ranks), []) for ranks in (two, four, [one])]
     assert [len(part) for part in parts] == [8, 16, 20]

@@ -123,7 +123,7 @@ def test_a_link_is_not_followed(link, tmp_path):
     target = tmp_path / 'precious'
     target.write_text('content')
     link(target, tmp_path / '.lock')
-    with pytest.raises(OSError, match=r'\.lock in it is a link, which is not followed: delete it') as refused:
+    with pytest.raises(OSError, match=r'\.lock is a link, which is not followed: delete it') as refused:
         FolderLock(tmp_path)
     assert refused.value.errno == errno.ELOOP
     assert target.read_text() == 'content'

@@ -18,9 +18,13 @@ from runnerkit.utils.logging import (
     close_logger,
     console,
     get_logger,
+    harmless,
+    harmless_warnings,
     is_terminal,
     logger_initialized,
+    print_err,
     print_log,
+    print_out,
     print_result,
     printable,
     set_verbose,
@@ -321,3 +325,39 @@ def test_a_log_file_can_be_closed_alone(tmp_path):
     get_logger('closing', tmp_path / 'a.log', file_mode='a').info('both')
     assert 'both' in (tmp_path / 'a.log').read_text()
     close_logger('closing')
+
+
+EVIL = 'a\tb\x1b[2J\x9b1m\r\x00\u202e\u2028\ud800\n\u3000你'
+MADE_HARMLESS = 'a\tb\\x1b[2J\\x9b1m\\r\\x00\\u202e\\u2028\\ud800\n\u3000你'
+
+
+def test_what_is_printed_and_logged_controls_nothing(name, tmp_path, capsys):
+    assert harmless(EVIL) == MADE_HARMLESS
+    logger = get_logger(name, tmp_path / 'run.log')
+    logger.info('%s', EVIL)
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        logger.exception('failed')
+    print_out(EVIL)
+    print_err(EVIL)
+    print_log(EVIL)
+    captured = capsys.readouterr()
+    assert captured.out == f'{MADE_HARMLESS}\n' * 2
+    for text in (captured.err, (tmp_path / 'run.log').read_text()):
+        assert text.count(MADE_HARMLESS) >= 2
+        assert 'Traceback (most recent call last):\n  File' in text
+        assert harmless(text) == text
+
+
+def test_a_line_in_a_message_is_no_record(name, tmp_path):
+    logger = get_logger(name, tmp_path / 'run.log')
+    logger.info('a\n2030-01-01 00:00:00,000 - x - INFO - Run completed\n12:34:56 told\nrest: 12:34:56')
+    lines = (tmp_path / 'run.log').read_text().splitlines()
+    assert lines[1:] == [' 2030-01-01 00:00:00,000 - x - INFO - Run completed', ' 12:34:56 told', 'rest: 12:34:56']
+
+
+def test_warnings_control_nothing():
+    with harmless_warnings():
+        assert r'\x1b[2J' in warnings.formatwarning('\x1b[2J', UserWarning, 'x.py', 1)
+    assert '\x1b[2J' in warnings.formatwarning('\x1b[2J', UserWarning, 'x.py', 1)

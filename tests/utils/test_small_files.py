@@ -10,7 +10,7 @@ from runnerkit.checkpoint.manifest import MANIFEST
 from runnerkit.checkpoint.store import OWNER, Store
 from runnerkit.flow.work_dir.previous_runs import RECORD, files_of_a_run, read_record
 from runnerkit.utils.control import ADDRESS, read_address
-from runnerkit.utils.small_files import read_json, read_small
+from runnerkit.utils.small_files import open_own, own_folder, read_json, read_small
 
 IN_THE_WAY = {
     'a pipe': os.mkfifo,
@@ -60,3 +60,31 @@ def test_a_file_is_small_and_regular(tmp_path):
         read_small(path, most=5)
     with pytest.raises(OSError, match='is not a regular file'):
         read_small('/dev/zero')
+
+
+@pytest.mark.parametrize('mode', ['a', 'ab', 'wb'])
+def test_only_plain_files_are_written(mode, tmp_path):
+    path, other = tmp_path / 'a.log', tmp_path / 'other'
+    with open_own(path, mode) as file:
+        file.write(b'one' if 'b' in mode else 'one')
+    with open_own(path, mode) as file:
+        file.write(b'two' if 'b' in mode else 'two')
+    assert path.read_text() == ('two' if mode == 'wb' else 'onetwo')
+    other.write_text('mine')
+    for make in (
+        *list(IN_THE_WAY.values())[:5],
+        lambda path: os.symlink(other, path),
+        lambda path: os.link(other, path),
+    ):
+        path.unlink() if path.is_symlink() or not path.is_dir() else path.rmdir()
+        make(path)
+        with pytest.raises(OSError, match=r'a\.log'):
+            open_own(path, mode)
+    assert other.read_text() == 'mine'
+
+
+def test_only_plain_folders_are_used(tmp_path):
+    assert own_folder(tmp_path / 'a') == own_folder(tmp_path / 'a') == tmp_path / 'a'
+    (tmp_path / 'b').symlink_to('a')
+    with pytest.raises(OSError, match='b is a link, which is not followed: delete it'):
+        own_folder(tmp_path / 'b')

@@ -6,6 +6,7 @@ Only records are read: nothing of the user's is imported, and nothing is execute
 from __future__ import annotations
 
 import math
+import operator
 import os
 import re
 import zipfile
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from runnerkit.checkpoint.integrity import reading, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.config.settings import differing, flattened, settings_in
 from runnerkit.flow.look.log_lines import is_number
@@ -161,18 +163,21 @@ class Side:
         is_file = self.path.is_file() and (self.path.suffix in ('.pth', '.pt') or zipfile.is_zipfile(self.path))
         if not (is_file or (self.path / '.metadata').exists()):
             raise FileNotFoundError(f'{path} is neither a work dir of a run nor a checkpoint')
-        meta = self.content['meta']
-        run = RunRecord(self.path.parent, meta=dict(meta))
-        self.history = History(run, [Start(1, 0, None, _entry_of(self.content), None)])
-        self.saved, self.is_run = [Saved(int(meta.get('iter', 0)), str(self.path), 0.0)], False
+        with reading(self.path, 'compared'):
+            run = RunRecord(self.path.parent, meta=dict(self.content['meta']))
+            self.history = History(run, [Start(1, 0, None, _entry_of(self.content), None)])
+            iterations = operator.index(run.meta.get('iter', 0))
+        self.saved, self.is_run = [Saved(iterations, str(self.path), 0.0)], False
         self.compared = 'everything' if 'runnerkit' in self.content else 'weights and optimizer'
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """Of the checkpoint."""
         content = _load_checkpoint(self.path, 'cpu')
-        if not isinstance(content, dict) or 'meta' not in content:
+        if not isinstance(content, dict) or not isinstance(content.get('meta'), Mapping):
             raise ValueError(f'{self.path} is not a checkpoint of a run: it has no meta')
+        if 'runnerkit' in content and (problem := training_state_problem(content)):
+            raise ValueError(f'{self.path} cannot be compared: {problem}')
         return content
 
     def like(self, other: Side) -> Side:
@@ -229,10 +234,14 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
             rows.setdefault(row[:4], row)
     found.rows += rows.values()
     found.rows += [*_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
-    found.rows.sort(key=lambda row: SECTIONS.index(row.section))
+    found.rows = sorted(map(_on_one_line, found.rows), key=lambda row: SECTIONS.index(row.section))
     found.notes += [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
     found.sentence = conclusion(found)
     return found
+
+
+def _on_one_line(row: Row) -> Row:
+    return Row(*(printable(each) if isinstance(each, str) else each for each in row))  # type: ignore[arg-type]
 
 
 # --- what went into the runs -----------------------------------------------------------------------------------------
@@ -268,7 +277,7 @@ def _code_rows(one: Path | None, other: Path | None, since: int) -> Iterator[Row
     if one is None or other is None:
         return
     texts = [
-        {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py')}
+        {str(path.relative_to(config.parent)): path for path in config.parent.glob('code*/**/*.py') if path.is_file()}
         for config in (one, other)
     ]
     for name in sorted({*texts[0], *texts[1]}):

@@ -21,7 +21,7 @@ from runnerkit.flow.moment.values import furthest
 from runnerkit.hooks.fingerprint import states_of
 from runnerkit.hooks.hook import Hook
 from runnerkit.optim.named import learning_rates
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import named_modules, named_parameters
 from runnerkit.parallel.bits import checksum, has_bits
 from runnerkit.parallel.dtensors import local_part
 from runnerkit.utils.logging import printable
@@ -87,10 +87,9 @@ class Recorder(Hook):
         """Listen behind all other hooks, to each module and to each parameter."""
         for point in ('before_train_iter', 'after_forward', 'after_backward', 'after_step'):
             runner.hooks.listen(point, getattr(self, f'_{point}'), is_last=True)
-        model = unwrap(runner.model)
-        for name, module in model.named_modules():
+        for name, module in named_modules(runner.model).items():
             module.register_forward_hook(partial(self._output, name or type(module).__name__))
-        for name, each in model.named_parameters():
+        for name, each in named_parameters(runner.model).items():
             if each.requires_grad and not is_lazy(each):
                 each.register_post_accumulate_grad_hook(partial(self._gradient, name))
 
@@ -121,7 +120,7 @@ class Recorder(Hook):
             self._note('gradient', name, parameter.grad)
 
     def _after_backward(self, runner: Any) -> None:
-        for name, each in unwrap(runner.model).named_parameters():
+        for name, each in named_parameters(runner.model).items():
             self._note('final gradient', name, each.grad)
         self._note('rate', 'learning rate', str(learning_rates(runner.optimizer)))
 
@@ -130,7 +129,7 @@ class Recorder(Hook):
         self._states('update', runner)
 
     def _states(self, kind: str, runner: Any) -> None:
-        for name, value in {**get_state_dict(unwrap(runner.model)), **states_of(runner.optimizer)}.items():
+        for name, value in {**get_state_dict(runner.model), **states_of(runner.optimizer)}.items():
             self._note(kind, name, value)
 
     def _draws(self, kind: str) -> None:

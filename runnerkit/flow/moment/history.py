@@ -148,9 +148,10 @@ def history_of(work_dir: Path) -> History:
     begins = [_count(entry.get('iterations')) or 0 for entry in entries]
     for index, (begin, entry) in enumerate(zip(begins, entries, strict=True)):
         later = begins[index + 1 :]
-        start = Start(index + 1, begin, min(later, default=None), entry, _config(work_dir, index))
+        number = entry.get('number', index + 1)
+        start = Start(number, begin, min(later, default=None), entry, _config(work_dir, number - 1))
         history.discarded += [
-            f'start {index + 1} went back to iteration {each}; it has trained the iterations from there on again, and '
+            f'start {number} went back to iteration {each}; it has trained the iterations from there on again, and '
             'these count'
             for each in start.rolled_back
         ]
@@ -159,8 +160,8 @@ def history_of(work_dir: Path) -> History:
             if reached is None or reached > begins[index + 1]:
                 upto = 'up to an unknown one' if reached is None else f'to {reached - 1}'
                 history.discarded.append(
-                    f'start {index + 1} may have trained iterations from {begins[index + 1]} {upto}; '
-                    f'start {index + 2} has trained them again, and these count'
+                    f'start {number} may have trained iterations from {begins[index + 1]} {upto}; '
+                    f'start {entries[index + 1].get("number", index + 2)} has trained them again, and these count'
                 )
         if not any(other <= begin for other in later):
             history.starts.append(start)

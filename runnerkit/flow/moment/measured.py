@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runnerkit.flow.moment.replay import Moment
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel import unwrap
+from runnerkit.parallel import named_parameters
 from runnerkit.parallel.dtensors import all_of
 from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.numbers import plain_number
@@ -60,7 +60,7 @@ def measured_step(moment: Moment) -> Iteration:
     With several optimizers, gradients are those at the end of the iteration.
     """
     run, found = moment.run, Iteration(moment.iter, moment.epoch + 1)
-    parameters = dict(unwrap(moment.model).named_parameters())
+    parameters = named_parameters(moment.model)
     before = {name: all_of(parameter.detach()).clone() for name, parameter in parameters.items()}
     gradients: dict[str, Tensor] = {}
 

@@ -333,6 +333,12 @@ def doubts_of(history: History, start: Start) -> Iterator[str]:
             f'start {start.number} is replayed with the config and the code of the newest start: the version of '
             'runnerkit that has resumed the run kept no others'
         )
+    later = [entry.get('number', 0) for entry in history.run.starts[1:]]
+    if start.number == 1 and later and later[0] > 2:
+        yield (
+            f'run.json no longer has the starts 2 to {later[0] - 1}: their iterations are replayed with the config of '
+            'start 1'
+        )
     versions = {'runnerkit': __version__, 'torch': torch.__version__, 'python': sys.version.split()[0]}
     for name, then in (start.entry.get('versions') or {}).items():
         if versions.get(name, then) != then:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runnerkit.checkpoint.integrity import reading
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.distributed import from_first_rank
@@ -154,6 +155,12 @@ def state_of(path: str, compared: str) -> dict[str, Any]:
     machine or a place."""
     is_folder = is_checkpoint_folder(path)
     content = load_folder(Path(path), path, 'cpu') if is_folder else _load_checkpoint(path, 'cpu')
+    with reading(path, 'compared'):
+        return _state_in(content, compared)
+
+
+def _state_in(content: Mapping[str, Any], compared: str) -> dict[str, Any]:
+    """`state_of` the content of a checkpoint."""
     parts = {key: content[key] for key in ('state_dict', 'optimizer') if content.get(key) is not None}
     if compared == 'everything':
         state = dict(content['runnerkit'])

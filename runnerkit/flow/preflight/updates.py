@@ -15,6 +15,7 @@ from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.hooks.param_schedule import ParamScheduleHook
 from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
+from runnerkit.parallel import named_modules, named_parameters
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.user_files import is_ours
@@ -141,7 +142,7 @@ def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:
     """Trainable parameters that no optimizer holds."""
     missing = [
         name
-        for name, parameter in plan.model.named_parameters()
+        for name, parameter in named_parameters(plan.model).items()
         if parameter.requires_grad and id(parameter) not in held and not any(part in name for part in _FOLLOWERS)
     ]
     if missing and len(missing) < sum(1 for _ in plan.model.parameters()):
@@ -164,7 +165,7 @@ def freezes_something(plan: Plan) -> Iterator[Finding]:
                 plan.key_of(hook, 'patterns'), one_line(error), 'Write whole names of parameters, with * for any text.'
             )
             continue
-        if not any(part.requires_grad for name, part in plan.model.named_parameters() if name in found):
+        if not any(part.requires_grad for name, part in named_parameters(plan.model).items() if name in found):
             yield plan.warning(
                 plan.key_of(hook, 'patterns'),
                 f'freezes nothing: its parameters do not require gradients anyway ({names(sorted(found))})',
@@ -250,7 +251,7 @@ def multipliers_match(plan: Plan) -> Iterator[Finding]:
             continue
         model: nn.Module = plan.model
         if config.get('params') is None:
-            model = dict(plan.model.named_modules()).get(name, plan.model)
+            model = named_modules(plan.model, remove_duplicate=False).get(name, plan.model)
         path = (*path, 'paramwise_cfg')
         yield from _patterns(plan, path, paramwise.get('custom_keys') or {}, model)
         for key, (meant, applies) in _MULTIPLIERS.items():
@@ -272,7 +273,7 @@ def _applies_somewhere(model: nn.Module, applies: _Applies) -> bool:
 
 def _patterns(plan: Plan, path: tuple[Any, ...], patterns: Mapping[str, Any], model: nn.Module) -> Iterator[Finding]:
     # As the constructor sees them: a parameter of the model itself is called '.weight'.
-    parameters = {name if '.' in name else f'.{name}': part for name, part in model.named_parameters()}
+    parameters = {name if '.' in name else f'.{name}': part for name, part in named_parameters(model).items()}
     ordered = sorted(sorted(patterns), key=len, reverse=True)
     for pattern in patterns:
         matching = [name for name in parameters if pattern in name]

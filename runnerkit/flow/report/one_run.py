@@ -272,7 +272,8 @@ def _starts(run: RunRecord) -> str:
     shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in starts)]
     rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in starts)] for key in shown]
     first = 1 + len(run.starts) - len(starts)
-    return html_table(('', *(f'start {number}' for number in range(first, len(run.starts) + 1))), rows)
+    names = (f'start {start.get("number", number)}' for number, start in enumerate(starts, first))
+    return html_table(('', *names), rows)
 
 
 def _shown(key: str, value: Any) -> str:

@@ -13,6 +13,7 @@ import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
 from runnerkit.checkpoint.finite import AT_START, NON_FINITE, describe_counts
+from runnerkit.checkpoint.integrity import reading
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside
@@ -188,12 +189,13 @@ def warn_if_not_finite(trained: Trained) -> None:
     Infinities may be on purpose, in masks for example: those that the run had from its start do not count, nor any in a
     file that does not say which these were.
     """
-    meta, weights = trained.content.get('meta', {}), weights_of(trained)
-    twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
-    ignored = twins | set(meta.get(AT_START, ()))
-    bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})
-    if NON_FINITE not in meta:
-        bad = {name: count for name, count in bad.items() if weights[name].isnan().any()}
+    with reading(trained.path, 'used'):
+        meta, weights = trained.content.get('meta', {}), weights_of(trained)
+        twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
+        ignored = twins | set(meta.get(AT_START, ()))
+        bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})
+        if NON_FINITE not in meta:
+            bad = {name: count for name, count in bad.items() if weights[name].isnan().any()}
     if bad:
         other = finite_beside(trained.path)
         logging.getLogger('runnerkit').warning(
@@ -208,10 +210,18 @@ def weights_of(trained: Trained) -> dict[str, Any]:
     """The weights to use. Where MMCV has saved averages with the raw weights, they are under the averages' names."""
     weights = revised(trained.content.get('state_dict', trained.content), WITHOUT_WRAPPER)
     if is_mmcv_file(trained.content) and not _swapped_by_mmcv(trained.cfg):
-        for name in list(weights):
-            if ema_name(name) in weights:
-                weights[name] = weights[ema_name(name)]
+        raw = dict(weights)
+        averages = {name: raw[ema_name(name)] for name in raw if ema_name(name) in raw}
+        for name, value in raw.items():
+            # Of a parameter with several names, only the first has an average.
+            same = (name,) if name in averages else (each for each in averages if _is_same(value, raw[each]))
+            weights[name] = next((averages[each] for each in same), value)
     return weights
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    return both and one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _swapped_by_mmcv(cfg: Config) -> bool:

@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -25,6 +25,7 @@ from runnerkit.config.settings import settings_with_places
 from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context, Options
+from runnerkit.flow.look.log_lines import is_number
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -35,16 +36,53 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
-from runnerkit.utils.small_files import read_json
+from runnerkit.utils.small_files import own_folder, read_json
 from runnerkit.version import __version__
 
 #: The folder of the pictures that hooks and steps report.
 IMAGES = 'reported_images'
 
-#: Kinds of entries of a start; others are left out.
-_KINDS: dict[str, Any] = {'outcome': str, 'resumed_from': str | None, 'parameters': int, 'ranks': int}
-_KINDS |= dict.fromkeys(('seconds', 'data', 'options', 'versions'), dict)
-_KINDS |= dict.fromkeys(('settings', 'modules', 'exactness', 'rolled_back'), list)
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+def _are(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_right, value))
+
+
+def _by_name(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
+
+
+def _is_setting(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4 and _is_text(value[0]) and isinstance(value[2], str | None)
+
+
+#: What the entries of a start are; others are left out, since somebody else may have written the file.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(('begin', 'end'), is_number),
+    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), _is_count),
+    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(_is_count)),
+    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), _is_text),
+    **dict.fromkeys(('config_file', 'resumed_from'), _or_none(_is_text)),
+    'command': _are(_is_text),
+    'versions': _by_name(_is_text),
+    'first_batch': _by_name(_is_count),
+    **dict.fromkeys(('options', 'data'), lambda value: isinstance(value, dict)),
+    **dict.fromkeys(('exactness', 'rolled_back'), _are(lambda value: True)),  # their readers choose
+    'seconds': _by_name(is_number),
+    'settings': _are(_is_setting),
+    'modules': _are(lambda value: isinstance(value, dict)),
+}
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
@@ -58,8 +96,9 @@ MOST_TEXT = 2000
 #: Spaces at the end of the file, in whose place a run writes its outcome if the disk is full.
 _ROOM = 1024
 
-#: How many of the latest starts keep settings and modules: a run may be resumed thousands of times.
-MOST_WHOLE = 100
+#: How many starts are kept, the first and the newest, and how many of the newest keep settings and modules: a run may
+#: be resumed thousands of times.
+MOST_STARTS, MOST_WHOLE = 300, 100
 
 
 def recording_hooks(context: Context) -> Iterator[Hook]:
@@ -119,7 +158,10 @@ class JournalHook(Hook):
             starts = starts_in(self._path)
             if not starts and self._path.exists():  # it is damaged
                 os.replace(self._path, self._path.with_suffix('.json.damaged'))
-            self._starts = [*starts, {**entry_of(self._context, runner), 'exactness': self._inexact.said}]
+            number = number_of_starts(starts) + 1
+            starts = [{'number': each, **start} for each, start in enumerate(starts, 1)]
+            entry = {'number': number, **entry_of(self._context, runner), 'exactness': self._inexact.said}
+            self._starts = [*starts[:1], *starts[1:][-(MOST_STARTS - 2) :], entry]
             self._write_starts()
 
     def _end(self, runner: RunnerView, outcome: Outcome) -> None:
@@ -150,7 +192,7 @@ class JournalHook(Hook):
         if runner.rank == 0:
             file = self._context.work_dir / IMAGES / f'{quote(name, safe="")}_{runner.completed_iters}.png'
             with self._trouble.instead_of_raising():
-                file.parent.mkdir(exist_ok=True)
+                own_folder(file.parent)
                 write_atomically(file, png_of(scaled_down(pixels, MOST_PIXELS)))
 
     def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
@@ -257,6 +299,11 @@ def modules_of(model: nn.Module) -> list[dict[str, Any]]:
     return found
 
 
+def number_of_starts(starts: Sequence[dict[str, Any]]) -> int:
+    """How many starts a run has had, of which ``starts`` are recorded."""
+    return max(len(starts), starts[-1].get('number', 0)) if starts else 0
+
+
 def starts_in(path: Path) -> list[dict[str, Any]]:
     """The entries of a ``run.json``; empty if it is missing or damaged."""
     try:
@@ -265,4 +312,4 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
         return []
     starts = content.get('starts') if isinstance(content, dict) else None
     plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    return [{key: each for key, each in start.items() if isinstance(each, _KINDS.get(key, object))} for start in plain]
+    return [{key: each for key, each in start.items() if key not in _KINDS or _KINDS[key](each)} for start in plain]

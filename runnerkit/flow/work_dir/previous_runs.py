@@ -12,6 +12,7 @@ import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, write_atomically
 from runnerkit.checkpoint.store import LATEST, OWNER
 from runnerkit.distributed import all_gather_objects
+from runnerkit.fileio.paths import plain_file_name
 from runnerkit.log_files import EARLIER, logs_in
 from runnerkit.utils.processes import start_of
-from runnerkit.utils.small_files import read_json
+from runnerkit.utils.small_files import open_regular, own_folder, read_json
 
 #: What ``--if-used`` may be.
 IF_USED = ('resume', 'aside', 'refuse')
@@ -91,7 +93,9 @@ def read_record(work_dir: Path) -> dict[str, Any]:
 
 def _is_name(value: Any) -> bool:
     """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
-    return isinstance(value, str) and re.fullmatch(r'[^/\\\0]+', value) is not None and value not in ('.', '..')
+    with suppress(ValueError):
+        return isinstance(value, str) and plain_file_name(value) == value
+    return False
 
 
 def _are_texts(value: Any) -> bool:
@@ -151,14 +155,13 @@ def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection
     Raises:
         OSError: one cannot be moved, for example because it is a mount point.
     """
-    folder = work_dir / EARLIER / to
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = own_folder(own_folder(work_dir / EARLIER) / to)
     for name in names:
         source = work_dir / name
         if name in copied and source.is_dir():
-            shutil.copytree(source, folder / name, dirs_exist_ok=True)
+            shutil.copytree(source, folder / name, symlinks=True, dirs_exist_ok=True)
         elif name in copied:
-            shutil.copy2(source, folder / name)
+            shutil.copy2(source, folder / name, follow_symlinks=False)
         else:
             try:
                 os.rename(source, folder / name)
@@ -229,7 +232,7 @@ def agent(run_id: str) -> str:
 
 
 def _config_in(log: Path) -> str | None:
-    with open(log, encoding='utf-8', errors='replace') as file:
+    with open(open_regular(log), encoding='utf-8', errors='replace') as file:
         named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
     return named and named[1]
 
@@ -237,7 +240,7 @@ def _config_in(log: Path) -> str | None:
 def free_timestamp(folder: Path, timestamp: str) -> str:
     """``timestamp``, with a number if a log in ``folder`` has that name."""
     number, name = 1, timestamp
-    while (folder / f'{name}.log').exists():
+    while any(os.path.lexists(folder / f'{name}{ending}') for ending in ('.log', '.log.json')):
         number += 1
         name = f'{timestamp}_{number}'
     return name

@@ -12,7 +12,7 @@ from runnerkit.checkpoint.store import OWNER
 from runnerkit.config.objects import objects_in
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
-from runnerkit.flow.work_dir.journal import starts_in
+from runnerkit.flow.work_dir.journal import number_of_starts, starts_in
 from runnerkit.flow.work_dir.made_here import config_of, is_made_here, seal, strangers
 from runnerkit.flow.work_dir.previous_runs import (
     EARLIER,
@@ -28,6 +28,7 @@ from runnerkit.flow.work_dir.snapshot import CODE, copies_of, files_needed, sour
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.log_files import JOURNAL
 from runnerkit.utils.logging import shortened
+from runnerkit.utils.small_files import own_folder
 
 
 def take_over(context: Context) -> None:
@@ -77,16 +78,17 @@ def take_over(context: Context) -> None:
 def keep_former(work_dir: Path, config: Path) -> Path:
     """Keep the config and the code of the starts so far, which this one may replace, in ``starts/<how many>``: a replay
     trains each iteration as the start did that trained it. The seal is kept as well. Returns the folder."""
-    folder = work_dir / STARTS / str(len(starts_in(work_dir / JOURNAL)))
+    folder = own_folder(work_dir / STARTS) / str(number_of_starts(starts_in(work_dir / JOURNAL)))
     if not folder.exists():  # else a start was killed that replaced them, before it trained anything
         half = folder.with_name(f'.{folder.name}.tmp')
         shutil.rmtree(half, ignore_errors=True)
-        half.mkdir(parents=True)
+        half.mkdir()
         for name in (config.name, RECORD):
-            shutil.copy2(work_dir / name, half / name)
+            shutil.copy2(work_dir / name, half / name, follow_symlinks=False)
         code = read_record(work_dir).get('code')
         if code is not None and (work_dir / code).is_dir():
-            shutil.copytree(work_dir / code, half / code, ignore=shutil.ignore_patterns('__pycache__'))
+            ignored = shutil.ignore_patterns('__pycache__')
+            shutil.copytree(work_dir / code, half / code, symlinks=True, ignore=ignored)
         os.rename(half, folder)
     return folder
 

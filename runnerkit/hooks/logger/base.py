@@ -52,6 +52,10 @@ class LoggerHook(Hook):
         self.by_epoch = by_epoch
         LoggerHook.__post_init__(self)
 
+    _step: Any = None  # the last step of the curves
+    _drawn: dict[str, Any] = {}  # their values at that step
+    _told: frozenset[str] = frozenset()  # curves with a second value at a step, about which a warning was given
+
     def __post_init__(self) -> None:
         """Check the interval; for subclasses that are dataclasses."""
         if self.interval < 1:
@@ -143,6 +147,20 @@ class LoggerHook(Hook):
                     dispatch('after_log', runner)
             runner.log_buffer.clear_output()
 
+    def _new_at(self, step: Any, values: Mapping[str, Any], runner: RunnerView) -> dict[str, Any]:
+        """Those of ``values`` that their curves lack at ``step``: all lines of a step are one point of a curve."""
+        if step != self._step:
+            self._step, self._drawn = step, {}
+        for name in values.keys() & self._drawn.keys() - self._told:
+            if self.is_scalar(values[name]) and repr(values[name]) != repr(self._drawn[name]):
+                self._told |= {name}
+                text = '%s has several values at step %s: %s keeps the first. To keep all, name the loaders: %s'
+                way_out = 'runnerkit.data.name_scores(loader, name)'
+                runner.logger.warning(text, name, step, type(self).__name__, way_out)
+        new = {name: value for name, value in values.items() if name not in self._drawn}
+        self._drawn = {**self._drawn, **new}
+        return new
+
     def _report_losses(self, runner: RunnerView) -> None:
         """Log an error at the first line with a NaN or infinite loss, and let the run's last lines repeat it."""
         notices = runner.notices if hasattr(runner, 'notices') else {}  # MMCV's runner has none
@@ -192,8 +210,9 @@ class LoggerHook(Hook):
         return 'val'
 
     def get_epoch(self, runner: RunnerView) -> int:
-        """Return the number, from 1, of the running epoch; in a validation epoch, of the last completed one."""
-        return runner.completed_epochs if runner.mode == 'val' else runner.epoch + 1
+        """Return the number, from 1, of the running epoch; for the results of an evaluation, that of the last training
+        iteration, or 0 before the first one."""
+        return runner.trained_epoch if self.get_mode(runner) == 'val' else runner.epoch + 1
 
     def get_iter(self, runner: RunnerView, inner_iter: bool = False) -> int:
         """Return the running iteration, from 1; between two iterations, the next one.

@@ -58,8 +58,11 @@ class DvcliveLoggerHook(TrackerHook):
             file = Path(self.model_file)
             runner.save(str(file.parent), file.name, create_symlink=False)
 
+    def _step_of(self, runner: RunnerView) -> Any:
+        return self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
+
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
-        self.dvclive.step = self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
+        self.dvclive.step = self._step_of(runner)
         for tag, value in tags.items():
             self.dvclive.log_metric(tag, value)
         self.dvclive.sync()

@@ -30,25 +30,12 @@ class HistoryHook(LoggerHook):
     def __init__(self) -> None:
         super().__init__()
         self.records: list[dict[str, Any]] = []
-        self._epoch = 0
-
-    def before_run(self, runner: RunnerView) -> None:
-        super().before_run(runner)
-        self._epoch = max(runner.completed_epochs, min(runner.completed_iters, 1))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the epoch of the last record."""
-        return {'epoch': self._epoch}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._epoch = state.get('epoch', self._epoch)
 
     def before_epoch(self, runner: RunnerView) -> None:
         """Leave it to the other loggers to empty the buffer."""
 
     def after_train_iter(self, runner: RunnerView) -> None:
         """Keep what another logger has averaged."""
-        self._epoch = runner.epoch + 1
         if runner.log_buffer.ready:
             self._log(runner)
 
@@ -79,4 +66,4 @@ class HistoryHook(LoggerHook):
     def _keep(self, runner: RunnerView, mode: str, values: Mapping[str, Any]) -> None:
         plain = {name: plain_number(value) for name, value in values.items()}
         kept = {name: value for name, value in plain.items() if isinstance(value, (int, float, str))}
-        self.records.append({'mode': mode, 'epoch': self._epoch, 'step': runner.completed_iters, **kept})
+        self.records.append({'mode': mode, 'epoch': runner.trained_epoch, 'step': runner.completed_iters, **kept})

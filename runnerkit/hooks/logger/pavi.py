@@ -68,6 +68,9 @@ class PaviLoggerHook(TrackerHook):
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         self.writer.add_scalars(self.get_mode(runner), tags, self.get_step(runner))
 
+    def _step_of(self, runner: RunnerView) -> Any:
+        return self.get_mode(runner), self.get_step(runner)
+
     def _tags(self, runner: RunnerView) -> dict[str, Any]:
         return self.get_loggable_tags(runner, add_mode=False)
 

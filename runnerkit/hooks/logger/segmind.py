@@ -40,5 +40,8 @@ class SegmindLoggerHook(TrackerHook):
                 f"the installed segmind tracks no experiments: pip install 'segmind<0.2' ({error})"
             ) from error
 
+    def _step_of(self, runner: RunnerView) -> Any:
+        return None  # an epoch, which has several lines
+
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         self.mlflow_log(self.log_metrics, tags, step=runner.epoch, epoch=runner.epoch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.pictures import Pixels
+from runnerkit.utils.small_files import refuse_link
 
 
 @HOOKS.register_module()
@@ -46,8 +47,6 @@ class TensorboardLoggerHook(LoggerHook):
         self._writer: Any = None
         self._purge_step: int | None = None  # the first step of the next event file; None: do not open one
         self._redrawn: list[tuple[str, Any]] = []  # its first points
-        self._last_step: int | None = None
-        self._last_points: list[tuple[str, Any]] = []  # what was drawn at that step, by tag
 
     @property
     def writer(self) -> Any:
@@ -84,7 +83,7 @@ class TensorboardLoggerHook(LoggerHook):
                 raise ValueError(
                     'TensorboardLoggerHook has nowhere to write: give it a log_dir, or the runner a work_dir'
                 )
-            self.log_dir = os.path.join(runner.work_dir, 'tf_logs')
+            self.log_dir = refuse_link(os.path.join(runner.work_dir, 'tf_logs'))
         self._trouble = WarnsOnce(f'the event file in {self.log_dir}')
         self._begin(runner)
 
@@ -99,8 +98,8 @@ class TensorboardLoggerHook(LoggerHook):
         done = runner.completed_iters
         # A validation may have been logged after the checkpoint and before the next iteration, at the same step. Hide
         # all points of this step and draw those again that are stored in the checkpoint.
-        is_known = self._last_step is not None and done > 0
-        self._redrawn = self._last_points if is_known and self._last_step == done else []
+        is_known = self._step is not None and done > 0
+        self._redrawn = [*self._drawn.items()] if is_known and self._step == done else []
         self._purge_step = done if is_known else done + 1
 
     def _open(self, step: int) -> None:
@@ -113,11 +112,12 @@ class TensorboardLoggerHook(LoggerHook):
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         state = self._saved_state(runner, checkpoint)
-        self._last_step, self._last_points = state.get('step'), list(state.get('points', []))
+        self._step, self._drawn = state.get('step'), dict(state.get('points', []))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last points."""
-        return {'step': self._last_step, 'points': list(self._last_points)}
+        points = [point for point in self._drawn.items() if isinstance(point[1], (int, float, str))]
+        return {'step': self._step, 'points': points}
 
     @contextmanager
     def around_save(self, runner: RunnerView) -> Iterator[None]:
@@ -132,12 +132,10 @@ class TensorboardLoggerHook(LoggerHook):
         if self.writer is None:
             return
         step = runner.completed_iters  # not `get_iter`: a resumed run hides steps beyond its completed iterations
-        points = [(tag, plain_number(value)) for tag, value in self.get_loggable_tags(runner, allow_text=True).items()]
-        if step != self._last_step:
-            self._last_step, self._last_points = step, []
-        self._last_points += [point for point in points if isinstance(point[1], (int, float, str))]
+        tags = self.get_loggable_tags(runner, allow_text=True)
+        points = self._new_at(step, {tag: plain_number(value) for tag, value in tags.items()}, runner)
         with self._tolerant():
-            self._draw(points, step)
+            self._draw(points.items(), step)
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Draw a picture of `runnerkit.report_image`, at the number of completed iterations."""
@@ -145,7 +143,7 @@ class TensorboardLoggerHook(LoggerHook):
             with self._tolerant():
                 self._writer.add_image(name, pixels, runner.completed_iters, dataformats='HWC')
 
-    def _draw(self, points: list[tuple[str, Any]], step: int) -> None:
+    def _draw(self, points: Iterable[tuple[str, Any]], step: int) -> None:
         for tag, value in points:
             if isinstance(value, str):
                 self._writer.add_text(tag, value, step)

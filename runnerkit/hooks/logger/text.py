@@ -26,6 +26,7 @@ from runnerkit.optim.named import learning_rates, other_rates
 from runnerkit.utils.env import acts_as_mmcv
 from runnerkit.utils.logging import DETAIL, WarnsOnce
 from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.small_files import open_own
 
 #: Entries that a console line shows in another place than among the values.
 _ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'lr_groups', 'memory', *NAMES}
@@ -124,7 +125,7 @@ class TextLoggerHook(LoggerHook):
         try:
             if moves:
                 self._set_aside(runner, os.path.dirname(path))
-            self._file = open(path, 'a', encoding='utf-8')  # noqa: SIM115 (open for the whole run)
+            self._file = open_own(path)
         except OSError as error:
             self._trouble(error)
 

@@ -53,6 +53,12 @@ class TrackerHook(LoggerHook):
             for name, value in self._tags(runner).items()
             if not self._numbers_only or self.is_scalar(value)
         }
+        step = self._step_of(runner)
+        if step == runner.completed_iters + 1 and self._has_line(step):  # which will have its own rates
+            for name in (*self.get_lr_tags(runner), *self.get_momentum_tags(runner)):
+                tags.pop(name, None)
+        if step is not None:
+            tags = self._new_at(step, tags, runner)
         if tags:
             self._try(self._send, tags, runner)
 
@@ -84,6 +90,15 @@ class TrackerHook(LoggerHook):
     def _tags(self, runner: RunnerView) -> dict[str, Any]:
         """Return the values to log, by name."""
         return self.get_loggable_tags(runner)
+
+    def _step_of(self, runner: RunnerView) -> Any:
+        """Return the step of the values, at which each name has one; None if it may have several. Between two
+        iterations, it is the next one."""
+        return self.get_iter(runner)
+
+    def _has_line(self, step: int) -> bool:
+        """Whether the iteration ``step``, the first one after a validation, has its own line."""
+        return (1 if self.by_epoch else step) % self.interval == 0
 
     def _send(self, tags: dict[str, Any], runner: RunnerView) -> None:
         """Send values by name to the tracker."""

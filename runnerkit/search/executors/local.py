@@ -23,6 +23,7 @@ from runnerkit.search.job import Job, Report, Result
 from runnerkit.search.worker import Link
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.small_files import open_own
 
 _POLL = 0.25  # seconds between two looks at the processes
 _LEFT = 1.0  # seconds in which what an ended process has sent must come, where its socket is still open elsewhere
@@ -80,7 +81,7 @@ class LocalExecutor(Executor):
         ours, theirs = socket.socketpair()
         folder = os.path.dirname(job.work_dir)
         os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(folder, OUTPUT), 'ab') as output:
+        with open_own(os.path.join(folder, OUTPUT), 'ab') as output:
             process = subprocess.Popen(
                 [sys.executable, '-m', 'runnerkit.search.worker', str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
 from runnerkit.search.job import Job, Report, run_job
+from runnerkit.utils.small_files import open_own
 
 #: What a trial prints, in its work dir.
 OUTPUT = 'output.log'
@@ -33,7 +34,7 @@ class SerialExecutor(Executor):
             return
         os.makedirs(job.work_dir, exist_ok=True)
         path = os.path.join(os.path.dirname(job.work_dir), OUTPUT)
-        with open(path, 'a', encoding='utf-8') as file, redirect_stdout(file), redirect_stderr(file):
+        with open_own(path) as file, redirect_stdout(file), redirect_stderr(file):
             self._ended.append(Ended(job, run_job(job, report)))
 
     def wait(self, seconds: float) -> list[Ended]:

@@ -46,11 +46,12 @@ def test_old_starts_keep_only_what_is_short(tmp_path):
     """Else a run that is resumed thousands of times has a file that is too large to be read."""
     train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
     former = starts(tmp_path)[0]
-    (tmp_path / 'run.json').write_text(json.dumps({'version': 1, 'starts': [former] * 10_000}))
+    numbered = [{**former, 'number': number} for number in range(1, 10_001)]
+    (tmp_path / 'run.json').write_text(json.dumps({'version': 1, 'starts': numbered}))
     train(plans.CONFIG, work_dir=str(tmp_path), auto_resume=True)
     found = starts(tmp_path)
-    assert len(found) == 10_001
-    assert [number for number, start in enumerate(found) if 'settings' in start] == [*range(9901, 10_001)]
+    assert [start['number'] for start in found] == [1, *range(9703, 10_002)]
+    assert [start['number'] for start in found if 'settings' in start] == [*range(9902, 10_002)]
     assert found[0] == {key: value for key, value in former.items() if key not in ('settings', 'modules')}
     assert (tmp_path / 'run.json').stat().st_size < 16 << 20
     assert not (tmp_path / 'run.json.damaged').exists()

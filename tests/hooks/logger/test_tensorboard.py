@@ -1,17 +1,21 @@
 """Curves, read back from the event files."""
 
 import errno
+import json
+import logging
 import sys
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
-from support import Tiny, loader, tiny_runner
+from support import Measured, Tiny, loader, thinned, tiny_runner
 from torch.utils.tensorboard import SummaryWriter
 
 from runnerkit import report_image
-from runnerkit.hooks import CheckpointHook, Hook, TensorboardLoggerHook
+from runnerkit.hooks import CheckpointHook, EvalHook, Hook, TensorboardLoggerHook, TextLoggerHook
 from runnerkit.hooks.logger.tensorboard import _wait_for_a_later_name
+from runnerkit.hooks.logger.tracker import TrackerHook
 
 pytest.importorskip('tensorboard')
 
@@ -188,3 +192,89 @@ def test_reported_pictures_are_drawn(tmp_path):
     runner.run([loader(16)], [('train', 1)])
     found = events(tmp_path / 'tf_logs').Images('weights')
     assert [(each.step, each.width, each.height) for each in found] == [(4, 3, 2), (8, 3, 2)]
+
+
+class Diary(TrackerHook):
+    """A tracker with MMCV's steps."""
+
+    def _open(self, runner):
+        self.sent = []
+
+    def _send(self, tags, runner):
+        self.sent += [(self.get_iter(runner), name, value) for name, value in tags.items()]
+
+
+def several():
+    return {'a': loader(4), 'b': loader(8)}
+
+
+def by_iter(n, data=None, **options):
+    return lambda: EvalHook(data() if data else loader(8), by_epoch=False, interval=n, **options)
+
+
+def by_epoch(data=None, **options):
+    return lambda: EvalHook(data() if data else loader(8), **options)
+
+
+TRAIN = [('train', 1)]
+#: Epochs of 5 iterations: the runner, its workflow and hooks, and whether a score has several values at one step.
+AT_ONE_STEP = {
+    'a line and an evaluation': ('epoch', TRAIN, [by_iter(2)], False),
+    'two evaluations': ('epoch', TRAIN, [by_epoch(), by_epoch()], False),
+    'two units': ('epoch', TRAIN, [by_iter(5), by_epoch()], False),
+    'other data': ('epoch', TRAIN, [by_iter(5, lambda: loader(4)), by_epoch()], True),
+    'several sets': ('epoch', TRAIN, [by_epoch(several)], False),
+    'several sets and one': ('epoch', TRAIN, [by_iter(5, several), by_epoch()], False),
+    'before the training': ('epoch', [('val', 1), ('train', 1)], [by_epoch(start=0)], True),
+    'inside an epoch': ('epoch', TRAIN, [by_iter(2, hooks=[TextLoggerHook()])], False),
+    'a validation': ('epoch', [('train', 1), ('val', 1)], [], False),
+    'two validations': ('epoch', [('train', 1), ('val', 2)], [], False),
+    'a validation and an evaluation': ('epoch', [('train', 1), ('val', 1)], [by_epoch(lambda: loader(4))], True),
+    'iteration: a line and an evaluation': ('iter', TRAIN, [by_iter(5), by_iter(2)], False),
+    'iteration: several sets': ('iter', TRAIN, [by_iter(5, several)], False),
+    'iteration: before the training': ('iter', [('val', 1), ('train', 5)], [by_iter(5, start=0)], True),
+    'iteration: a validation': ('iter', [('train', 5), ('val', 2)], [by_iter(2)], True),
+    'iteration: two and an evaluation': ('iter', [('train', 5), ('val', 2), ('val', 1)], [by_iter(5)], True),
+}
+
+
+@thinned(name=AT_ONE_STEP, interval=[1, 2])
+def test_one_value_a_step(name, interval, tmp_path, caplog):
+    """Whatever logs at one step: a curve has one point there, rates are those of that iteration, and lines name one
+    epoch."""
+    kind, workflow, hooks, differs = AT_ONE_STEP[name]
+    limits = {'max_epochs': 2} if kind == 'epoch' else {'max_iters': 10}
+    logger = logging.getLogger(f'one value {name} {interval}')
+    runner = tiny_runner(kind, Measured(), tmp_path, **limits)
+    runner.logger = logger
+    runner.register_lr_hook({'policy': 'poly', 'by_epoch': False})
+    runner.register_optimizer_hook({})
+    for make in hooks:
+        runner.register_hook(make(), 'LOW')
+    options = {'interval': interval, 'by_epoch': kind == 'epoch'}
+    diary = Diary(**options)
+    for hook in (TextLoggerHook(**options), TensorboardLoggerHook(**options), diary):
+        runner.register_hook(hook, 'VERY_LOW')
+    runner.run([loader(20 if mode == 'train' else 8) for mode, _ in workflow], workflow)
+
+    rates = {step: pytest.approx(0.1 * (1 - (step - 1) / 10)) for step in range(1, 11)}
+    read = events(tmp_path / 'tf_logs')
+    curves = {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()['scalars']}
+    for points in [*curves.values(), [(each[:2], 0) for each in diary.sent]]:
+        assert max(Counter(step for step, _ in points).values()) == 1
+    assert all(value == rates[step] for step, value in curves['learning_rate'] if step)
+    own = {step for step, tag, _ in diary.sent if tag == 'train/loss'}
+    assert own <= {step for step, tag, _ in diary.sent if tag == 'learning_rate'}
+    for step, tag, value in diary.sent:
+        if tag == 'learning_rate' and step in own:  # others may be of a validation before that iteration
+            assert value == rates[step]
+
+    (file,) = tmp_path.glob('*.log.json')
+    lines = [line for line in map(json.loads, file.read_text().splitlines()) if 'mode' in line]
+    assert {line['mode'] for line in lines} == {'train', 'val'}
+    for line in lines:
+        assert line['epoch'] == -(-line['step'] // 5)
+        assert line['lr'] == (rates[line['step']] if line['step'] else 0.1)
+    told = [text for text in caplog.messages if 'several values at step' in text]
+    assert bool(told) == differs
+    assert len(told) <= 4  # two scores, two trackers
