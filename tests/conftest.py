@@ -31,6 +31,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker('distributed')
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Escape what no UTF-8 text holds: xdist cannot send what a test of hostile texts has logged."""
+    report = yield
+    report.sections = [(name, text.encode('utf-8', 'backslashreplace').decode()) for name, text in report.sections]
+    return report
+
+
 gc.disable()  # what is imported and collected stays, and is much
 
 

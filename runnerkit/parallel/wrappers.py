@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from torch import nn
 
 from runnerkit.registry import Registry
 from runnerkit.utils.lazy import loaded_class
-
-if TYPE_CHECKING:
-    from runnerkit.parallel.fsdp import FSDP2
 
 MODULE_WRAPPERS = Registry('module wrapper')
 MODULE_WRAPPERS.register_module(module=nn.parallel.DataParallel)
@@ -32,7 +29,7 @@ def is_module_wrapper(module: nn.Module) -> bool:
     return isinstance(module, _classes(MODULE_WRAPPERS))
 
 
-def is_fsdp2(model: Any) -> TypeGuard[FSDP2]:
+def is_fsdp2(model: Any) -> TypeGuard[Any]:
     """Whether ``model`` is a `runnerkit.parallel.FSDP2`."""
     return isinstance(model, loaded_class('runnerkit.parallel.fsdp:FSDP2'))
 

@@ -16,13 +16,17 @@ _IMPORT = re.compile(r'^    from (\S+) import (?:\(([^)]*)\)|(.+))$', re.MULTILI
 @lru_cache
 def homes_in(package: str) -> dict[str, str]:
     """The modules of the names that ``package`` imports in its block ``if TYPE_CHECKING:``, by name; of ``import *``,
-    the module is imported for its ``__all__``."""
+    the names of that package."""
     loader = sys.modules[package].__spec__.loader  # type: ignore[union-attr]
     text = loader.get_source(package).partition('if TYPE_CHECKING:')[2]  # type: ignore[union-attr]
-    homes = {}
+    homes: dict[str, str] = {}
     for module, several, one in _IMPORT.findall(text):
-        names = import_module(module).__all__ if one.startswith('*') else (several or one).split(',')
-        homes.update({name.rpartition(' as ')[2].strip(): module for name in names if name.strip()})
+        if one.startswith('*'):
+            names = import_module(module).__all__
+            homes.update({name: homes_in(module).get(name, module) for name in names})
+        else:
+            names = (several or one).split(',')
+            homes.update({name.rpartition(' as ')[2].strip(): module for name in names if name.strip()})
     return homes
 
 

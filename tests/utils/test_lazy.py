@@ -21,6 +21,8 @@ def test_a_name_imports_its_module_alone():
     assert 'runnerkit.hooks.ema' in loaded
     assert 'runnerkit.hooks.freeze' not in loaded
     assert 'runnerkit.hooks.freeze' in loaded_after('from runnerkit.hooks import HOOKS; HOOKS.get("FreezeHook")')
+    logger = 'from runnerkit.hooks import HOOKS; HOOKS.get("TensorboardLoggerHook").__name__'
+    assert 'runnerkit.hooks.logger.tensorboard' in loaded_after(logger)
 
 
 def test_every_name_of_each_package_is_there():
