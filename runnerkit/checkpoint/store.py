@@ -298,7 +298,7 @@ class Store:
             best: prefer the newest of the best checkpoints to the latest one.
         """
         found = self.best() if best else []
-        if not found and self.is_local and (latest := behind_link(Path(self.path(LATEST)))).exists():
+        if not found and self.is_local and (latest := self._latest()) is not None:
             named = str(latest.resolve())
             # Another one than the link's, if a run was killed before it moved it; it does not move to NaN.
             candidates = (each.path for each in self._candidates())
@@ -325,14 +325,19 @@ class Store:
         found = self.numbered()
         if not self.is_local:
             return found
-        latest = behind_link(Path(self.place, LATEST))
+        latest = self._latest()
         found = [stored._replace(path=str(Path(stored.path).resolve())) for stored in found]
-        if not latest.exists():
+        if latest is None:
             return found
         named = self._described(str(latest.resolve()))
         younger = found[: found.index(named)] if named in found else []
         beyond = [stored for stored in younger if stored.number > named.number]
         return list(dict.fromkeys([*beyond, named, *found]))
+
+    def _latest(self) -> Path | None:
+        """What ``latest.pth`` leads to; None if that is missing, or neither a file nor a folder, such as a pipe."""
+        path = behind_link(Path(self.place, LATEST))
+        return path if path.is_file() or path.is_dir() else None
 
     def _stored(self, wanted: Callable[[str], bool]) -> list[CheckpointFile]:
         found = []
