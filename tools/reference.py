@@ -444,6 +444,7 @@ def storages(names: str, page: str) -> str:
 def schemes(names: str, page: str) -> str:
     """The prefixes of checkpoint names."""
     by_loader: dict[Any, list[str]] = {}
+    import_module('runnerkit.checkpoint.schemes')
     for prefix, loader in CheckpointLoader._schemes.items():
         if prefix and loader.__module__.startswith('runnerkit.'):
             by_loader.setdefault(loader, []).append(f'`{prefix.split(")?")[-1]}`')

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -116,6 +117,10 @@ def _is_refusal(message: str) -> bool:
     return 'weights_only' in message or 'Weights only' in message
 
 
+#: The module that registers the schemes of URLs, which few runs need.
+_SCHEMES = 'runnerkit.checkpoint.schemes'
+
+
 class CheckpointLoader:
     """Chooses a loader by the prefix of a checkpoint's name (``https://``, ``s3://`` …). Names without a known prefix
     are local paths, or URLs that fsspec can open.
@@ -133,6 +138,8 @@ class CheckpointLoader:
         prefixes = [prefixes] if isinstance(prefixes, str) else prefixes
         if not isinstance(prefixes, (list, tuple)):
             raise WrongType(f'prefixes must be a string, or a list or tuple of them, but got {prefixes!r}')
+        if not getattr(loader, '__module__', '').startswith('runnerkit.checkpoint.'):
+            import_module(_SCHEMES)  # which may have the same prefixes
         for prefix in prefixes:
             if prefix in cls._schemes and not force:
                 raise KeyError(
@@ -163,6 +170,8 @@ class CheckpointLoader:
 
     @classmethod
     def _get_checkpoint_loader(cls, path: str) -> Loader:
+        if '://' in path:
+            import_module(_SCHEMES)
         return next(loader for prefix, loader in cls._schemes.items() if re.match(prefix, path))
 
     @classmethod

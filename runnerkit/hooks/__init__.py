@@ -139,4 +139,9 @@ __all__ = [
 
 __getattr__ = lazy_getattr(__name__)
 
-HOOKS.offer({name: home for name, home in homes_in(__name__).items() if name.endswith('Hook')})
+#: Bases, and hooks that no config names.
+_UNREGISTERED = ('FingerprintHook', 'LoggerHook', 'LrUpdaterHook', 'MomentumUpdaterHook', 'NestedRunHook', 'ReportHook')
+
+HOOKS.offer(
+    {name: home for name, home in homes_in(__name__).items() if name.endswith('Hook') and name not in _UNREGISTERED}
+)

@@ -33,6 +33,26 @@ def test_every_name_of_each_package_is_there():
         assert set(homes_in(package.__name__)) <= set(package.__all__)
 
 
+def test_every_offered_name_is_registered():
+    for registry in [*Registry.everywhere]:
+        assert [name for name in registry._offered if registry.registered(name) is None] == []
+    registered = [name for name in runnerkit.hooks._UNREGISTERED if name in runnerkit.hooks.HOOKS.module_dict]
+    assert registered == []
+
+
+@pytest.mark.parametrize(
+    'code',
+    [
+        'print(CheckpointLoader._get_checkpoint_loader("torchvision://resnet50").__module__)',
+        'CheckpointLoader.register_scheme("lab://", print)\nprint(CheckpointLoader._get_checkpoint_loader("s3://a").__module__)',
+    ],
+)
+def test_schemes_of_checkpoints_are_there_when_they_are_needed(code):
+    program = f'from runnerkit.checkpoint import CheckpointLoader\n{code}'
+    said = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True).stdout
+    assert said == 'runnerkit.checkpoint.schemes\n'
+
+
 def test_what_is_missing():
     with pytest.raises(AttributeError, match="module 'runnerkit.hooks' has no attribute 'EMAHok'"):
         runnerkit.hooks.EMAHok
