@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -212,8 +213,8 @@ def test_wrong_flags_are_answered_as_the_page_shows(capsys):
     (block,) = (code for code in blocks(read('docs/terminal.md'), ('text',)) if code.startswith('$ '))
     lines = block.splitlines()
     for command, answer in zip(lines[::2], lines[1::2], strict=True):
-        with pytest.raises(SystemExit):
-            main(command.removeprefix('$ runnerkit ').split())
+        with suppress(SystemExit):  # the parser's
+            assert main(command.removeprefix('$ runnerkit ').split()) == 2
         assert capsys.readouterr().err.splitlines()[-1] == answer
 
 

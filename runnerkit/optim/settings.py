@@ -208,7 +208,8 @@ def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """
     needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
     check_values(state)
-    numbers = {key for group in optimizer.param_groups for key, value in group.items() if _is_number(value)}
+    given = [item for group in optimizer.param_groups for item in group.items()]
+    numbers = {key for key, value in given if _is_number(value) and not isinstance(value, bool)}
     for group in state['param_groups']:
         wrong = [key for key in group if key in {*numbers, 'initial_lr'} and not _is_number(group[key])]
         if wrong:

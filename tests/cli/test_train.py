@@ -497,7 +497,7 @@ def test_a_dry_run_shows_everything_on_stdout(project, capsys):
 
 
 def test_loggers_by_name_on_the_command_line(project, train):
-    """The list replaces the default one; one with arguments is refused."""
+    """The list replaces the default one."""
     told = [
         train('--cfg-options', f'log_config.hooks=[{names}]', 'runner.max_epochs=1', work_dir=names)
         for names in (
@@ -506,10 +506,8 @@ def test_loggers_by_name_on_the_command_line(project, train):
             'dict(type=TensorboardLoggerHook)',
         )
     ]
-    assert [code for code, _, _ in told] == [0, 0, 1]
-    assert (project / 'TextLoggerHook,TensorboardLoggerHook' / 'tf_logs').is_dir()
-    assert 'log_config.hooks (--cfg-options): must be' in told[2][2]
-    assert 'hooks=[TextLoggerHook,TensorboardLoggerHook]' in told[2][2]
+    assert [code for code, _, _ in told] == [0, 0, 0]
+    assert len([*project.glob('*TensorboardLoggerHook*/tf_logs')]) == 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.hooks.capture import find_modules
+from runnerkit.hooks import CaptureHook
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
 from runnerkit.optim.patterns import chosen_parameters
@@ -69,7 +69,7 @@ def test_a_wrapper_around_the_model_adds_nothing_either():
 def test_parts_are_found_by_each_of_their_names(wrap):
     model = Twice(wrap)
     (weight,) = model.parameters()
-    found = find_modules(['first.0', 'second.0', 'third'], model)
+    found = CaptureHook(['first.0', 'second.0', 'third']).find_modules(model)
     assert all(part.weight is weight for part in found.values())
     assert list(chosen_parameters(['third.*'], model)) == ['first.0.weight']
     for name in ('first.0', 'second', 'third'):

@@ -121,7 +121,7 @@ def test_a_schedule_without_an_optimizer(tmp_path):
 
 def test_what_fails_later_is_what_is_refused(tmp_path):
     """Errors here are errors of the run; without the check it would fail in the middle."""
-    for wrong in (restart(1, 1), lr('OneCycleLR', max_lr=0.1, total_steps=14, by_epoch=False)):
+    for wrong in (restart(1, 1), lr('OneCycleLR', max_lr=0.1, total_steps=13, by_epoch=False)):
         of = plan(tmp_path, wrong, {'log_config': None, 'evaluation': None, 'checkpoint_config': None})
         with pytest.raises(ValueError, match='period|steps'):
             of.runner.run(of.loaders, of.workflow)
