@@ -104,7 +104,8 @@ def batch_norms_get_several_samples(plan: Plan) -> Iterator[Finding]:
     norms = (name for name, each in named_modules(plan.model).items() if isinstance(each, nn.BatchNorm1d))
     norm = next(norms, None)
     for loader in plan.training_loaders if norm is not None else ():
-        batching, length = getattr(loader, 'batch_sampler', None), length_of(loader)
+        batching: Any = getattr(loader, 'batch_sampler', None)
+        length = length_of(loader)
         if type(batching) not in (BatchSampler, EpochBatchSampler) or length is None:
             continue
         samples, size = length_of(batching.sampler), batching.batch_size
