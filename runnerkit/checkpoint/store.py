@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import logging
@@ -39,6 +40,8 @@ _BEST = re.compile(r'best_[\w.@-]+\.pth', re.ASCII)
 _NUMBERED = re.compile(r'(?:epoch|iter)_(\d+)\.pth')
 _HALF_WRITTEN = re.compile(r'\..+\.pth(\.\d+)?\.tmp')
 _CLOUD = 'pavi://'
+#: Characters of a score in a file's name. Most file systems allow 255 bytes, and a temporary name has about 40 more.
+_MOST_OF_SCORE = 200
 
 logger = logging.getLogger('runnerkit')
 
@@ -435,11 +438,16 @@ def best_name(score: str, unit: str, number: int) -> str:
     """The file name of a best checkpoint.
 
     Args:
-        score: the name of the score; characters other than ``A-Z a-z 0-9 _ . @ -`` become ``_``.
+        score: the name of the score; characters other than ``A-Z a-z 0-9 _ . @ -`` become ``_``. If it is not ASCII, or
+            too long for a file, it is cut, and a checksum of the whole name follows.
         unit: ``'epoch'`` or ``'iter'``.
         number: of the epoch or iteration, from 1.
     """
-    return f'best_{re.sub(r"[^A-Za-z0-9_.@-]", "_", score)}_{unit}_{number}.pth'
+    text = re.sub(r'[^A-Za-z0-9_.@-]', '_', score)
+    if not score.isascii() or len(score) > _MOST_OF_SCORE:
+        checksum = hashlib.sha256(ascii(score).encode()).hexdigest()[:12]
+        text = f'{text[: _MOST_OF_SCORE // 2]}_{checksum}'
+    return f'best_{text}_{unit}_{number}.pth'
 
 
 def is_best(name: str) -> bool:

@@ -15,6 +15,7 @@ ENTRIES: dict[str, str] = {
     'unequal-samples': 'stack expects each tensor to be equal size',
     'a-worker-ended': r'DataLoader worker .*(?:killed by signal|exited unexpectedly)|a worker of this loader ended',
     'class-out-of-range': 'Target .* is out of bounds',
+    'one-sample': 'Expected more than 1 value per channel',
     'wrong-shape': 'while running|in the loss |in the metric ',
     'no-train_step': r'has no train_step\(data, optimizer\)',
     'no-gradient': 'has no gradient',

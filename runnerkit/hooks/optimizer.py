@@ -184,7 +184,7 @@ class OptimizerHook(Hook):
         iteration, max_iters = (0, None) if self.cumulative_iters == 1 else (runner.iter, runner.max_iters)
         self._update.backward(runner.outputs['loss'], iteration, max_iters, runner.model, runner.logger)
         if self._update.is_due(iteration, max_iters):
-            norm = self._update.step()
+            norm = self._update.step(runner.model)
             if norm is not None:
                 runner.log_buffer.update({'grad_norm': float(norm)}, runner.outputs['num_samples'])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 #: What a layer calls its number of input channels, and along which dimension of a batch they lie.
 _CHANNELS: dict[str, int] = {'in_features': -1, 'num_features': 1, 'in_channels': 1}
@@ -117,6 +118,11 @@ def _unfit(error: Exception, layer: nn.Module, given: list[Any]) -> str:
         if isinstance(wanted, int) and -x.dim() <= dim < x.dim() and x.shape[dim] != wanted:
             advice = f'set {setting}={x.shape[dim]}' if layer.training else 'give data of the shape that was trained on'
             return f'got {x.shape[dim]} {_UNITS[setting]}, expects {wanted}: {advice}'
+    if isinstance(layer, _BatchNorm) and x.shape[:1] == (1,) and 'more than 1 value per channel' in str(error):
+        return (
+            'the batch has one sample, of which no variance can be computed: set drop_last=True in '
+            'data.train_dataloader, or another batch size'
+        )
     if weight is not None and x.dtype != weight.dtype and 'type' in str(error) and not isinstance(layer, nn.Embedding):
         return f'its weights are {str(weight.dtype).removeprefix("torch.")}: convert the input to that type'
     if not isinstance(layer, nn.Embedding):

@@ -203,8 +203,11 @@ class Update:
         with torch.autocast(loss.device.type, enabled=False) if self.amp else nullcontext():
             loss.backward(**options)
 
-    def step(self) -> Tensor | None:
+    def step(self, model: nn.Module | None = None) -> Tensor | None:
         """Apply the cycle's gradients.
+
+        Args:
+            model: for the names of parameters in an error.
 
         Returns:
             The gradients' norm before clipping, a 0-dim tensor; None without ``grad_clip``.
@@ -215,7 +218,7 @@ class Update:
                 if parameter.grad is not None:
                     parameter.grad.mul_(self.cumulative_iters / losses)
         if self.scaler is None:
-            norm = None if self.grad_clip is None else self.clip()
+            norm = None if self.grad_clip is None else self.clip(model)
             for optimizer in self.optimizers:
                 step(optimizer)
             return norm
@@ -223,7 +226,7 @@ class Update:
         scaled = [optimizer for optimizer in self.optimizers if has_gradients(optimizer)]
         for optimizer in scaled:
             self.scaler.unscale_(optimizer)
-        norm = self.clip()
+        norm = self.clip(model)
         for optimizer in self.optimizers:
             if optimizer in scaled:
                 self.scaler.step(optimizer)
@@ -233,12 +236,16 @@ class Update:
             self.scaler.update(self.fixed_scale)
         return norm
 
-    def clip(self) -> Tensor | None:
-        """Clip the gradients as ``grad_clip`` says; returns their norm before, or None if there is nothing to clip."""
+    def clip(self, model: nn.Module | None = None) -> Tensor | None:
+        """Clip the gradients as ``grad_clip`` says; returns their norm before, or None if there is nothing to clip.
+
+        Args:
+            model: for the names of parameters in an error.
+        """
         if self.grad_clip is None:
             return None
         parameters = [p for p in self.parameters() if p.grad is not None]
-        return clip_gradients(parameters, self.grad_clip) if parameters else None
+        return clip_gradients(parameters, self.grad_clip, model) if parameters else None
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resume needs: the scaler, and the gradients of an unfinished cycle in `parameters`' order."""
@@ -268,14 +275,38 @@ class Update:
         self.steps += 1
 
 
-def clip_gradients(parameters: Sequence[nn.Parameter], options: Mapping[str, Any]) -> Tensor:
+def clip_gradients(
+    parameters: Sequence[nn.Parameter], options: Mapping[str, Any], model: nn.Module | None = None
+) -> Tensor:
     """Clip with `torch.nn.utils.clip_grad_norm_` and its ``options``; returns the norm before, over all ranks where the
-    gradients are sharded."""
+    gradients are sharded.
+
+    Args:
+        parameters: all with a gradient.
+        options: arguments of the function.
+        model: for the names of parameters in an error.
+
+    Raises:
+        ValueError: a gradient is sparse.
+    """
     options = dict(options)
     if float(options.get('norm_type', 2.0)) == inf and any(is_dtensor(each.grad) for each in parameters):
         # clip_grad_norm_ fails on a rank that has nothing of some gradient (torch 2.13).
         return _clip_by_largest(parameters, **options)
-    norm: Any = nn.utils.clip_grad_norm_(parameters, **options)
+    try:
+        norm: Any = nn.utils.clip_grad_norm_(parameters, **options)
+    except NotImplementedError as error:
+        sparse = [each for each in parameters if each.grad is not None and each.grad.layout is not torch.strided]
+        if not sparse:
+            raise
+        names = {parameter: name for name, parameter in named_parameters(model).items()} if model is not None else {}
+        which = ', '.join(f'{names.get(each, "a parameter")} {tuple(each.shape)}' for each in sparse[:3])
+        raise ValueError(
+            f'grad_clip={options} cannot clip the sparse gradient of {which}: torch has no norm of it. Set '
+            'sparse=False in the nn.Embedding, with an optimizer other than SparseAdam, or leave grad_clip out '
+            '(optimizer_config.grad_clip=None). If each optimizer has its own loss, runner.configure_update(<name>, '
+            'grad_clip=…) clips one of them'
+        ) from error
     return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
 
 

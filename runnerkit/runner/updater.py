@@ -244,7 +244,7 @@ def update(runner: Any, loss: Tensor | Mapping[str, Tensor], optimizer: Optimize
     has_stepped = False
     for key, update in updates.items():
         if update.cumulative_iters == 1 or update.is_due(progress.iter, max_iters):
-            norm = update.step()
+            norm = update.step(runner.model)
             has_stepped = True
             if norm is not None:
                 name = f'grad_norm_{updater.name_of(key)}' if update.is_one_of_several else 'grad_norm'

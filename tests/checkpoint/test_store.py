@@ -71,6 +71,19 @@ def test_numbers_and_best_ones(tmp_path):
     assert best_name('mIoU/a b', 'epoch', 3) == 'best_mIoU_a_b_epoch_3.pth'
 
 
+def test_names_of_scores_that_cannot_be_in_a_file_name_have_a_checksum(tmp_path):
+    """They stay apart, fit into a file name, and are the same in each process."""
+    assert best_name('x' * 200, 'iter', 10) == f'best_{"x" * 200}_iter_10.pth'
+    assert best_name('é', 'epoch', 3) == 'best___84b1a9db979a_epoch_3.pth'
+    scores = ['é', 'è', 'e\u0301', '精度', '召回', '\udcff', 'précision', 'precision', 'é' * 300]
+    scores += ['x' * 201, 'x' * 300, 'x' * 299 + 'y', 'x' * 299 + '/']
+    names = [best_name(score, 'iter', 10**9) for score in scores]
+    assert len(set(names)) == len(scores)
+    for name in names:
+        Store(tmp_path).write(name, {})
+    assert sorted(Path(each.path).name for each in Store(tmp_path).best()) == sorted(names)
+
+
 @pytest.mark.parametrize(
     'ages, newest',
     [

@@ -215,8 +215,7 @@ def test_a_rank_that_hangs(ended):
         assert 'threading.Event().wait(60)' in culprit
         assert 'all_reduce' in other or 'backward' in other
     assert 'The run is ended (dist_params.hang_after=5)' in error
-    for said in ended.said:
-        assert 'is ended where it is' in said
+    assert 'rank 1 is ended where it is' in ended.said[1]  # the other one may lose its connection first
     assert 'in after_train_iter' in ended.said[1].partition('most recent call first')[2]
 
 

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError, Store
+from runnerkit.checkpoint.store import best_name
+from runnerkit.flow.look.log_lines import best_of, read_log
 from runnerkit.hooks import (
     CheckpointHook,
     DistEvalHook,
@@ -23,6 +25,7 @@ from runnerkit.hooks import (
     EvalHook,
     Hook,
     IterTimerHook,
+    OptimizerHook,
     TextLoggerHook,
 )
 from runnerkit.hooks.hook import Score
@@ -548,6 +551,28 @@ def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
     runner.run([loader(8)], [('train', 1)])
     assert best_files(tmp_path / 'first') == ['best_acc_epoch_1.pth']
     assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
+
+
+@pytest.mark.parametrize('score', ['x' * 300, 'précision', 'val/acc'])
+def test_a_score_of_any_name_has_a_best_file_that_a_resume_replaces(score, tmp_path):
+    class Named(Scored):
+        def evaluate(self, results, logger=None, **options):
+            return {score: self.scores.pop(0), f'{score}?': 0.0}
+
+    for epochs, value in ((1, 0.5), (2, 0.75)):
+        runner = tiny_runner(model=Predicts(), work_dir=tmp_path, max_epochs=epochs)
+        hook = EvalHook(DataLoader(Named([value]), batch_size=2), save_best=score, rule='greater')
+        runner.register_hook(hook, 'LOW')
+        runner.register_hook(OptimizerHook())
+        runner.register_hook(CheckpointHook())
+        runner.register_hook(TextLoggerHook(), 'VERY_LOW')
+        if epochs > 1:
+            runner.resume(tmp_path / 'latest.pth')
+        runner.run([loader(8)], [('train', 1)])
+        (name,) = best_files(tmp_path)
+        assert name == best_name(score, 'epoch', epochs)
+        best = best_of(read_log(tmp_path).lines, name)
+        assert (best.score, best.value) == (score, value)
 
 
 @pytest.mark.parametrize('name', ['{}/epoch_9.pth', '{}/../precious.pth', '{}/best_of.txt', '{}/..', 3])

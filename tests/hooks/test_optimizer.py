@@ -40,6 +40,51 @@ def test_clipping_logs_the_norm():
     assert len(runner.log_buffer.val_history['grad_norm']) == 5
 
 
+class Rows(Tiny):
+    """`Tiny` on rows of a table with sparse gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Embedding(10, 4, sparse=True)
+
+    def train_step(self, data, optimizer, **kwargs):
+        x, y = data
+        return super().train_step((x.detach() + self.rows(torch.arange(len(x))), y), optimizer)
+
+
+@pytest.mark.parametrize('norm_type', [2.0, float('inf')])
+@pytest.mark.parametrize('several', [False, True])
+def test_clipping_sparse_gradients_names_the_embedding(several, norm_type):
+    def sparse_and_dense(model):
+        dense = [*model.body.parameters(), *model.head.parameters()]
+        optimizers = {'rows': torch.optim.SparseAdam(model.rows.parameters()), 'dense': torch.optim.SGD(dense, lr=0.1)}
+        return optimizers if several else torch.optim.SGD(model.parameters(), lr=0.1)
+
+    told = r'grad_clip=.*max_norm.* sparse gradient of rows.weight \(10, 4\).*sparse=False.*grad_clip=None'
+    with pytest.raises(ValueError, match=told):
+        trained(OptimizerHook(grad_clip={'max_norm': 1, 'norm_type': norm_type}), Rows(), sparse_and_dense)
+    trained(OptimizerHook(), Rows(), sparse_and_dense)
+
+
+def test_one_of_several_optimizers_clips_beside_another_with_sparse_gradients():
+    class Each(Rows):
+        def train_step(self, data, optimizer, **kwargs):
+            out = super().train_step(data, optimizer)
+            return {**out, 'loss': {'rows': out['loss'], 'dense': out['loss']}}
+
+    def sparse_and_dense(model):
+        return {
+            'rows': torch.optim.SparseAdam(model.rows.parameters()),
+            'dense': torch.optim.SGD([*model.body.parameters(), *model.head.parameters()], lr=0.1),
+        }
+
+    runner = tiny_runner(model=Each(), optimizer=sparse_and_dense, max_epochs=1)
+    runner.configure_update('dense', grad_clip={'max_norm': 0.01})
+    runner.register_hook(OptimizerHook())
+    runner.run([loader(8)], [('train', 1)])
+    assert set(runner.log_buffer.val_history) & {'grad_norm_rows', 'grad_norm_dense'} == {'grad_norm_dense'}
+
+
 def test_a_loss_for_each_optimizer():
     class Two(Tiny):
         def train_step(self, data, optimizer):

@@ -69,6 +69,21 @@ def test_layers_of_every_kind(layer, x, words):
 
 
 @pytest.mark.parametrize(
+    'layer, x, is_known',
+    [
+        (nn.BatchNorm1d(4), torch.ones(1, 4), True),
+        (nn.BatchNorm1d(4), torch.ones(1, 4, 1), True),
+        (nn.BatchNorm2d(4), torch.ones(1, 4, 1, 1), True),
+        (nn.GroupNorm(4, 4), torch.ones(1, 4), False),
+        (nn.InstanceNorm1d(4), torch.ones(1, 4, 1), False),
+    ],
+)
+def test_a_batch_norm_says_that_the_batch_has_one_sample(layer, x, is_known):
+    note = told(Supervised(layer, CROSS_ENTROPY), (x, LABELS))[1]
+    assert ('the batch has one sample' in note and 'drop_last=True' in note) == is_known
+
+
+@pytest.mark.parametrize(
     'loss, outputs, target, words',
     [
         (CROSS_ENTROPY, 2, LABELS, 'outputs (16, 2) float32, targets (16,) int64 0…2: the network needs 3 outputs'),

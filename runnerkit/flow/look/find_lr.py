@@ -128,7 +128,7 @@ def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mo
             rates.append(rate)
             losses.append(smoothed)
             if update.accumulated:
-                update.step()
+                update.step(runner.model)
     finally:
         update.retire()
         runner.model.load_state_dict(kept[0])

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+from torch.utils.data import BatchSampler
+
 from runnerkit.config.findings import Finding
 from runnerkit.data.kinds import is_unbounded, length_of
+from runnerkit.data.sampler import EpochBatchSampler
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.hooks import CheckpointHook, EvalHook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook
+from runnerkit.parallel import named_modules
 from runnerkit.utils.lazy import loaded_class
 
 
@@ -93,4 +98,24 @@ def limits_are_reached(plan: Plan) -> Iterator[Finding]:
                 () if found is None else ('data', found, 'max_batches'),
                 f'has no effect: the data has {length} batches, and the limit is {limit}',
                 f'Let max_batches be less than {length}, or leave it out.',
+            )
+
+
+def batch_norms_get_several_samples(plan: Plan) -> Iterator[Finding]:
+    """A last batch of one sample, on which a batch norm of features cannot train."""
+    norms = (name for name, each in named_modules(plan.model).items() if isinstance(each, nn.BatchNorm1d))
+    norm = next(norms, None)
+    for loader in plan.training_loaders if norm is not None else ():
+        batching: Any = getattr(loader, 'batch_sampler', None)
+        length = length_of(loader)
+        if type(batching) not in (BatchSampler, EpochBatchSampler) or length is None:
+            continue
+        samples, size = length_of(batching.sampler), batching.batch_size
+        is_single = samples is not None and samples % size == 1 and length == samples // size + 1
+        if is_single and (plan.iters is None or plan.iters >= length):
+            yield plan.warning(
+                ('data', 'train_dataloader', 'drop_last'),
+                f'the last batch of an epoch has one sample ({samples} samples in batches of {size}): {norm} '
+                '(BatchNorm1d) cannot train on it if a sample has one value per feature',
+                'Set drop_last=True, or change the batch size.',
             )

@@ -2,8 +2,12 @@
 
 import pytest
 from plans import BY_ITER, plan, said, told
+from support import Noisy
+from torch.utils.data import DataLoader, DistributedSampler
 
+from runnerkit.data import build_dataloader
 from runnerkit.flow import Options
+from runnerkit.flow.preflight.lengths import batch_norms_get_several_samples
 from runnerkit.hooks import HOOKS, Hook
 
 
@@ -71,6 +75,47 @@ def test_the_length_of_a_run_in_both_units(tmp_path):
     assert (cut.epochs, cut.iters) == (2, 7)
     by_passes = plan(tmp_path, BY_ITER, {'runner': {'type': 'IterBasedRunner', 'max_epochs': 2}})
     assert (by_passes.epochs, by_passes.iters) == (2, 10)
+
+
+def layers(*middle):
+    first, last = [{'type': 'Linear', 'in_features': each, 'out_features': 12 - each} for each in (4, 8)]
+    return {'model.model': [first, *middle, last]}
+
+
+NORM = layers({'type': 'BatchNorm1d', 'num_features': 8})
+
+
+@pytest.mark.parametrize(
+    'changes, train, is_single',
+    [
+        (NORM, build_dataloader(Noisy(21), 4, 0), True),
+        (NORM, DataLoader(Noisy(42), 4, sampler=DistributedSampler(Noisy(42), 2, 1)), True),
+        (NORM, DataLoader(Noisy(21), 4, shuffle=True), True),
+        (NORM, build_dataloader(Noisy(21), 4, 0, drop_last=True), False),
+        (NORM, DataLoader(Noisy(21), 4, drop_last=True), False),
+        (NORM, build_dataloader(Noisy(21), 4, 0, max_batches=5), False),
+        (NORM, build_dataloader(Noisy(22), 4, 0), False),
+        (NORM, build_dataloader(Noisy(20), 4, 0), False),
+        (NORM, DataLoader(Noisy(3), 1), False),
+        (NORM, DataLoader(Noisy(3), None), False),
+        ({**NORM, 'runner': {'type': 'IterBasedRunner', 'max_iters': 5}}, build_dataloader(Noisy(21), 4, 0), False),
+        ({**NORM, 'runner': {'type': 'IterBasedRunner', 'max_iters': 6}}, build_dataloader(Noisy(21), 4, 0), True),
+        (layers(), build_dataloader(Noisy(21), 4, 0), False),
+        (layers({'type': 'LayerNorm', 'normalized_shape': 8}), build_dataloader(Noisy(21), 4, 0), False),
+    ],
+)
+def test_a_last_batch_of_one_sample_is_too_small_for_a_batch_norm(changes, train, is_single, tmp_path):
+    of = plan(tmp_path, changes)
+    of = type(of)(of.cfg, of.runner, [train], of.workflow, Options())
+    found = [each.what for each in batch_norms_get_several_samples(of)]
+    assert len(found) == is_single
+    assert all('model.1 (BatchNorm1d)' in what and 'has one sample' in what for what in found)
+
+
+def test_a_last_batch_of_one_validated_sample_is_fine(tmp_path):
+    of = plan(tmp_path, NORM)
+    of = type(of)(of.cfg, of.runner, [*of.loaders, DataLoader(Noisy(5), 4)], [('train', 1), ('val', 1)], Options())
+    assert list(batch_norms_get_several_samples(of)) == []
 
 
 def test_a_stream_has_no_length(tmp_path):
