@@ -59,7 +59,7 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     return None
 
 
-#: The kinds of values under ``'runnerkit'``. A list stands for any number of entries of a kind, ``...`` for all keys
+#: The kinds of values under ``'runnerkit'``. A list is any number of entries of a kind, ``...`` for all keys
 #: that are not named; what is missing is left out.
 _STATE: dict[Any, Any] = {
     'world_size': int,

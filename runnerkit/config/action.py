@@ -142,7 +142,7 @@ def _pair(item: str, separator: str) -> tuple[Any, str] | None:
 
 
 def _in_quotes(text: str) -> str | None:
-    """What stands in the quotes around ``text``; None if no quotes, or more than one pair, are around it."""
+    """The content of the quotes around ``text``; None if no quotes, or more than one pair, are around it."""
     if text[:1] not in ('"', "'") or list(_outside_quotes(text)):
         return None
     return text[1:-1].replace('\\' + text[0], text[0])

@@ -1,4 +1,4 @@
-"""Files in folders that somebody else may have prepared: their places may be taken by a link, a pipe, a device …"""
+"""Files in folders that another user may have prepared: their places may be taken by a link, a pipe, a device …"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_regular(path: str | os.PathLike[str]) -> int:
 
 
 def open_plain(path: str | os.PathLike[str]) -> int:
-    """A descriptor for reading and appending to a plain file, which is created if needed. Somebody else may have
+    """A descriptor for reading and appending to a plain file, which is created if needed. Another user may have
     prepared its folder, so a link is not followed. Programs started later do not inherit the descriptor.
 
     Raises:
@@ -61,7 +61,7 @@ def own_folder(path: str | os.PathLike[str]) -> Path:
     """A folder in a work dir, created if needed.
 
     Raises:
-        OSError: it cannot be created, or is a link, which somebody else may have put there.
+        OSError: it cannot be created, or is a link, which another user may have put there.
     """
     folder = Path(refuse_link(path))
     folder.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ def refuse_link(path: str | os.PathLike[str]) -> str:
     """The ``path`` of a folder in a work dir that another library writes to.
 
     Raises:
-        OSError: it is a link, which somebody else may have put there.
+        OSError: it is a link, which another user may have put there.
     """
     if os.path.islink(path):
         raise _refused(path)

@@ -67,7 +67,7 @@ def _is_setting(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4 and _is_text(value[0]) and isinstance(value[2], str | None)
 
 
-#: What the entries of a start are; others are left out, since somebody else may have written the file.
+#: What the entries of a start are; others are left out, since another user may have written the file.
 _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(('begin', 'end'), is_number),
     **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), _is_count),
