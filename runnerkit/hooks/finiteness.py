@@ -112,8 +112,8 @@ def _weights(runner: Any) -> dict[str, Tensor]:
 
 
 def _states(runner: Any, weights: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
-    """Optimizer states with a value per element of a parameter, like momenta."""
-    names = {id(each): name for name, each in weights.items()}
+    """Optimizer states with a value per element of a parameter, like momenta. A shared one has its first name."""
+    names = {id(each): name for name, each in reversed([*weights.items()])}
     for optimizer in named_optimizers(runner.optimizer).values():
         for parameter, state in optimizer.state.items():
             for key, value in state.items() if isinstance(state, dict) else ():

@@ -284,9 +284,13 @@ class Readers:
         if resumed is None or not runner.by_epoch or runner.plan.by_iters or self._counts_otherwise():
             return
         was, now, batches, is_recut = 0, 0, resumed['progress']['batches'], False
-        for (mode, n), (reader, state) in zip(runner.plan.workflow, self.saved_in(resumed['ranks'][0]), strict=False):
+        own, workflow = resumed['ranks'][0], runner.plan.workflow
+        saved = self._of_training(runner.snapshots.condition('workflow', workflow), own['readers'])
+        times = self._of_training(workflow, [n for _, n in workflow])
+        pairs = paired(self._of_training(workflow, self.entries), saved, own)
+        for n, (reader, state) in zip(times, pairs, strict=False):
             lengths = state.about.get('batches'), length_of(reader.dataloader)
-            if None in lengths or not trains(mode, runner):
+            if None in lengths:
                 continue
             was, now = was + n * lengths[0], now + n * lengths[1]
             is_recut = is_recut or self._is_recut(reader, state)
@@ -300,6 +304,10 @@ class Readers:
             runner.logger.info(text, resumed['progress']['iters'], iters, was, now)
         progress.iter = iters
         progress.count_batches(batches)
+
+    def _of_training(self, workflow: Sequence[Any], values: Iterable[Any]) -> list[Any]:
+        """Those of ``values``, one for each entry of ``workflow``, whose entries train."""
+        return [each for (mode, _), each in zip(workflow, values, strict=False) if trains(mode, self._runner)]
 
     def _is_recut(self, reader: Reader, state: ReaderState) -> bool:
         """Whether the batches of the saved run had another size, or other ranks shared them."""

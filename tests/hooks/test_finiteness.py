@@ -471,3 +471,17 @@ def test_a_sharded_run_whose_second_part_breaks(on_ranks, tmp_path, async_save):
         assert exempt == ['low', 'mask', 'table']  # the infinity of the table is in the second rank's part
         assert files == ['best_acc_epoch_2.pth', 'epoch_2.pth', f'epoch_{last}.pth', 'latest.pth']
         assert latest == 'epoch_2.pth'
+
+
+class Tied(Tiny):
+    def __init__(self):
+        super().__init__()
+        self.twin = self.head
+
+
+def test_the_state_of_a_shared_parameter_has_its_first_name():
+    runner = tiny_runner(model=Tied(), max_epochs=1)
+    runner.register_hook(OptimizerHook())
+    runner.run([loader(4)], [('train', 1)])
+    momentum(runner)
+    assert runner.non_finite()['optimizer'].startswith('momentum_buffer of head.weight (1 of ')

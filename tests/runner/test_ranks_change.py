@@ -49,6 +49,8 @@ class Net(nn.Module):
         loss = self(data[0]).square().mean()
         return {'loss': loss, 'log_vars': {'loss': loss}, 'num_samples': len(data[0])}
 
+    val_step = train_step
+
 
 class Pair(nn.Module):
     """Two networks, each in a wrapper of its own, whose weights the step changes itself, as in a GAN."""
@@ -146,6 +148,9 @@ SCHEDULES = [
     {'policy': 'StepLR', 'step_size': 1},
 ]
 
+#: Workflows of an epoch runner.
+TRAIN, VAL_TRAIN, TRAIN_VAL = [('train', 1)], [('val', 1), ('train', 1)], [('train', 1), ('val', 1)]
+
 
 class Rates(Hook):
     """Notes the rate of each iteration."""
@@ -157,7 +162,7 @@ class Rates(Hook):
         self.used[runner.iter] = runner.current_lr()[0]
 
 
-def scheduled(folder, schedule, stop=None, batch=BATCH, kind='epoch', hooks=(), **limits):
+def scheduled(folder, schedule, stop=None, batch=BATCH, kind='epoch', hooks=(), workflow=TRAIN, **limits):
     """Go on from the newest checkpoint in ``folder``, if there is one; returns the rates and the log."""
     records, rates = Records(), Rates()
     model = Net()
@@ -171,7 +176,7 @@ def scheduled(folder, schedule, stop=None, batch=BATCH, kind='epoch', hooks=(), 
     checkpoint = find_latest_checkpoint(folder)
     if checkpoint is not None:
         runner.resume(str(checkpoint))
-    runner.run([build_dataloader(Numbered(), batch, 0, seed=5)], [('train', 1)])
+    runner.run([build_dataloader(Numbered(), batch, 0, seed=5) for _ in workflow], workflow)
     return rates.used, texts(records, 'INFO')
 
 
@@ -431,6 +436,16 @@ def test_a_run_that_goes_back_to_a_file_of_other_batches_counts_as_its_own(tmp_p
     whole, _ = scheduled(tmp_path / 'whole', SCHEDULES[1], batch=4)
     assert used == {i: rate for i, rate in whole.items() if i >= 3}
     assert sum('changed from 6 to 3' in text for text in told) == 2
+
+
+@pytest.mark.parametrize(
+    ('was', 'now'), [(TRAIN, VAL_TRAIN), (VAL_TRAIN, TRAIN), (TRAIN_VAL, VAL_TRAIN), (VAL_TRAIN, VAL_TRAIN)]
+)
+def test_iterations_are_rescaled_wherever_the_workflow_trains(was, now, tmp_path):
+    scheduled(tmp_path, SCHEDULES[1], 6, workflow=was)
+    used, _ = scheduled(tmp_path, SCHEDULES[1], batch=4, workflow=now)
+    whole, _ = scheduled(tmp_path / 'whole', SCHEDULES[1], batch=4)
+    assert used == {i: rate for i, rate in whole.items() if i >= 3}
 
 
 def test_log_and_files_of_the_old_count_are_no_longer_of_the_run(tmp_path):
