@@ -123,7 +123,7 @@ def _closes_at(text: str) -> int:
 
 
 def _split(text: str, in_dict: bool = False) -> list[str]:
-    """``text``, such as the items of a dict, split at the commas outside brackets and quotes; a final one adds nothing."""
+    """``text`` (items of a dict) split at the commas outside brackets and quotes; a final one adds no empty part."""
     parts, start, depth = [], 0, 0
     for index, char, depth in _outside_quotes(text, in_dict):
         if char == ',' and depth == 0:
