@@ -4,6 +4,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look import curve
 
 
@@ -16,7 +17,7 @@ def leave_out(patch):
     content = b'\x89PNG, not drawn'
 
     def write(path):
-        Path(path).write_bytes(content)
+        write_atomically(path, content)
         return path
 
     drawing = Figure.savefig, curve.draw_curve

@@ -8,12 +8,14 @@ import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Real
 from types import UnionType
 from typing import IO, Any
 
 from runnerkit.checkpoint.manifest import why_folder_damaged
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
+from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
@@ -59,19 +61,21 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     return None
 
 
+_NUMBER = float | int
+
 #: The kinds of values under ``'runnerkit'``. A list means any number of entries of a kind, ``...`` for all keys
-#: that are not named; what is missing is left out.
+#: that are not named; what is missing is left out. An ``int`` is a count.
 _STATE: dict[Any, Any] = {
     'world_size': int,
     'progress': {'samples': int | None, ...: int},
-    'conditions': {'workflow': list, 'optimizer': {...: str}},
+    'conditions': {'workflow': [[str | int]], 'optimizer': {...: str}},
     'settings': {
         'groups': {...: [{'parameters': [str]}]},
         'hooks': {...: dict},
         'schedules': {...: [list]},
     },
     'gradient_orders': dict,
-    'scores': {...: [float | int]},
+    'scores': {...: [_NUMBER]},
     'ranks': [
         {
             'rng': dict,
@@ -104,8 +108,13 @@ def training_state_problem(checkpoint: Any) -> str | None:
         problem = _problem_of_count(meta[name])
         if problem is not None:
             return f'its counter {name!r} {problem}'
-    if not isinstance(meta.get('hook_msgs', {}), Mapping):
+    messages = meta.get('hook_msgs', {})
+    if not isinstance(messages, Mapping):
         return "its meta's hook_msgs are no dict"
+    if not isinstance(plain_number(messages.get('best_score', 0.0)), Real):
+        return 'its best score is no number'
+    if problem := _misfit(messages, {'best_ckpt': str | None, 'last_ckpt': str | None}, "its meta's hook_msgs"):
+        return problem
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
@@ -118,9 +127,11 @@ def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -
         pairs = ((each, kind.get(key, kind.get(...)), f'{place}[{key!r:.200}]') for key, each in value.items())
     elif isinstance(kind, list) and isinstance(value, list | tuple):
         pairs = ((each, kind[0], f'{place}[{number}]') for number, each in enumerate(value))
+    elif not isinstance(kind, type | UnionType) or not isinstance(value, kind):
+        return f'{place} is a {type(value).__name__}, which no run saves there'
     else:
-        fits = isinstance(value, kind) if isinstance(kind, type | UnionType) else False
-        return None if fits else f'{place} is a {type(value).__name__}, which no run saves there'
+        problem = _problem_of_count(value) if type(value) is int and kind != _NUMBER else None
+        return problem and f'{place} {problem}'
     return next((found for each in pairs if each[1] and (found := _misfit(*each))), None)
 
 

@@ -8,6 +8,7 @@ of numpy's constructors in a file are mapped to functions of ours, which create 
 from __future__ import annotations
 
 import math
+import os
 import threading
 from pickle import UnpicklingError
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+
+from runnerkit.utils.small_files import open_regular
 
 #: The number types that a file may name, as numpy writes them: kind and size in bytes.
 _CODES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8', 'f16', 'c8', 'c16', 'c32'))
@@ -38,7 +41,10 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
     Raises:
         pickle.UnpicklingError: the file holds other objects; torch's message has the words "Weights only".
         ValueError: the values are nested too deeply.
+        OSError: there is no regular file at the path; torch would wait for a pipe.
     """
+    if isinstance(file, str | os.PathLike):
+        os.close(open_regular(file))
     with _lock:
         before = get_safe_globals()
         clear_safe_globals()

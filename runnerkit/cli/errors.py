@@ -117,7 +117,7 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
         except CommandLineExit as error:
             if error.code:
                 leave_for_torchrun(error)
-            raise
+            raise SystemExit(error.code) from None  # no way out for a run whose code has called this command
         except UsageError as error:
             print_error(str(error))
             leave_for_torchrun(error)

@@ -75,8 +75,9 @@ def parse_value(text: str, depth: int = 0) -> Any:
         return quoted
     opening = _OPENING.match(text)
     if opening and _closes_at(text) == len(text) - 1:
-        items = _split(text[opening.end() : -1])
-        if opening[0] not in ('{', 'dict('):
+        is_dict = opening[0] in ('{', 'dict(')
+        items = _split(text[opening.end() : -1], is_dict)
+        if not is_dict:
             values = [parse_value(item, depth + 1) for item in items]
             return tuple(values) if opening[0] == '(' else values
         pairs = [_pair(item, ':' if opening[0] == '{' else '=') for item in items]
@@ -121,10 +122,10 @@ def _closes_at(text: str) -> int:
     return index
 
 
-def _split(text: str) -> list[str]:
-    """``text`` split at the commas outside brackets and quotes; a final comma adds no empty part."""
+def _split(text: str, in_dict: bool = False) -> list[str]:
+    """``text`` (items of a dict) split at the commas outside brackets and quotes; a final one adds no empty part."""
     parts, start, depth = [], 0, 0
-    for index, char, depth in _outside_quotes(text):
+    for index, char, depth in _outside_quotes(text, in_dict):
         if char == ',' and depth == 0:
             parts.append(text[start:index])
             start = index + 1
@@ -135,7 +136,7 @@ def _split(text: str) -> list[str]:
 
 def _pair(item: str, separator: str) -> tuple[Any, str] | None:
     """The key of an item of a dict, and the text of its value; None if the item has no key."""
-    at = next((index for index, char, depth in _outside_quotes(item) if char == separator and depth == 0), 0)
+    at = next((index for index, char, depth in _outside_quotes(item, True) if char == separator and depth == 0), 0)
     key = item[:at].strip(' ')
     quoted = _in_quotes(key)
     return (parse_scalar(key) if quoted is None else quoted, item[at + 1 :]) if key else None
@@ -148,15 +149,16 @@ def _in_quotes(text: str) -> str | None:
     return text[1:-1].replace('\\' + text[0], text[0])
 
 
-def _outside_quotes(text: str) -> Iterator[tuple[int, str, int]]:
+def _outside_quotes(text: str, in_dict: bool = False) -> Iterator[tuple[int, str, int]]:
     """The characters of ``text`` outside quotes: their indices, themselves and the number of brackets around what
-    follows. A quote begins where an item, a key or a value begins; others are letters, as in ``it's``."""
+    follows. A quote begins where an item, or in brackets or the text of a dict a value begins; others are letters, as
+    in ``it's``."""
     quote, depth, before = '', 0, ','
     for index, char in enumerate(text):
         if quote:
             if char == quote and text[index - 1] != '\\':
                 quote = ''
-        elif char in '\'"' and before in (',([{:=' if depth else ','):
+        elif char in '\'"' and before in (',([{:=' if depth or in_dict else ','):
             quote = before = char
         else:
             depth += (char in '([{') - (char in ')]}')

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, wraps
 from typing import Any
 
+from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
 from runnerkit.hooks.nesting import OuterRunEnding
@@ -203,7 +204,9 @@ def call_each(calls: Iterable[Call], runner: Any) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
-            runner.logger.exception('after_run of %s failed', type(getattr(call, '__self__', call)).__name__)
+            trace = None if isinstance(failure, NotSavedError) else failure  # whose message says everything
+            name = type(getattr(call, '__self__', call)).__name__
+            runner.logger.error('after_run of %s failed', name, exc_info=trace)
             failures.append(failure)
     if failures:
         raise failures[0]

@@ -184,6 +184,17 @@ PROBLEMS = {
     'nothing': (checkpoint(epoch=None), "its counter 'epoch' is a NoneType, not an integer"),
     'a truth': (checkpoint(epoch=True), "its counter 'epoch' is True, which no run can have reached"),
     'messages': (checkpoint(hook_msgs=[1]), "its meta's hook_msgs are no dict"),
+    'a best score': (checkpoint(hook_msgs={'best_score': {}}), 'its best score is no number'),
+    'two best scores': (checkpoint(hook_msgs={'best_score': torch.ones(2)}), 'its best score is no number'),
+    'a best file': (checkpoint(hook_msgs={'best_ckpt': [1]}), "its meta's hook_msgs['best_ckpt'] is a list"),
+    'a length': (
+        {**checkpoint(), 'runnerkit': {'ranks': [{'log_buffer': {'lengths': {'loss': -3}}}]}},
+        "its state under 'runnerkit'['ranks'][0]['log_buffer']['lengths']['loss'] is -3",
+    ),
+    'a workflow': (
+        {**checkpoint(), 'runnerkit': {'conditions': {'workflow': [1.5]}}},
+        "its state under 'runnerkit'['conditions']['workflow'][0] is a float",
+    ),
     'state': ({**checkpoint(), 'runnerkit': 3}, "its state under 'runnerkit' is no dict"),
     'newer': (
         {**checkpoint(), 'runnerkit': {'format': 3}},
@@ -202,6 +213,9 @@ def test_what_no_run_can_go_on_from(kind):
 def test_what_a_run_can_go_on_from():
     assert training_state_problem(checkpoint()) is None
     assert training_state_problem(checkpoint(epoch=0, iter=0, hook_msgs={})) is None
+    for best in (-2, np.float32(0.5), torch.tensor(0.5)):
+        assert training_state_problem(checkpoint(hook_msgs={'best_score': best, 'best_ckpt': None})) is None
+    assert training_state_problem({**checkpoint(), 'runnerkit': {'scores': {'r': [-1, 5]}}}) is None
     assert training_state_problem({**checkpoint(iter=np.int64(5)), 'runnerkit': {}}) is None
 
 

@@ -1,5 +1,6 @@
 """Loading without running code: numpy's numbers come back, and no file makes anything else of numpy."""
 
+import os
 import pickle
 import struct
 import threading
@@ -219,3 +220,9 @@ def test_files_are_read_in_several_threads(tmp_path):
     for thread in threads:
         thread.join()
     assert found == [0.5] * 40
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
+    os.mkfifo(tmp_path / 'epoch_1.pth')
+    with pytest.raises(OSError, match='epoch_1.pth'):
+        safe_load(tmp_path / 'epoch_1.pth')

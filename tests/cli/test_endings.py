@@ -134,6 +134,13 @@ def test_what_ends_well_exits_with_0(stops, end, tmp_path, monkeypatch, capsys):
     assert read_run(tmp_path / 'run').outcome == outcome_of('`runner.stop`') == 'stopped'
 
 
+def test_a_command_that_ends_well_inside_a_run_ends_it_with_1(end):
+    how = "from runnerkit.cli.main import main; main(['train', '--help'])"
+    code, last, run = end('after_train_iter', how)
+    assert (code, last) == (1, 'error: SystemExit: 0')
+    assert read_run(run).outcome == 'failed'
+
+
 def test_from_python_the_exception_is_raised_as_it_is(tmp_path, monkeypatch):
     config = make(tmp_path, 'after_run')
     for place, how in (('after_train_iter', 'sys.exit(0)'), ('after_run', 'sys.exit()')):
