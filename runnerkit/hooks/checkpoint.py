@@ -345,9 +345,8 @@ class CheckpointHook(StoringHook):
                 surplus.append(number)
             elif not missed:
                 break
-        for number in reversed(
-            surplus
-        ):  # a run that is killed in between leaves no gap, at which a later one would end
+        # From old to new: a run that is killed in between leaves no gap, at which a later one would end.
+        for number in reversed(surplus):
             self._delete_quietly(runner, self._name_of(number))
 
     def _counts(self, runner: RunnerView, number: int) -> bool:
