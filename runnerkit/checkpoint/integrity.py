@@ -113,8 +113,6 @@ def training_state_problem(checkpoint: Any) -> str | None:
         return "its meta's hook_msgs are no dict"
     if not isinstance(plain_number(messages.get('best_score', 0.0)), Real):
         return 'its best score is no number'
-    if problem := _misfit(messages, {'best_ckpt': str | None, 'last_ckpt': str | None}, "its meta's hook_msgs"):
-        return problem
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"

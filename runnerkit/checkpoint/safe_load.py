@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import threading
 from pickle import UnpicklingError
 from typing import Any
@@ -16,8 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
-
-from runnerkit.utils.small_files import open_regular
 
 #: The number types that a file may name, as numpy writes them: kind and size in bytes.
 _CODES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8', 'f16', 'c8', 'c16', 'c32'))
@@ -43,8 +42,8 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
         ValueError: the values are nested too deeply.
         OSError: there is no regular file at the path; torch would wait for a pipe.
     """
-    if isinstance(file, str | os.PathLike):
-        os.close(open_regular(file))
+    if isinstance(file, str | os.PathLike) and not stat.S_ISREG(os.stat(file).st_mode):
+        raise OSError(f'{os.fspath(file)} is not a regular file')
     with _lock:
         before = get_safe_globals()
         clear_safe_globals()

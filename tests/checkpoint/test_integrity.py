@@ -186,7 +186,6 @@ PROBLEMS = {
     'messages': (checkpoint(hook_msgs=[1]), "its meta's hook_msgs are no dict"),
     'a best score': (checkpoint(hook_msgs={'best_score': {}}), 'its best score is no number'),
     'two best scores': (checkpoint(hook_msgs={'best_score': torch.ones(2)}), 'its best score is no number'),
-    'a best file': (checkpoint(hook_msgs={'best_ckpt': [1]}), "its meta's hook_msgs['best_ckpt'] is a list"),
     'a length': (
         {**checkpoint(), 'runnerkit': {'ranks': [{'log_buffer': {'lengths': {'loss': -3}}}]}},
         "its state under 'runnerkit'['ranks'][0]['log_buffer']['lengths']['loss'] is -3",

@@ -308,7 +308,9 @@ def test_a_cycle_with_a_bad_batch_is_skipped_as_a_whole(tmp_path):
         def _configure(self, runner):
             super()._configure(runner)
             step = self._update.step
-            self._update.step = lambda: setattr(self._update, 'accumulated', 0) if runner.iter == 7 else step()
+            self._update.step = lambda *args: (
+                setattr(self._update, 'accumulated', 0) if runner.iter == 7 else step(*args)
+            )
 
     skipped = run(Sick([6]), NonFiniteHook('skip'), OptimizerHook(cumulative_iters=4))
     assert torch.equal(skipped, run(Sick(), None, LosesCycle(cumulative_iters=4)))
