@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / 'runnerkit'
+PREFIX = str(PACKAGE)
 
 
 def lines_of(files):
@@ -24,7 +25,7 @@ class Watch:
     """Collects the functions of the package that are entered, and the most frames of it at once."""
 
     def __enter__(self):
-        self.functions, self.deepest = set(), 0
+        self.functions, self.deepest, self.depth = set(), 0, 0
         sys.setprofile(self)
         return self
 
@@ -33,15 +34,12 @@ class Watch:
 
     def __call__(self, frame, event, arg):
         code = frame.f_code
-        if event != 'call' or not code.co_filename.startswith(str(PACKAGE)):
+        if event not in ('call', 'return') or not code.co_filename.startswith(PREFIX):
             return
+        self.depth += 1 if event == 'call' else -1
+        self.deepest = max(self.deepest, self.depth)
         if not code.co_name.startswith('<'):
             self.functions.add((code.co_filename, code.co_qualname, code.co_firstlineno))
-        depth = 0
-        while frame is not None:
-            depth += frame.f_code.co_filename.startswith(str(PACKAGE))
-            frame = frame.f_back
-        self.deepest = max(self.deepest, depth)
 
     def counts(self, what):
         return {
@@ -52,8 +50,13 @@ class Watch:
 
 def of_a_training():
     """One epoch of configs/mnist/lenet.py on the command line; call it in a process of its own."""
+    import matplotlib.figure  # noqa: F401  (others' imports are slow to watch)
+    import torch.utils.tensorboard
+    import torchmetrics  # noqa: F401
+
     from runnerkit.cli.main import main
 
+    torch._dynamo  # noqa: B018
     with tempfile.TemporaryDirectory() as folder, Watch() as watch:
         words = ['--work-dir', folder, '--device', 'cpu', '--cfg-options', 'runner.max_epochs=1']
         assert main(['train', str(ROOT / 'configs/mnist/lenet.py'), *words]) == 0
