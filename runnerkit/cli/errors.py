@@ -253,7 +253,8 @@ def files_of(trace: TracebackType | None) -> list[str]:
 def is_of_user(path: str) -> bool:
     """Whether ``path`` belongs neither to runnerkit, nor to Python, nor to an installed package."""
     ours = _PACKAGE in Path(path).parents
-    return not (ours or is_installed(path) or path.startswith(('<', sys.base_prefix)))
+    is_compiled = path.endswith('.pyx')  # of numpy, for one; it has no folder
+    return not (ours or is_installed(path) or is_compiled or path.startswith(('<', sys.base_prefix)))
 
 
 def is_installed(path: str) -> bool:

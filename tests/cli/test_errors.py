@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
+from runnerkit.cli.errors import UsageError, is_of_user, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.exit_codes import CommandLineExit
@@ -111,3 +111,8 @@ def test_torchruns_summary_has_the_error_of_every_kind_of_end(error, found, tmp_
         assert usage_checked(main)(None) == 1
     assert file.exists() == (found is not None)
     assert found is None or found in file.read_text()
+
+
+def test_compiled_code_of_a_package_is_not_the_users():
+    assert not is_of_user('numpy/random/mtrand.pyx')
+    assert is_of_user('train.py')
