@@ -138,7 +138,8 @@ class TextLoggerHook(LoggerHook):
             self._file = None
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
-        self._logged_at = self._saved_state(runner, checkpoint).get('logged_at')
+        saved = self._saved_state(runner, checkpoint).get('logged_at')
+        self._logged_at = None if saved is None else (int(saved[0]), int(saved[1]))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last line."""
