@@ -313,7 +313,7 @@ class Readers:
         """Whether the batches of the saved run had another size, or other ranks shared them."""
         was, now = state.about, loader_facts(reader.dataloader)
         other_ranks = self._runner.snapshots.resumed['world_size'] != self._runner.world_size
-        return other_ranks or ('batch_size' in was and was['batch_size'] != now['batch_size'])
+        return other_ranks or ('batch_size' in was and was['batch_size'] != now.get('batch_size'))
 
     def _counts_otherwise(self) -> bool:
         """Whether the resumed run counted by epochs and this one by iterations, or vice versa."""
