@@ -13,7 +13,6 @@ from runnerkit.compat.vega import (
     ReportRecord,
     SearchAlgorithm,
 )
-from runnerkit.compat.vega.class_factory import REGISTRIES
 from runnerkit.compat.vega.prune import PruneCodec, PruneEA
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS
 from runnerkit.search.executors import Ended, Executor
@@ -27,13 +26,7 @@ SECTION = {'modules': ['backbone'], 'backbone': {'type': 'Net', 'base_chn': [2, 
 OBJECTIVES = {'hits': 'max', 'size': 'min'}
 
 
-@pytest.fixture(autouse=True)
-def _registries_as_before():
-    before = {kind: dict(registry.module_dict) for kind, registry in REGISTRIES.items()}
-    yield
-    for kind, registry in REGISTRIES.items():
-        registry.module_dict.clear()
-        registry.module_dict.update(before[kind])
+pytestmark = pytest.mark.usefixtures('registries_as_before')
 
 
 def register_ones():

@@ -3,19 +3,12 @@ import torch
 
 from runnerkit.compat.vega import SearchPipeStep
 from runnerkit.compat.vega.callbacks import CALLBACKS, Callback
-from runnerkit.compat.vega.class_factory import REGISTRIES, ClassFactory, ClassType
+from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
 from runnerkit.compat.vega.metrics import Accuracy, FunctionMetric
 from runnerkit.compat.vega.networks import NetworkDesc
 from runnerkit.nn import LOSSES, METRICS
 
-
-@pytest.fixture(autouse=True)
-def _registries_as_before():
-    before = {kind: dict(registry.module_dict) for kind, registry in REGISTRIES.items()}
-    yield
-    for kind, registry in REGISTRIES.items():
-        registry.module_dict.clear()
-        registry.module_dict.update(before[kind])
+pytestmark = pytest.mark.usefixtures('registries_as_before')
 
 
 def test_a_class_is_registered_under_its_name_or_its_alias():
