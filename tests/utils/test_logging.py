@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 import warnings
+from functools import lru_cache
 
 import pytest
 from forks import shown_on
 
+import runnerkit.utils.logging
 from runnerkit.utils.logging import (
     DETAIL,
     close_log_file,
@@ -204,6 +206,9 @@ def test_a_terminal_may_appear_later(name, monkeypatch):
     logger.propagate = False
     monkeypatch.setattr(sys, 'stderr', Terminal())
     monkeypatch.setenv('TERM', 'xterm')
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    # rich chooses the colours when its console is made: that of an earlier test may have none.
+    monkeypatch.setattr(runnerkit.utils.logging, 'console', lru_cache(console.__wrapped__))
     logger.error('red')
     logger.info('plain')
     logger.info('%d', 'no number')
