@@ -20,7 +20,7 @@ from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
 
-#: Of the state under ``'runnerkit'``, with which a run resumes; that of older formats is converted.
+#: Of the state under ``'runnerkit'``, with which a run resumes.
 STATE_FORMAT = 2
 
 #: No run makes more: a million iterations per second for three years are 10 ** 14.
@@ -116,7 +116,7 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', 1)) or _misfit(state, _STATE)
+    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or _misfit(state, _STATE)
 
 
 def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
@@ -146,11 +146,11 @@ def reading(checkpoint: str | os.PathLike[str], purpose: str = 'resumed') -> Ite
 
 
 def _problem_of_format(number: Any) -> str | None:
-    if isinstance(number, int) and 1 <= number <= STATE_FORMAT:
+    if number == STATE_FORMAT:
         return None
     return (
-        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads those up to '
-        f'{STATE_FORMAT}: resume with the version that saved it'
+        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format {STATE_FORMAT}: '
+        'resume with the version that saved it'
     )
 
 

@@ -278,10 +278,6 @@ class Snapshots:
         """Restore the counters: `Progress`, or from MMCV's files the counts of epochs and iterations."""
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
-        if state is not None and state.get('format', 1) < STATE_FORMAT:
-            from runnerkit.checkpoint.format_1 import from_format_1
-
-            state = from_format_1(state, meta)
         self.resumed = state
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:
