@@ -12,13 +12,15 @@ from numbers import Real
 from types import UnionType
 from typing import IO, Any
 
-from runnerkit.checkpoint.manifest import why_folder_damaged
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
+
+#: Of the files of a sharded checkpoint, the list of all, which is written last, and torch's table of contents.
+MANIFEST, METADATA = 'MANIFEST', '.metadata'
 
 #: Of the state under ``'runnerkit'``, with which a run resumes.
 STATE_FORMAT = 2
@@ -35,6 +37,12 @@ class Damage(Exception):
     """What is wrong with a file."""
 
 
+def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is a folder that is one checkpoint, complete or not: of ours, or of
+    `torch.distributed.checkpoint`."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
+
+
 def why_damaged(path: str | os.PathLike[str]) -> str | None:
     """Why the checkpoint, a file or a folder, is corrupt; None if it is intact.
 
@@ -42,6 +50,8 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     unnoticed. Old files that are not zip archives have no checksums; they count as intact if torch can read them.
     """
     if os.path.isdir(path):
+        from runnerkit.checkpoint.manifest import why_folder_damaged
+
         return why_folder_damaged(path)
     is_archive = False
     try:

@@ -19,14 +19,7 @@ import torch
 
 from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
 from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.manifest import (
-    MANIFEST,
-    is_checkpoint_folder,
-    put_in_place,
-    remove_checkpoint,
-    why_folder_damaged,
-)
+from runnerkit.checkpoint.integrity import MANIFEST, is_checkpoint_folder, why_damaged
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.small_files import read_json
@@ -134,7 +127,7 @@ class Store:
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: is_checkpoint_folder(path) and remove_checkpoint(Path(path)),
+                    lambda: _remove_folder(path),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
@@ -225,7 +218,7 @@ class Store:
         """Delete a checkpoint if there is one; returns whether there was."""
         path = self.path(name)
         if self.is_local and os.path.isdir(path):
-            return is_checkpoint_folder(path) and remove_checkpoint(Path(path))
+            return _remove_folder(path)
         is_there = self.has(name)
         if is_there:
             self.client.remove(path)
@@ -314,10 +307,12 @@ class Store:
         if not self.is_local:
             return
         for temporary in Path(self.place).glob(f'.*.tmp/{MANIFEST}'):
+            from runnerkit.checkpoint.manifest import put_in_place
+
             folder = temporary.parent
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
-            is_free = not path.exists() or (path.is_dir() and why_folder_damaged(path) is not None)
-            if not (is_free and is_abandoned(folder.name)) or why_folder_damaged(folder) is not None:
+            is_free = not path.exists() or (path.is_dir() and why_damaged(path) is not None)
+            if not (is_free and is_abandoned(folder.name)) or why_damaged(folder) is not None:
                 continue
             try:
                 put_in_place(folder, path)
@@ -426,6 +421,15 @@ class Store:
             write_atomically(self.path(OWNER), content)
         elif hasattr(self.client.client, 'isfile'):
             self.client.put(content, self.path(OWNER))
+
+
+def _remove_folder(path: str) -> bool:
+    """Delete a sharded checkpoint; returns whether ``path`` is one."""
+    if not is_checkpoint_folder(path):
+        return False
+    from runnerkit.checkpoint.manifest import remove_checkpoint
+
+    return remove_checkpoint(Path(path))
 
 
 def number_in(name: str) -> int | None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
-from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.integrity import STATE_FORMAT, is_checkpoint_folder, reading, training_state_problem
+from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
-from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
 from runnerkit.distributed import run_on_all_ranks
@@ -212,12 +209,12 @@ class Snapshots:
     def _read(self, checkpoint: str, map_location: Any) -> Any:
         """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
         model = self._runner.model
-        if not is_checkpoint_folder(checkpoint):
-            return _load_checkpoint(checkpoint, map_location)
-        if not is_sharded(model):
-            return load_folder(Path(checkpoint), checkpoint, map_location)
+        if not (is_sharded(model) and is_checkpoint_folder(checkpoint)):
+            return load_whole(checkpoint, map_location)
+        from runnerkit.checkpoint.shards import layout_of
+
         layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
-        return run_on_all_ranks(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
+        return run_on_all_ranks(partial(load_folder, checkpoint, layout=layout))
 
     def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
         """`resume` from ``loaded``, the content of ``checkpoint``."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.integrity import is_checkpoint_folder
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
