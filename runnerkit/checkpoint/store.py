@@ -10,8 +10,8 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +68,6 @@ class Store:
 
     Attributes:
         place: the folder or its URL; the path of a ``file://`` URL.
-        client: the `FileClient` that reads and writes there; None for the model cloud.
         is_local: whether it is a local folder, where writing is atomic and files may be links.
 
     Raises:
@@ -82,13 +81,25 @@ class Store:
                 raise ValueError(
                     f'file_client_args should be "None" if filename starts with "pavi://", but got {file_client_args}'
                 )
-            self.client: Any = None
-            self.is_local = False
-            return
-        from runnerkit.fileio.file_client import FileClient, HardDiskBackend
+            self.client = None
+        self._client_args = file_client_args
+        self.is_local = not is_url(self.place) and file_client_args is None
+        if not self.is_local and self.client is not None:
+            from runnerkit.fileio.file_client import HardDiskBackend
 
-        self.client = FileClient.infer_client(file_client_args, self.place)
-        self.is_local = type(self.client.client) is HardDiskBackend and not is_url(self.place)
+            self.is_local = type(self.client.client) is HardDiskBackend and not is_url(self.place)
+
+    @cached_property
+    def client(self) -> Any:
+        """The `FileClient` that reads and writes here, imported at its first use; None for the model cloud."""
+        from runnerkit.fileio.file_client import FileClient
+
+        return FileClient.infer_client(self._client_args, self.place)
+
+    @property
+    def writer(self) -> str | None:
+        """The name of the backend that writes here, as in MMCV; None for the model cloud."""
+        return 'HardDiskBackend' if self.is_local else self.client and self.client.name
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None) -> tuple[Store, str]:
@@ -101,7 +112,9 @@ class Store:
 
     def path(self, name: str) -> str:
         """The path or URL of the file called ``name``."""
-        return os.path.join(self.place, name) if self.client is None else str(self.client.join_path(self.place, name))
+        if self.is_local or self.client is None:
+            return os.path.join(self.place, name)
+        return str(self.client.join_path(self.place, name))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -120,9 +133,7 @@ class Store:
             NotSavedError: writing failed.
         """
         path = self.path(name)
-        if self.client is None:
-            _into_cloud(checkpoint, path)
-        elif self.is_local:
+        if self.is_local:
             with _naming(path, OSError):
                 write_atomically(
                     path,
@@ -131,6 +142,8 @@ class Store:
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
+        elif self.client is None:
+            _into_cloud(checkpoint, path)
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)
@@ -220,7 +233,9 @@ class Store:
         if self.is_local and os.path.isdir(path):
             return _remove_folder(path)
         is_there = self.has(name)
-        if is_there:
+        if is_there and self.is_local:
+            os.remove(path)
+        elif is_there:
             self.client.remove(path)
         return is_there
 
@@ -250,14 +265,17 @@ class Store:
     def has(self, name: str) -> bool:
         """Whether the checkpoint exists."""
         path = self.path(name)
-        return bool(self.client.isfile(path)) or (self.is_local and is_checkpoint_folder(path))
+        if self.is_local:
+            return os.path.isfile(path) or is_checkpoint_folder(path)
+        return bool(self.client.isfile(path))
 
     def is_whole(self, name: str) -> bool:
-        """Whether the checkpoint exists and is intact."""
-        path = self.path(name)
+        """Whether the checkpoint exists and is intact; of the model cloud, this is assumed."""
+        if not self.is_local and self.client is None:
+            return True
         if not self.has(name):
             return False
-        with self.client.get_local_path(path) as copy:
+        with self._copied(self.path(name)) as copy:
             return why_damaged(copy) is None
 
     def numbered(self) -> list[CheckpointFile]:
@@ -280,7 +298,7 @@ class Store:
         """
         self._name_complete()
         for stored in self._candidates():
-            with self.client.get_local_path(stored.path) as path:
+            with self._copied(stored.path) as path:
                 reason = problem(Path(path))
             if reason is None:
                 return stored
@@ -301,6 +319,10 @@ class Store:
             newest = next(each for each in candidates if each == named or why_file_not_finite(Path(each)) is None)
             return self.path(LATEST) if newest == named else newest
         return next((stored.path for stored in found or self.numbered()), None)
+
+    def _copied(self, path: str) -> AbstractContextManager[Any]:
+        """A context manager for a local path to the checkpoint at ``path``."""
+        return nullcontext(path) if self.is_local else self.client.get_local_path(path)  # type: ignore[no-any-return]
 
     def _name_complete(self) -> None:
         """Give checkpoint folders their names whose save was killed after their last byte, and before that."""

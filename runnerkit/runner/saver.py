@@ -359,7 +359,7 @@ class Saver:
         if last is None:
             return None
         store, name = Store.of(last)
-        if store.client is None or store.is_whole(name):
+        if store.is_whole(name):
             return last
         found = store.newest()
         return None if found is None else found.path
