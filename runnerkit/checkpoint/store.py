@@ -322,7 +322,7 @@ class Store:
 
     def _copied(self, path: str) -> AbstractContextManager[Any]:
         """A context manager for a local path to the checkpoint at ``path``."""
-        return nullcontext(path) if self.is_local else self.client.get_local_path(path)  # type: ignore[no-any-return]
+        return nullcontext(path) if self.is_local else self.client.get_local_path(path)
 
     def _name_complete(self) -> None:
         """Give checkpoint folders their names whose save was killed after their last byte, and before that."""

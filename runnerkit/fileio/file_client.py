@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from runnerkit.fileio.paths import PathOrUrl, fsspec_module, join
+from runnerkit.fileio.paths import PathOrUrl, join
 from runnerkit.utils.entry_points import EntryPoints, load_dotted
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.paths import is_filepath
@@ -117,7 +117,6 @@ class FsspecBackend(RemoteBackend):
     """
 
     def __init__(self, **storage_options: Any) -> None:
-        fsspec_module()
         self._options = storage_options
 
     def get(self, filepath: PathOrUrl) -> bytes:
@@ -131,11 +130,13 @@ class FsspecBackend(RemoteBackend):
         An object store shows an upload only when it is complete. On file systems, the file is written as
         ``.<name>.tmp`` and renamed when it is complete.
         """
+        from fsspec import AbstractFileSystem
+
         filesystem, path = self._open(filepath)
         folder, _, name = path.rpartition('/')
         with suppress(PermissionError):  # one may be allowed to write to a bucket but not to create it
             filesystem.makedirs(folder, exist_ok=True)
-        if type(filesystem).mv is fsspec_module().AbstractFileSystem.mv:  # it would copy and delete
+        if type(filesystem).mv is AbstractFileSystem.mv:  # it would copy and delete
             filesystem.pipe_file(path, obj)
             return
         temporary = f'{folder}/.{name}.tmp'
@@ -194,8 +195,10 @@ class FsspecBackend(RemoteBackend):
 
     def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
         """The file system of a URL, and the path in it."""
-        filesystem, path = fsspec_module().core.url_to_fs(os.fspath(filepath), **self._options)
-        return filesystem, path
+        from fsspec.core import url_to_fs
+
+        found: tuple[Any, str] = url_to_fs(os.fspath(filepath), **self._options)
+        return found
 
     def _call(self, method: str, filepath: PathOrUrl) -> Any:
         filesystem, path = self._open(filepath)
@@ -317,15 +320,17 @@ class FileClient:
 
     @classmethod
     def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
-        storage = cls._prefix_to_backends.get(prefix)
-        if storage is None and prefix not in fsspec_module().available_protocols():
-            raise ValueError(
-                f'prefix {prefix} is not supported. Currently supported ones are {list(cls._prefix_to_backends)} and '
-                f'those of fsspec; `FileClient.register_backend` adds another'
-            )
-        if storage == _PETREL and not (sys.modules.get('petrel_client') or find_spec('petrel_client')):
-            return FsspecBackend
-        return FsspecBackend if storage is None else _class(storage)
+        if prefix not in cls._prefix_to_backends:
+            import fsspec
+
+            if prefix not in fsspec.available_protocols():
+                raise ValueError(
+                    f'prefix {prefix} is not supported. Currently supported ones are {list(cls._prefix_to_backends)} '
+                    'and those of fsspec; `FileClient.register_backend` adds another'
+                )
+        storage = cls._prefix_to_backends.get(prefix, FsspecBackend)
+        has_petrel = sys.modules.get('petrel_client') or find_spec('petrel_client')
+        return FsspecBackend if storage == _PETREL and not has_petrel else _class(storage)
 
     @property
     def name(self) -> str:
