@@ -131,7 +131,7 @@ class _Writer(dcp.FileSystemWriter):
 
 
 class _File(DiskFile):
-    """A file that is on the disk when it is closed, and knows its size and checksum."""
+    """A file that knows its size and checksum."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -148,18 +148,6 @@ class _File(DiskFile):
 
     def close(self) -> None:
         """Nothing: torch closes a file before it is synced."""
-
-    def __enter__(self) -> _File:
-        return self
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            if error is None:
-                self.sync()
-        finally:
-            super().__exit__(kind, error, trace)
-        if self.error is not None:  # torch raises another one
-            raise OSError(self.error.errno, self.error.strerror) from error
 
 
 class _Disk(FileSystem):

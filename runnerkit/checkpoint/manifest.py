@@ -38,7 +38,6 @@ def write_manifest(folder: Path, files: Mapping[str, ListedFile]) -> None:
     text = _text({'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}})
     with DiskFile(folder / MANIFEST) as file:
         file.write(f'{text}{zlib.crc32(text.encode()):08x}\n'.encode())
-        file.sync()
 
 
 def read_manifest(folder: Path) -> dict[str, ListedFile]:

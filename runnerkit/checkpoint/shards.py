@@ -123,22 +123,17 @@ def layout_of(
         optimizers: by name; a single one has the empty name.
         twin: the name in a checkpoint of a weight's average.
     """
-    found: dict[Place, Tensor] = {}
+    layout: dict[Place, Tensor] = {}
     for name, value in weights.items():
         if is_dtensor(value):
-            found['state_dict', name] = found['state_dict', twin(name)] = value
-    for name, optimizer in optimizers.items():
+            layout['state_dict', name] = layout['state_dict', twin(name)] = value
+    parameters = {name: [p for group in one.param_groups for p in group['params']] for name, one in optimizers.items()}
+    for name, each in parameters.items():
         above: Place = ('optimizer', name) if name else ('optimizer',)
-        parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
-        for index, parameter in enumerate(parameters):
-            if is_dtensor(parameter):
-                place: Place = (*above, 'state', index)
-                found[place] = parameter.detach()
-    everywhere = [p for each in optimizers.values() for group in each.param_groups for p in group['params']]
-    own = {name: [p for group in each.param_groups for p in group['params']] for name, each in optimizers.items()}
-    for name, parameters in {'': everywhere, **own}.items():
-        for index, parameter in enumerate(parameters):
+        layout |= {(*above, 'state', index): p.detach() for index, p in enumerate(each) if is_dtensor(p)}
+    for name, each in {'': [p for each in parameters.values() for p in each], **parameters}.items():
+        for index, parameter in enumerate(each):
             if is_dtensor(parameter):  # the gradients that each rank has kept to itself
                 nothing = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
-                found['runnerkit', 'ranks', EACH, 'updates', name, 'kept', index] = stacked(nothing, parameter)
-    return found
+                layout['runnerkit', 'ranks', EACH, 'updates', name, 'kept', index] = stacked(nothing, parameter)
+    return layout

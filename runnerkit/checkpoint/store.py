@@ -81,17 +81,23 @@ class Store:
                 raise ValueError(
                     f'file_client_args should be "None" if filename starts with "pavi://", but got {file_client_args}'
                 )
-            self.client = None
-        self._client_args = file_client_args
-        self.is_local = not is_url(self.place) and file_client_args is None
-        if not self.is_local and self.client is not None:
-            from runnerkit.fileio.file_client import HardDiskBackend
+            self.is_local = False
+            return
+        self._client_args, is_path = file_client_args, '://' not in self.place
+        self.is_local = is_path and (file_client_args is None or self._is_disk())
+        if not is_path:
+            self.client  # noqa: B018 (an unknown storage is refused at once)
 
-            self.is_local = type(self.client.client) is HardDiskBackend and not is_url(self.place)
+    def _is_disk(self) -> bool:
+        from runnerkit.fileio.file_client import HardDiskBackend
+
+        return type(self.client.client) is HardDiskBackend
 
     @cached_property
     def client(self) -> Any:
-        """The `FileClient` that reads and writes here, imported at its first use; None for the model cloud."""
+        """The `FileClient` that reads and writes there; None for the model cloud."""
+        if self.place.startswith(_CLOUD):
+            return None
         from runnerkit.fileio.file_client import FileClient
 
         return FileClient.infer_client(self._client_args, self.place)
