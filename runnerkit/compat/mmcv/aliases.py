@@ -30,7 +30,6 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'runner.checkpoint': (
         'checkpoint.loader',
         'checkpoint.schemes',
-        'checkpoint.model_zoo',
         'checkpoint.hub',
         'checkpoint.names',
         'checkpoint.state_dict',
