@@ -17,6 +17,7 @@ from runnerkit.config import PreflightError, keys_of_other_tools
 from runnerkit.distributed import (
     Watch,
     barrier,
+    broadcast_object,
     from_first_rank,
     get_dist_info,
     init_dist,
@@ -28,7 +29,6 @@ from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import Plan, preflight
-from runnerkit.flow.stages.agreement import check_same_config, check_shared, same_place
 from runnerkit.flow.stages.defaults import fill_in
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.stages.switches import set_tf32
@@ -56,7 +56,10 @@ class InstanceBase(Stage):
             refuse_once(error)
         fill_in(context.cfg)
         self.start_processes(context)
-        check_same_config(context)
+        if context.world_size > 1:
+            from runnerkit.flow.stages.agreement import check_same_config
+
+            check_same_config(context)
         self.open_work_dir(context)
         self.settle_seed(context)
         self.set_backends(context)
@@ -97,8 +100,7 @@ class InstanceBase(Stage):
         """
         cfg, options = context.cfg, context.options
         chosen = local_path(options.work_dir or configured_work_dir(cfg))
-        own = chosen if is_url(chosen) else str(Path(chosen).absolute())
-        chosen = same_place(own, context)
+        chosen = broadcast_object(chosen if is_url(chosen) else str(Path(chosen).absolute()))
         remote = chosen if is_url(chosen) else None
         if remote is not None:
             parent, name = split_url(remote)
@@ -124,7 +126,9 @@ class InstanceBase(Stage):
         log_file = context.work_dir / f'{context.timestamp}.log'
         with placed_errors(cfg, 'log_level'):
             context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
-        if not options.dry_run:
+        if context.world_size > 1 and not options.dry_run:
+            from runnerkit.flow.stages.agreement import check_shared
+
             check_shared(context, log_file)
         set_verbose(context.logger, options.verbose)
 

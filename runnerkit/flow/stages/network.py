@@ -10,13 +10,12 @@ from runnerkit.config.objects import refuse_marks
 from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.build_on_rank_zero import build_on_rank_zero
 from runnerkit.flow.stages.building import build_experiment, experiment_of
 from runnerkit.flow.stages.defaults import required_section
 from runnerkit.flow.stages.loading import load_data, loader_settings
 from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.stages.switches import compile_options, use_channels_last
-from runnerkit.flow.stages.wrapping import placed, wrapped
+from runnerkit.flow.stages.wrapping import placed, wrapped, wrapper_of
 from runnerkit.flow.work_dir.resume import resume_from, resumes
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
@@ -69,15 +68,17 @@ class NetworkBase(Stage):
         def build() -> Any:
             set_random_seed(context.seed)
             with placed_errors(context.cfg, 'model'):
-                return build_model(config)
-
-        def initialise(model: Any) -> None:
-            if hasattr(model, 'init_weights'):
-                with placed_errors(context.cfg, 'model'):
+                model = build_model(config)
+                if not isinstance(config, nn.Module) and hasattr(model, 'init_weights'):
                     model.init_weights()
+            return model
 
-        is_given = isinstance(config, nn.Module)
-        model = build() if is_given else build_on_rank_zero(build, initialise, context.cfg, context.logger)
+        if context.world_size > 1 and wrapper_of(context.cfg) == 'FSDP2' and not isinstance(config, nn.Module):
+            from runnerkit.parallel.fsdp import build_without_weights
+
+            model = build_without_weights(build, context.logger)
+        else:
+            model = build()
         model = placed(model, context.cfg, context.device)
         if context.cfg.get('channels_last'):
             use_channels_last(model)

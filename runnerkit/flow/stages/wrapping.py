@@ -15,7 +15,6 @@ from runnerkit.config.known_keys import DDP
 from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.parallel import MODULE_WRAPPERS
-from runnerkit.parallel.same_weights import IGNORED_BY_DDP, local_tensors
 from runnerkit.parallel.steps import Steps
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -89,6 +88,8 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
         _check_steps(built, model)
         return built
     if world_size > 1:
+        from runnerkit.parallel.same_weights import IGNORED_BY_DDP, local_tensors
+
         local = local_tensors(model)
         if local:
             setattr(model, IGNORED_BY_DDP, sorted(local))
