@@ -43,7 +43,7 @@ from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
 from runnerkit.data.kinds import loader_facts
 from runnerkit.flow import Flow, Options
-from runnerkit.flow.stages.switches import compile_options
+from runnerkit.flow.stages.defaults import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.hooks.lr_updater import build_lr_hook
 from runnerkit.nn import METRICS, build_model

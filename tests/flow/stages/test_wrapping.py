@@ -6,7 +6,7 @@ import wrapping_runs
 
 from runnerkit.checkpoint import ema_name
 from runnerkit.config import Config
-from runnerkit.flow.stages.wrapping import moves_batches, wrapped
+from runnerkit.flow.stages.wrapping import wrapped
 from runnerkit.parallel import MMDataParallel
 from runnerkit.runner import EpochBasedRunner
 from runnerkit.utils.logging import get_logger
@@ -192,8 +192,6 @@ def test_one_process_computes_activations_again_and_tells_what_it_does_not_do(ca
 
 
 def test_a_model_without_a_wrapper_of_ours_gets_its_batches_from_the_runner(tmp_path):
-    assert not moves_batches(torch.nn.Linear(1, 1))
-    assert moves_batches(MMDataParallel(torch.nn.Linear(1, 1), device_ids=[]))
     seen = []
 
     class Seeing(torch.nn.Module):
