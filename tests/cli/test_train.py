@@ -520,7 +520,7 @@ def test_loggers_by_name_on_the_command_line(project, train):
     ],
 )
 def test_the_gpus_of_mmcvs_tools(words, gpu, line, capsys):
-    args = train.parser().parse_args(['cfg.py', *words])
+    args = train.main.parser().parse_args(['cfg.py', *words])
     train.use_gpus(args)
     assert args.gpu_id == gpu
     assert line in capsys.readouterr().out
