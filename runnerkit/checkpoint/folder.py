@@ -21,8 +21,7 @@ from torch.distributed.checkpoint import metadata as tables
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo
 
-from runnerkit.checkpoint.atomic import DiskFile, flush_folder, make_folder, temporary_name
-from runnerkit.checkpoint.integrity import METADATA
+from runnerkit.checkpoint.atomic import METADATA, DiskFile, flush_folder, make_folder, temporary_name
 from runnerkit.checkpoint.manifest import (
     REST,
     ListedFile,

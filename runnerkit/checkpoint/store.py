@@ -17,9 +17,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
+from runnerkit.checkpoint.atomic import (
+    MANIFEST,
+    is_abandoned,
+    is_checkpoint_folder,
+    replace_link,
+    sweep,
+    write_atomically,
+)
 from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.integrity import MANIFEST, is_checkpoint_folder, why_damaged
+from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.small_files import read_json

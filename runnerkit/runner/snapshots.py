@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any, NoReturn
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import STATE_FORMAT, is_checkpoint_folder, reading, training_state_problem
+from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
