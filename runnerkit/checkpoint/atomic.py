@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from runnerkit.utils.processes import is_alive
 
@@ -41,7 +41,7 @@ class DiskFile:
         self._small = bytearray()  # collected before writing: torch writes a few bytes at a time
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
 
-    def __enter__(self) -> DiskFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
