@@ -680,7 +680,7 @@ def called(words, monkeypatch):
     return 0
 
 
-@pytest.mark.thorough  # tests/cli/test_report.py, test_runs.py and test_compare.py run the commands on small work dirs
+@pytest.mark.thorough  # tests/cli/test_records.py runs the commands on small work dirs
 def test_the_commands_of_the_page_about_reports_run(shell, tmp_path):
     said = shell(text_of('docs/report.md', 'runnerkit train'))
     assert 'Report work_dirs/a/report.html' in said

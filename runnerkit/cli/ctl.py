@@ -7,12 +7,12 @@ from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, positive_number
 from runnerkit.cli.errors import wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.logging import print_out
 
 
-@command(
+@command_line(
     'runnerkit ctl',
     'Control a run whose config has custom_hooks=[dict(type="ControlHook")], and print its answer as JSON. '
     f'{". ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',

@@ -105,14 +105,14 @@ def check_one_process(prog: str) -> None:
         )
 
 
-def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
-    """Turn errors raised by ``main`` into a message on stderr and an exit code."""
+def usage_checked(main: Callable[..., int | None], read: Callable[..., Any] | None = None) -> Callable[..., int]:
+    """Turn errors of ``main``, and of ``read``, which makes its argument of ``argv``, into messages and exit codes."""
 
     @wraps(main)
     @harmless_warnings()
     def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
-            return main(argv, **kwargs)
+            return (main(argv, **kwargs) if read is None else main(read(argv, **kwargs))) or 0
         except CommandLineExit as error:
             if error.code:
                 leave_for_torchrun(error)

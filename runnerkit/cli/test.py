@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runnerkit.cli.arguments import argument, flag
 from runnerkit.cli.errors import check_writable, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -21,7 +21,7 @@ SECTIONS = (
 )
 
 
-@command(
+@command_line(
     'runnerkit test',
     'Evaluate a trained model on the test split of its data.',
     argument('config', help='the config file (.py, .yaml or .json), or a work dir, which contains it'),
