@@ -25,7 +25,7 @@ from runnerkit.distributed import (
     get_dist_info,
     reduce_extremes,
 )
-from runnerkit.distributed.slowest import NAMES
+from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.nn.failures import note_metric
 from runnerkit.nn.metric_sync import unequal_lists
 from runnerkit.parallel import forward_is_collective, unwrap
@@ -45,7 +45,7 @@ LESS_KEYS = ('loss',)
 
 
 #: What an evaluation logs besides its scores.
-NO_SCORES = ('eval_iter_num', *NAMES)
+NO_SCORES = ('eval_iter_num', *TIME_NAMES)
 
 _END = object()
 
