@@ -19,12 +19,15 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
         description='Control a run whose config has custom_hooks=[dict(type="ControlHook")], and print its answer as '
         f'JSON. {". ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
     )
-    parse.add_argument('work_dir', help='the work dir of the run')
+    parse.add_argument('work_dir', help='the work dir of the run; with --key-file its address, HOST:PORT')
     parse.add_argument('command', metavar='COMMAND', help=', '.join(COMMANDS))
     parse.add_argument(
         '--timeout',
         type=positive_number,
         help='how many seconds to wait for the answer (default: no limit)',
+    )
+    parse.add_argument(
+        '--key-file', metavar='FILE', help='the key of a run on another machine; only its owner can read the file'
     )
     return parse
 
@@ -33,9 +36,11 @@ def parser(prog: str = 'runnerkit ctl') -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Give the command; returns the exit code: 1 if no run answers or the command failed."""
     args = parser().parse_args(argv)
+    from runnerkit.utils.control import ask, host_and_port
+
     with wrong_usage(ValueError):
         check_command(args.command)
-    from runnerkit.utils.control import ask
-
-    print_out(json.dumps(ask(args.work_dir, args.command, args.timeout), indent=1))
+        if args.key_file is not None:
+            host_and_port(args.work_dir)
+    print_out(json.dumps(ask(args.work_dir, args.command, args.timeout, args.key_file), indent=1))
     return 0
