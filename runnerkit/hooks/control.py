@@ -62,25 +62,19 @@ class ControlHook(Hook):
             )
         self.address, self.key_file, self.begins_paused, self.paused = address, key_file, paused, False
         self._server: ControlServer | None = None
-        self._runner: RunnerView | None = None
+        self._runner: RunnerView | None = None  # of a run that has not ended
         self._requests: deque[tuple[str, Future[dict[str, Any]]]] = deque()
-        self._is_over = self._is_waiting = False
-        self._leaves = False  # the run is to end: no pause any more
         self._next_meeting = 0  # the ranks meet when so many iterations are done
-        self._met_at = (0.0, 0)
-        self._began = (0.0, 0)
-        self._paused_for = 0.0
-        self._done = 0  # iterations, when the run obeyed last
+        self._began = self._met_at = (0.0, 0)
 
     # --- the run -----------------------------------------------------------------------------------------------------
 
     def before_run(self, runner: RunnerView) -> None:
         if runner.work_dir is None:
             raise WrongValue('ControlHook has nowhere to listen: give the runner a work_dir')
-        self._runner, self.paused, self._is_over = runner, self.begins_paused, False
+        self._runner, self.paused, self._is_waiting = runner, self.begins_paused, False
         self._requests.clear()
-        self._alone = get_dist_info()[1] == 1
-        self._next_meeting, self._paused_for = 0, 0.0
+        self._alone, self._next_meeting = get_dist_info()[1] == 1, 0
         self._began = self._met_at = time.monotonic(), runner.iter
         if runner.rank == 0:
             from runnerkit.utils.control import ControlServer
@@ -91,65 +85,57 @@ class ControlHook(Hook):
 
     def before_epoch(self, runner: RunnerView) -> None:
         if self.paused:  # of a run that begins so
-            self._meet(runner, runner.iter)
+            self._meet(runner)
 
     def after_train_iter(self, runner: RunnerView) -> None:
         # This is called in every iteration.
         if self._requests if self._alone else runner.iter + 1 >= self._next_meeting:
-            self._meet(runner, runner.iter + 1)
+            self._meet(runner)
 
     def while_waiting(self, runner: RunnerView) -> None:
         """Called while the run waits for data: on every rank, or on none."""
         if not self._is_waiting and (self._requests or not self._alone):
-            self._meet(runner, runner.iter)
+            self._meet(runner)
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Let the ranks meet at once: the iteration that was named may be far away now."""
         self._next_meeting = 0
 
     def after_run(self, runner: RunnerView) -> None:
-        self._is_over = True
-        server, self._server = self._server, None
+        self._runner = None
         while self._requests:
             self._requests.popleft()[1].set_exception(RuntimeError(f'the run has ended ({runner.outcome})'))
+        server, self._server = self._server, None
         if server is not None:
             server.close()
-        self._runner = None
 
     # --- obeying -----------------------------------------------------------------------------------------------------
 
-    def _meet(self, runner: RunnerView, done: int) -> None:
-        """Obey what was asked when ``done`` iterations are done; if that is a pause, until it ends."""
-        self._done = done
-        self._obey(runner)
+    def _meet(self, runner: RunnerView) -> None:
+        """Obey what was asked; if that is a pause, until it ends."""
+        ends = self._obey(runner)
         if not self.paused:
             return
-        began, self._is_waiting = time.monotonic(), True
+        began, done, self._is_waiting = time.monotonic(), runner.completed_iters, True
         runner.logger.info('Paused after iteration %d', done)
-        try:
-            while self.paused and not self._leaves:
-                if runner.rank == 0 and not self._requests:
-                    time.sleep(_POLL)
-                pulse()  # or the run would seem to hang
-                self._obey(runner)
-        finally:
-            self.paused = self._is_waiting = False
-        self._paused_for += time.monotonic() - began
+        while self.paused and not ends:
+            time.sleep(_POLL)
+            pulse()  # or the run would seem to hang
+            ends = self._obey(runner)
+        self.paused = self._is_waiting = False
+        self._began = self._began[0] + time.monotonic() - began, self._began[1]
         self._met_at = time.monotonic(), done
         runner.logger.info('Going on after iteration %d', done)
 
-    def _obey(self, runner: RunnerView) -> None:
-        """Obey all commands that have come in, on every rank in the same order."""
+    def _obey(self, runner: RunnerView) -> bool:
+        """Obey all commands that have come in, on every rank in the same order; returns whether the run ends."""
         requests = [self._requests.popleft() for _ in range(len(self._requests))]
-        orders = [command for command, _ in requests]
-        self._leaves = runner.is_ending
+        commands, ends, done = [command for command, _ in requests], runner.is_ending, runner.completed_iters
         if not self._alone:
-            plan = broadcast_object((orders, self._leaves, self._until_next(self._done)))
-            orders, self._leaves, iterations = plan
-            self._next_meeting = self._done + iterations
-        for number, command in enumerate(orders):
-            answer: dict[str, Any] = {}
-            error: Exception | None = None
+            commands, ends, iterations = broadcast_object((commands, ends, self._until_next(done)))
+            self._next_meeting = done + iterations
+        for number, command in enumerate(commands):
+            answer, error = {}, None
             try:
                 answer = getattr(self, f'_do_{command}')(runner)
             except Exception as caught:
@@ -158,7 +144,8 @@ class ControlHook(Hook):
             if runner.rank == 0 and error is not None:
                 requests[number][1].set_exception(error)
             elif runner.rank == 0:
-                requests[number][1].set_result({**answer, 'iter': self._done})
+                requests[number][1].set_result({**answer, 'iter': done})
+        return bool(ends)
 
     def _until_next(self, done: int) -> int:
         """In how many iterations the ranks meet again: half a second's worth."""
@@ -180,7 +167,7 @@ class ControlHook(Hook):
     def _do_stop(self, runner: RunnerView) -> dict[str, Any]:
         runner.logger.info('Control: stop')
         runner.stop('runnerkit ctl stop')
-        self._leaves = True
+        self.paused = False
         return {'stops': True}
 
     def _do_save(self, runner: RunnerView) -> dict[str, Any]:
@@ -196,21 +183,20 @@ class ControlHook(Hook):
         """Answer another process: at once if it asks for the status, else when the run has obeyed."""
         check_command(command)
         runner = self._runner
-        if runner is None or self._is_over:
+        if runner is None:
             raise RuntimeError('the run has ended')
         if command == 'status':
             return self._status(runner)
         promise: Future[dict[str, Any]] = Future()
         self._requests.append((command, promise))
-        if self._is_over:  # after_run may not have seen it
+        if self._runner is None:  # after_run may not have seen it
             raise RuntimeError('the run has ended')
         return promise.result()
 
     def _status(self, runner: RunnerView) -> dict[str, Any]:
         """Where the run is; reads only what another thread may read while the run trains."""
-        done, last = self._done if self.paused else runner.iter, runner.max_iters
-        seconds = time.monotonic() - self._began[0] - self._paused_for
-        trained = done - self._began[1]
+        done, last = runner.completed_iters, runner.max_iters
+        seconds, trained = time.monotonic() - self._began[0], done - self._began[1]
         loader = runner.data_loader
         counts = getattr(getattr(loader, 'dataloader', loader), 'counts', None)  # of a stream
         left = None if last is None or trained <= 0 else seconds / trained * max(0, last - done)

@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
@@ -28,9 +29,6 @@ from runnerkit.utils.small_files import read_json
 
 #: The file that says where to connect.
 ADDRESS = 'control.json'
-
-#: How the folder of a socket begins, in the system's temporary one, and the socket's name there.
-_PREFIX, _SOCKET = 'runnerkit-control-', 'control.sock'
 
 _LONGEST = 4096  # bytes of a request
 _LONGEST_ANSWER = 2**20
@@ -53,17 +51,16 @@ class ControlError(RuntimeError):
 class ControlServer:
     """Answers commands in background threads, until `close`.
 
-    The socket is in a new folder of the system's temporary one, and ``control.json`` in ``folder`` names it. Files that
-    a killed process has left are replaced.
+    The socket is in a new folder of the system's temporary one; ``control.json`` in ``folder`` names it.
 
     Args:
         folder: an existing folder.
-        answer: called in the thread of each connection.
+        answer: called in the thread of each client.
         address: where to answer the network as well: ``'host:port'``.
         key_file: the file with the key for it; see `read_key`.
 
     Raises:
-        ControlError: another process answers in this folder, or the key file is not safe.
+        ControlError: the key file is not safe.
         OSError: the socket, ``control.json`` or the address cannot be opened.
     """
 
@@ -74,18 +71,24 @@ class ControlServer:
         address: str | None = None,
         key_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.folder, self._answer = Path(folder).absolute(), answer
+        self._path, self._answer = Path(folder).absolute() / ADDRESS, answer
         self._places, self._is_over = threading.Semaphore(_MOST), False
-        key = None if address is None or key_file is None else read_key(key_file)
-        self._replace_stale()
-        self._place = tempfile.mkdtemp(prefix=_PREFIX)
-        self.socket = os.path.join(self._place, _SOCKET)
+        network_key = None if key_file is None else read_key(key_file)
+        self._folder = tempfile.mkdtemp(prefix='runnerkit-control-')
+        path, key = os.path.join(self._folder, 'control.sock'), secrets.token_hex(32)
+        self._address = {'socket': path, 'pid': os.getpid(), 'host': socket.gethostname(), 'key': key}
         try:
-            own_key = secrets.token_hex(32)
-            self._listen(_unix_server(self.socket), own_key.encode())
-            if address is not None and key is not None:
-                self._listen(socket.create_server(host_and_port(address)), key)
-            self._write_address(own_key)
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(path)
+            server.listen()
+            self._listen(server, key.encode())
+            if address is not None and network_key is not None:
+                self._listen(socket.create_server(host_and_port(address)), network_key)
+            temporary = self._path.with_name(f'.{ADDRESS}.{os.getpid()}')
+            temporary.unlink(missing_ok=True)
+            with open(temporary, 'x', encoding='utf-8', opener=partial(os.open, mode=0o600)) as file:
+                json.dump(self._address, file)
+            os.replace(temporary, self._path)
         except BaseException:
             self.close()
             raise
@@ -93,41 +96,10 @@ class ControlServer:
     def close(self) -> None:
         """Answer no more, and delete the socket and ``control.json``."""
         self._is_over = True
-        if read_address(self.folder).get('socket') == self.socket:
+        if read_address(self._path.parent) == self._address:
             with suppress(OSError):
-                os.unlink(self.folder / ADDRESS)
-        shutil.rmtree(self._place, ignore_errors=True)
-
-    def _replace_stale(self) -> None:
-        """Delete what a killed process has left.
-
-        Raises:
-            ControlError: the process is alive.
-        """
-        former = read_address(self.folder)
-        path: Any = former.get('socket')
-        if not _is_of_a_run(path):  # the file may come from elsewhere, and name anything
-            return
-        with socket.socket(socket.AF_UNIX) as peer, suppress(ConnectionError, FileNotFoundError):
-            peer.settimeout(1.0)
-            with suppress(TimeoutError):
-                peer.connect(path)
-            raise ControlError(
-                f'process {former.get("pid", "?")} is controlled by {path}: another run is using this work dir. Stop '
-                'it, or choose another work dir'
-            )
-        with suppress(OSError):
-            os.unlink(path)
-            os.rmdir(os.path.dirname(path))
-
-    def _write_address(self, key: str) -> None:
-        address = {'socket': self.socket, 'pid': os.getpid(), 'host': socket.gethostname(), 'key': key}
-        temporary = self.folder / f'.{ADDRESS}.{os.getpid()}'
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
-            json.dump(address, file)
-        os.replace(temporary, self.folder / ADDRESS)
+                self._path.unlink()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _listen(self, server: socket.socket, key: bytes) -> None:
         server.settimeout(0.1)
@@ -154,7 +126,7 @@ class ControlServer:
                 deliver_challenge(connection, key)
                 answer_challenge(connection, key)
                 request = connection.recv_bytes(_LONGEST)
-            connection.send_bytes(_as_bytes(_obey(self._answer, request)))
+            connection.send_bytes(_obey(self._answer, request))
         self._places.release()
 
 
@@ -217,24 +189,24 @@ def ask(
         ControlError: no process answers, or the command is refused or failed.
     """
     named = os.fspath(place)
+    if key_file is None:
+        address = _local_address(named)
+        to, key = address['socket'], str(address.get('key')).encode()
+    else:
+        to, key = host_and_port(named), read_key(key_file)
     try:
         with socket.socket(socket.AF_UNIX if key_file is None else socket.AF_INET) as peer:
             peer.settimeout(_PATIENCE)
-            if key_file is None:
-                address = _local_address(named)
-                key, to = str(address.get('key')).encode(), address['socket']
-            else:
-                key, to = read_key(key_file), host_and_port(named)
             peer.connect(to)
             peer.settimeout(None)
             with _connection(peer) as connection:
                 with _limited(peer, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
                     answer_challenge(connection, key)
                     deliver_challenge(connection, key)
-                connection.send_bytes(_as_bytes({'command': command}))
+                connection.send_bytes(json.dumps({'command': command}).encode())
                 if not connection.poll(timeout):
                     raise TimeoutError
-                answer = json.loads(connection.recv_bytes(_LONGEST_ANSWER))
+                answer = dict(json.loads(connection.recv_bytes(_LONGEST_ANSWER)))
     except TimeoutError:
         raise ControlError(
             f'no answer to {command} in {_PATIENCE if timeout is None else timeout:g} seconds. The run obeys it at the '
@@ -242,7 +214,7 @@ def ask(
         ) from None
     except AuthenticationError:
         raise ControlError(f'the run at {named} has another key') from None
-    except _BROKEN as error:
+    except (*_BROKEN, RecursionError, TypeError, ValueError) as error:
         why = 'check address and network' if key_file else 'it has ended or was killed. Continue it with --auto-resume'
         raise ControlError(f'no run answers at {named} ({error or "it has hung up"}): {why}') from None
     if not answer.pop('ok', False):
@@ -260,37 +232,12 @@ def _local_address(folder: str) -> dict[str, Any]:
             f'no run can be controlled in {folder}: it has ended, it belongs to another user, or its config lacks the '
             "hook (custom_hooks=[dict(type='ControlHook')])"
         )
-    host = address.get('host')
-    if host != socket.gethostname():
+    if (host := address.get('host')) != socket.gethostname():
         raise ControlError(
             f'the run in {folder} is on {host}, and a socket does not reach there: give the command there, or give the '
             'hook an address and a key_file'
         )
-    if not _is_of_a_run(address['socket']):  # the file may come from elsewhere
-        raise FileNotFoundError('its socket has gone')
     return address
-
-
-def _is_of_a_run(path: Any) -> bool:
-    """Whether ``path`` is a socket of this user where a run puts it."""
-    try:
-        state = os.lstat(path)
-    except (OSError, TypeError, ValueError):
-        return False
-    place, name = os.path.split(path)
-    is_there = name == _SOCKET and os.path.basename(place).startswith(_PREFIX)
-    return is_there and stat.S_ISSOCK(state.st_mode) and state.st_uid == os.geteuid()
-
-
-def _unix_server(path: str) -> socket.socket:
-    server = socket.socket(socket.AF_UNIX)
-    try:
-        server.bind(path)
-    except OSError as error:
-        server.close()
-        raise ControlError(f'there can be no socket at {path} ({error}): choose a shorter TMPDIR') from None
-    server.listen()
-    return server
 
 
 @contextmanager
@@ -326,22 +273,13 @@ def _limited(peer: socket.socket, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _obey(answer: Answer, request: bytes) -> dict[str, Any]:
-    """The answer to a request."""
+def _obey(answer: Answer, request: bytes) -> bytes:
+    """The answer to a request. What JSON does not have (an offset of a source's own) is sent as text."""
+    content: dict[str, Any]
     try:
-        asked = json.loads(request)
-    except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict) or not isinstance(asked.get('command'), str):
-        return {'ok': False, 'error': 'a request is {"command": "status"}'}
-    try:
-        return {'ok': True, **answer(asked['command'])}
+        content = {'ok': True, **answer(str(json.loads(request)['command']))}
     except Exception as error:
-        return {'ok': False, 'error': str(error) or repr(error)}
-
-
-def _as_bytes(content: dict[str, Any]) -> bytes:
-    """JSON; of an answer, what JSON does not have (an offset of a source's own) as text."""
+        content = {'ok': False, 'error': str(error) or repr(error)}
     return json.dumps(content, default=str).encode()
 
 

@@ -179,7 +179,10 @@ def test_a_run_by_network_that_waits_for_its_start(tmp_path, caplog):
         ask(address, 'start', key_file=key)
         return status, saved, moves, done
 
-    status, saved, moves, done = run_and(script, runner, lrs, begins=True)
+    try:
+        status, saved, moves, done = run_and(script, runner, lrs, begins=True)
+    finally:
+        runner.logger.removeHandler(caplog.handler)
     assert moves, 'a pause must not end the run as one that hangs'
     assert (status['paused'], status['iter'], done, runner.iter) == (True, 0, 0, 4)
     resumed, _, _ = make(tmp_path / 'resumed', max_iters=4)

@@ -55,7 +55,7 @@ def test_a_command_is_answered_and_only_the_owner_can_open_the_socket(server, tm
     with pytest.raises(ControlError, match='it failed'):
         ask(tmp_path, 'fail')
     assert stat.S_IMODE(os.stat(tmp_path / ADDRESS).st_mode) == 0o600
-    place = os.path.dirname(server.socket)
+    place = server._folder
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o700
     server.close()
     assert os.listdir(tmp_path) == []
@@ -70,6 +70,8 @@ def test_a_command_by_network(network, key_file, tmp_path):
     key_file.write_bytes(b'another key of this test')
     with pytest.raises(ControlError, match='has another key'):
         ask(network, 'stop', key_file=key_file)
+    with pytest.raises(FileNotFoundError):
+        ask(network, 'stop', key_file=key_file.with_name('none'))
     with pytest.raises(ControlError, match='check address and network'):
         ask(f'127.0.0.1:{free_port()}', 'stop', key_file=key_file)
 
@@ -99,21 +101,6 @@ def test_the_socket_of_another_run_has_another_key(server, tmp_path):
         ask(tmp_path, 'stop')
 
 
-@pytest.mark.parametrize('name', ['other.sock', 'control.sock'])
-def test_a_folder_cannot_name_the_socket_of_somebody_else(tmp_path, name):
-    (tmp_path / 'run').mkdir()
-    address = {'socket': str(tmp_path / name), 'host': socket.gethostname()}
-    (tmp_path / 'run' / ADDRESS).write_text(json.dumps(address))
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(str(tmp_path / name))
-        other.listen()
-        other.setblocking(False)
-        with pytest.raises(ControlError, match='no run answers'):
-            ask(tmp_path / 'run', 'stop')
-        with pytest.raises(BlockingIOError):
-            other.accept()
-
-
 def test_the_folder_may_be_named_in_any_way(server, tmp_path, monkeypatch):
     (tmp_path / 'link').symlink_to(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -121,9 +108,9 @@ def test_the_folder_may_be_named_in_any_way(server, tmp_path, monkeypatch):
         assert ask(folder, 'status') == {'command': 'status'}
 
 
-@pytest.mark.parametrize('message', [b'not json', b'[1]', b'{"command": 3}', b'[' * 4000, b'x' * 5000])
+@pytest.mark.parametrize('message', [b'not json', b'[1]', b'{"run": 3}', b'[' * 4000, b'x' * 5000])
 def test_nonsense_harms_nobody(server, tmp_path, message):
-    with Client(server.socket, authkey=read_address(tmp_path)['key'].encode()) as connection:
+    with Client(server._address['socket'], authkey=read_address(tmp_path)['key'].encode()) as connection:
         connection.send_bytes(message)
         if len(message) < 5000:
             assert json.loads(connection.recv_bytes())['ok'] is False
@@ -165,7 +152,7 @@ def connected(network, count, monkeypatch):
 
 
 def test_what_a_message_holds_is_never_unpickled(server, tmp_path):
-    with Client(server.socket, authkey=read_address(tmp_path)['key'].encode()) as connection:
+    with Client(server._address['socket'], authkey=read_address(tmp_path)['key'].encode()) as connection:
         connection.send(Trap())
         assert json.loads(connection.recv_bytes())['ok'] is False
     assert not Trap.sprung
@@ -182,44 +169,20 @@ def spring():
     Trap.sprung = True
 
 
-def dead_process(folder):
-    """What a killed process leaves in ``folder``: a socket that nobody listens to, and its address."""
+def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path):
     pid = os.fork()
     if pid == 0:
-        server = ControlServer(folder, answer)
-        os._exit(0 if server.socket else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-    return read_address(folder)['socket']
-
-
-def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path):
-    stale = dead_process(tmp_path)
+        try:
+            ControlServer(tmp_path, answer)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert read_address(tmp_path)['pid'] == pid
     with pytest.raises(ControlError, match='it has ended or was killed'):
         ask(tmp_path, 'status')
     server = ControlServer(tmp_path, answer)
-    try:
-        assert ask(tmp_path, 'status')['command'] == 'status'
-        assert not os.path.exists(os.path.dirname(stale))
-    finally:
-        server.close()
-
-
-@pytest.mark.parametrize('name', ['notes.txt', 'control.sock', 'link/control.sock', 'runnerkit-control-1/control.sock'])
-def test_only_sockets_of_runs_are_deleted(tmp_path, name):
-    """The work dir may be somebody else's, and its control.json may name anything."""
-    folder, path = tmp_path / 'run', tmp_path / name
-    folder.mkdir()
-    path.parent.mkdir(exist_ok=True)
-    path.write_text('mine')
-    (folder / ADDRESS).write_text(json.dumps({'socket': str(path), 'pid': 1, 'host': socket.gethostname()}))
-    ControlServer(folder, answer).close()
-    with socket.socket(socket.AF_UNIX) as stale:
-        if name.startswith('link'):
-            path.unlink()
-            stale.bind(str(path))  # a socket of another program's
-    (folder / ADDRESS).write_text(json.dumps({'socket': str(path), 'pid': 1, 'host': socket.gethostname()}))
-    ControlServer(folder, answer).close()
-    assert path.exists()
+    assert ask(tmp_path, 'status')['command'] == 'status'
+    server.close()
 
 
 @pytest.mark.parametrize('content', [{'socket': 3}, {'socket': '\0/runnerkit-control-1/control.sock'}, [], {}])
@@ -228,15 +191,6 @@ def test_what_is_no_address_is_replaced(tmp_path, content):
     server = ControlServer(tmp_path, answer)
     assert ask(tmp_path, 'status')['command'] == 'status'
     server.close()
-
-
-def test_a_place_that_is_too_long_is_told(tmp_path, monkeypatch):
-    folder = tmp_path / ('long' * 30)
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, 'tempdir', str(folder))
-    with pytest.raises(ControlError, match='choose a shorter TMPDIR'):
-        ControlServer(folder, answer)
-    assert os.listdir(folder) == []
 
 
 def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
@@ -260,10 +214,13 @@ def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
     os.close(writing)
 
 
-def test_a_living_process_is_not_replaced(server, tmp_path):
-    with pytest.raises(ControlError, match='another run is using this work dir'):
-        ControlServer(tmp_path, answer)
-    assert ask(tmp_path, 'status')['command'] == 'status'
+def test_the_later_of_two_runs_in_a_folder_is_commanded(server, tmp_path):
+    later = ControlServer(tmp_path, lambda command: {'later': command})
+    assert ask(tmp_path, 'status') == {'later': 'status'}
+    server.close()
+    assert ask(tmp_path, 'status') == {'later': 'status'}
+    later.close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
@@ -290,7 +247,7 @@ def test_an_answer_that_json_does_not_have_comes_as_text(tmp_path):
 def other(tmp_path, monkeypatch):
     """A socket of a run that does what a test wants."""
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
-    place = tempfile.mkdtemp(prefix=control._PREFIX)
+    place = tempfile.mkdtemp()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f'{place}/control.sock')
         server.listen()
