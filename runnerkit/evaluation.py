@@ -25,7 +25,7 @@ from runnerkit.distributed import (
     get_dist_info,
     reduce_extremes,
 )
-from runnerkit.distributed.slowest import NAMES
+from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
@@ -42,7 +42,7 @@ LESS_KEYS = ('loss',)
 
 
 #: What an evaluation logs besides its scores.
-NO_SCORES = ('eval_iter_num', *NAMES)
+NO_SCORES = ('eval_iter_num', *TIME_NAMES)
 
 _END = object()
 

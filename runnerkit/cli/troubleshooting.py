@@ -26,7 +26,7 @@ ENTRIES: dict[str, str] = {
     'weights-do-not-fit': 'does not fit the model of',
     'no-device': 'no .* device found',
     'port-in-use': 'is in use, perhaps by another run',
-    'a-rank-failed': 'rank .* has failed',
+    'a-rank-failed': 'rank .*has (?:failed|died)',
     'the-run-does-not-start': 'the run does not start, because of',
     'disk-full': 'No space left on device|could not be saved',
 }
