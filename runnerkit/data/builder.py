@@ -23,7 +23,6 @@ from torch.utils.data import (
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
-from runnerkit.data.shares import shared_out
 from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
@@ -289,6 +288,8 @@ def _samplers(
     """The sampler and the batch sampler for a map-style data set, built where they are configs, and shared out."""
     if sampler is None and batch_sampler is None:
         return EpochSampler(dataset, **context), None  # type: ignore[arg-type]
+    from runnerkit.data.shares import shared_out
+
     offered = dict(context, dataset=dataset, data_source=dataset, num_replicas=context['world_size'])
     is_built = isinstance(sampler, dict)
     if is_built:

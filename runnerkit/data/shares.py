@@ -1,37 +1,58 @@
-"""Each rank its share of samplers and batch samplers that know of no ranks: torch's WeightedRandomSampler, a user's."""
+"""Ranks that share a loader: each item of a sampler goes to one of them, each sample of an evaluation comes once, and
+ranks that train on streams end a pass together."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import cycle, islice
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from itertools import count, cycle, islice, takewhile
+from math import inf
+from typing import Any, NamedTuple, TypeVar
 
-from torch.utils.data import (
-    BatchSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
+
+from runnerkit.data.checksum import batch_checksums
+from runnerkit.data.kinds import (
+    UNSHARDED,
+    dataset_of,
+    describe_loader,
+    is_new,
+    length_of,
+    may_have_unequal_lengths,
+    nested_samplers,
+    order_of,
+    samplers_of,
 )
-
-from runnerkit.data.kinds import length_of
-from runnerkit.data.loader_state import LoaderState
+from runnerkit.data.loader import SeededLoader
+from runnerkit.data.loader_state import held_by, is_generator, restore_states, states_of
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
 from runnerkit.data.seeding import mix_seed, seeded_iteration
-from runnerkit.data.walk import Around, kind_of
-from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, run_on_all_ranks
-
-#: torch's classes that know of no ranks.
-_SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
+from runnerkit.distributed import (
+    all_gather_objects,
+    broadcast_object,
+    cpu_group,
+    get_dist_info,
+    reduce_extremes,
+    run_on_all_ranks,
+)
+from runnerkit.distributed.info import ranks_in_words
+from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 
 #: So many items of an order are drawn at once, and so many are compared.
 _BLOCK, _COMPARED = 64, 1024
 
+T = TypeVar('T')
+
+_END = object()
+
 logger = logging.getLogger('runnerkit')
+
+
+# --- samplers that know of no ranks ----------------------------------------------------------------------------------
 
 
 class DrawnSampler(EpochSampler):
@@ -64,7 +85,7 @@ class DrawnSampler(EpochSampler):
         return [self._drawn[1][position % self.length] for position in positions]
 
 
-class Shares(Around, Sampler[Any]):
+class Shares(Sampler[Any]):
     """A rank's share of what a sampler or batch sampler gives: of ``world_size`` items in a row, one for each rank.
 
     Every rank draws all items, as a function of (seed, epoch). Attributes that are not found here are ``whole``'s.
@@ -152,21 +173,13 @@ def shared_out(sampler: Any, samples: int, context: dict[str, Any], is_built: bo
     """
     rank, world_size = context['rank'], context['world_size']
     # Without its own generator, whose state a resume would restore before the order is drawn.
-    is_pure = type(sampler) in _SAMPLERS and getattr(sampler, 'generator', None) is None
+    is_pure = type(sampler) in UNSHARDED and getattr(sampler, 'generator', None) is None
     if (world_size == 1 and not (is_built and is_pure)) or knows_ranks(sampler, world_size):
         return sampler
     options = {key: context[key] for key in ('seed', 'rank', 'world_size', 'round_up', 'drop_last')}
     if world_size > 1 and (rank, world_size) == get_dist_info() and not _are_same(sampler, samples, world_size):
         return sampler
     return DrawnSampler(sampler, **options) if is_pure else Shares(sampler, **options)
-
-
-def nested_samplers(sampler: Any) -> Iterator[Any]:
-    """``sampler``, and the samplers in it."""
-    while sampler is not None:
-        yield sampler
-        has = getattr(sampler, '__dict__', {})
-        sampler = next((has[name] for name in ('batch_sampler', 'sampler', 'whole') if has.get(name) is not None), None)
 
 
 def knows_ranks(sampler: Any, world_size: int) -> bool:
@@ -183,8 +196,8 @@ def knows_ranks(sampler: Any, world_size: int) -> bool:
 
 
 def is_torchs(sampler: Any) -> bool:
-    """Whether a sampler or batch sampler is made of nothing but torch's classes that know of no ranks."""
-    return all(type(each) in (*_SAMPLERS, BatchSampler) for each in nested_samplers(sampler))
+    """Whether a sampler or batch sampler is made of nothing but torch's classes that do not shard."""
+    return all(type(each) in (*UNSHARDED, BatchSampler) for each in nested_samplers(sampler))
 
 
 class First(NamedTuple):
@@ -206,14 +219,13 @@ def first_items(sampler: Any) -> list[First | None]:
     """
 
     def look() -> First | None:
-        state = LoaderState(sampler)
-        if kind_of(sampler).is_iterator or state.changed():
+        if any(hasattr(each, '__next__') for each in (sampler, *getattr(sampler, '__dict__', {}).values())):
             return None
-        before = state.states()
+        before = states_of(sampler)
         try:
             items = list(islice(drawn(copy.copy(sampler), 0, 0), _COMPARED))
         finally:
-            state.restore(before)
+            restore_states(sampler, before)
         samples = sum(len(item) if isinstance(item, list) else 1 for item in items)
         if len(items) == _COMPARED:
             samples = samples * (length_of(sampler) or 0) // _COMPARED
@@ -224,28 +236,27 @@ def first_items(sampler: Any) -> list[First | None]:
 
 def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
     """Whether to share out what ``sampler`` gives; rank 0 logs what was found. A collective, where one is needed."""
-    held = LoaderState(sampler)
-    generators = held.generators()
+    generators = [place for place, value in held_by(sampler).items() if is_generator(value)]
     if is_torchs(sampler) and not generators:
         return True
     name, keep = type(sampler).__name__, 'give it the attributes rank and world_size'
-    found = first_items(sampler)
-    first = found[0]  # by which all ranks go, since they have to do the same
-    if first is None or None in found:
+    firsts = first_items(sampler)
+    first = firsts[0]  # by which all ranks go, since they have to do the same
+    if first is None or None in firsts:
         _log(
             logging.WARNING,
             f'{name} holds a live iterator, so the ranks cannot compare what it gives. Each of its items goes to one '
             f'rank. If it gives each rank its share already, {keep}',
         )
         return True
-    if len(set(found)) == 1:
+    if len(set(firsts)) == 1:
         _log(logging.INFO, f'{name} knows of no ranks: each of its items goes to one of them')
         return True
     gives_all = 2 * first.samples * world_size > samples * (world_size + 1)  # more like all of them than like a share
     if gives_all:
-        own = held.states()
+        own = states_of(sampler)
         of_first = broadcast_object(own)
-        held.restore({place: each for place, each in of_first.items() if place in generators})
+        restore_states(sampler, {place: of_first[place] for place in generators if place in of_first})
         if len(set(first_items(sampler))) == 1:
             _log(
                 logging.WARNING,
@@ -253,7 +264,7 @@ def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
                 'rank 0, and each item goes to one rank: seed them alike',
             )
             return True
-        held.restore(own)
+        restore_states(sampler, own)
     text = (
         f'{name} gives each rank other indices ({first.samples or "an unknown number"} on rank 0, of {samples} '
         'samples): it is not shared out again'
@@ -267,3 +278,163 @@ def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
 def _log(level: int, text: str) -> None:
     if get_dist_info()[0] == 0:
         logger.log(level, '%s', text)
+
+
+@contextmanager
+def each_sample_once(loader: Any) -> Iterator[None]:
+    """Let a pass over ``loader`` inside this context, on all ranks together, give every sample once.
+
+    A share that was rounded up, as training needs it, is not there. Warn, once for each loader, about samples that
+    torch's DistributedSampler repeats.
+    """
+    order, sampler = order_of(loader), getattr(loader, 'sampler', None)
+    shared: Any = _shares_of(loader) if order is None else order.sampler
+    if shared is not None and shared.world_size > 1 and shared.round_up:
+        shared.round_up = False
+        try:
+            yield
+        finally:
+            shared.round_up = True
+        return
+    if type(loader) is DataLoader and is_torchs(next(samplers_of(loader), None)):
+        warn_if_sampler_not_sharded(loader)
+    if isinstance(sampler, DistributedSampler) and get_dist_info()[1] > 1:
+        repeated = sampler.total_size - len(sampler.dataset)  # type: ignore[arg-type]  # it has a length there
+        if repeated > 0 and is_new(loader):
+            _log(
+                logging.WARNING,
+                f'{describe_loader(loader)}: the DistributedSampler gives all ranks equally much, so that {repeated} '
+                "samples come twice, also in the metrics. runnerkit.data.build_dataloader's own sampler gives every "
+                'sample of an evaluation once',
+            )
+    yield
+
+
+def warn_if_sampler_not_sharded(loader: Any) -> None:
+    """Warn, once for each loader, if it gives all ranks the same samples, or each of them all of the data set.
+
+    A collective for samplers whose classes are not torch's, unless they know of ranks.
+    """
+    world_size, whole = get_dist_info()[1], next(samplers_of(loader), None)
+    if world_size == 1 or whole is None or knows_ranks(whole, world_size) or _shares_of(loader) is not None:
+        return
+    firsts = [True] if is_torchs(whole) else first_items(whole)
+    if firsts[0] is not None and len(set(firsts)) == 1 and is_new(loader):
+        _log(
+            logging.WARNING,
+            f'{describe_loader(loader)}: its sampler does not shard. Each of the {world_size} ranks reads all samples, '
+            'so an epoch has as many iterations as with one process. runnerkit.data.build_dataloader(…, sampler=…) '
+            'shards them',
+        )
+
+
+def _shares_of(loader: Any) -> Shares | None:
+    """What shares out the items of a user's sampler or batch sampler in ``loader``; None if nothing does."""
+    return next((each for each in samplers_of(loader) if isinstance(each, Shares)), None)
+
+
+# --- ranks in step ---------------------------------------------------------------------------------------------------
+
+
+def until_shortest_rank(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """This rank's ``batches`` of a pass over ``loader`` to train on, until the first rank has none left."""
+    if not may_have_unequal_lengths(loader):
+        return batches
+    in_step = (next_in_step(loader, batches, given, _END) for given in count())
+    return takewhile(lambda batch: batch is not _END, in_step)
+
+
+def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any | T:
+    """Return the next of ``batches``, or ``end`` if any rank has none left. A small collective on the CPU.
+
+    Args:
+        loader: where they come from; one for which `may_have_unequal_lengths` holds.
+        batches: this rank's.
+        given: how many this rank has had of the pass.
+        end: returned in place of a batch.
+    """
+    batch, rank = next(batches, end), get_dist_info()[0]
+    first, last = reduce_extremes(rank if batch is end else inf, cpu_group())
+    if first == inf:
+        if given == 0:
+            warn_if_not_sharded(loader, batch)
+        return batch
+    if last == inf and rank == 0:
+        logger.warning(
+            '%s: rank %d has no more batches after %d, so the pass ends on all ranks, which train in step. What others '
+            'have left of it is not trained on: give all ranks equally much, or say max_batches',
+            describe_loader(loader),
+            first,
+            given,
+        )
+    return end
+
+
+def warn_if_not_sharded(loader: Any, batch: Any) -> None:
+    """Warn if ranks have the same first batch of a stream: then each of them reads all of it. A collective, once for
+    each loader.
+
+    Args:
+        loader: one for which `may_have_unequal_lengths` holds.
+        batch: this rank's first one; None if it has none.
+    """
+    if not is_new(loader):
+        return
+    firsts = all_gather_objects(tuple(batch_checksums(batch).items()))
+    same = [first for first, number in Counter(firsts).items() if first and number > 1]
+    if same:
+        _log(
+            logging.WARNING,
+            f'{describe_loader(loader)}: the ranks {", ".join(str(i) for i, each in enumerate(firsts) if each in same)}'
+            ' have the same first batch. Each of them seems to read the whole stream, so that its samples come once for '
+            'each rank: let the data set take its share, by torch.distributed.get_rank() and get_world_size() (and the '
+            'worker by torch.utils.data.get_worker_info())',
+        )
+
+
+def agree_on_length(loader: Any, entry: Any) -> None:
+    """Let all ranks know the same length of ``loader``, on which their schedules depend. A collective.
+
+    A `SeededLoader` of a stream whose lengths differ is limited to the smallest, with a warning.
+
+    Args:
+        loader: to train on.
+        entry: that of the workflow, for the message.
+
+    Raises:
+        ValueError: on rank 0: the lengths differ, and the loader is of another kind.
+        ToldByFirstRank: on the others.
+    """
+    length = length_of(loader)
+    fewest, most = reduce_extremes(-1 if length is None else length)
+    if fewest == most:
+        return
+    is_stream = isinstance(loader, SeededLoader) and isinstance(loader.dataset, IterableDataset)
+    # All ranks have to raise where one does.
+    if fewest < 0 or reduce_extremes(is_stream)[0] == 0:
+        _refuse_lengths(loader, entry, length)
+    loader.max_batches = int(fewest)
+    _log(
+        logging.WARNING,
+        f'{describe_loader(loader)}: the ranks have between {fewest:.0f} and {most:.0f} batches. The passes of all '
+        f'ranks, which train in step, end after {fewest:.0f}',
+    )
+
+
+def _refuse_lengths(loader: Any, entry: Any, length: int | None) -> None:
+    """Say which ranks have how much of ``loader``. A collective."""
+    found = 'no length' if length is None else f'{length} batches'
+    dataset = dataset_of(loader)
+    if length is not None and not isinstance(dataset, IterableDataset) and hasattr(dataset, '__len__'):
+        found += f' (its data set has {len(dataset)} samples)'
+    ranks: dict[str, list[int]] = {}
+    for rank, text in enumerate(all_gather_objects(found)):
+        ranks.setdefault(text, []).append(rank)
+    if get_dist_info()[0] > 0:
+        raise ToldByFirstRank('the ranks have unequally long data loaders, as rank 0 says')
+    raise WrongValue(
+        f'the data loader of the workflow entry {tuple(entry)} has '
+        f'{", ".join(f"{text} on {ranks_in_words(having)}" for text, having in ranks.items())}. The ranks train in '
+        'step, and would wait for each other for ever: give all ranks the same data set, shared equally as '
+        'runnerkit.data.build_dataloader does, or the same max_batches'
+    )

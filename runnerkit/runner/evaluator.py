@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import torch
 
-from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.generator_state import RandomStates
-from runnerkit.data.kinds import describe_loader
+from runnerkit.data.kinds import check_pass, describe_loader, may_have_unequal_lengths
+from runnerkit.data.loader_state import RandomStates
 from runnerkit.data.named import name_of_scores
-from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
     broadcast_buffers,
     broadcast_patiently,
@@ -27,7 +25,6 @@ from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.parallel.same_weights import shared_buffers
-from runnerkit.runner.readers import EvaluationReaders, loaders_to_evaluate
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
@@ -46,14 +43,12 @@ class Evaluator:
 
     Attributes:
         scores: those of the running evaluation by name, or None.
-        readers: one for each evaluation loader.
         is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self.scores: dict[str, Any] | None = None
-        self.readers = EvaluationReaders(runner)
         self.is_repeating = False
         self._training_rng: RandomStates | None = None  # of the training, during an evaluation
         self._has_told_moves = False
@@ -76,7 +71,10 @@ class Evaluator:
         """Make readers for all known evaluation loaders."""
         entries = zip(self._runner.readers.entries, self._runner.plan.workflow, strict=False)
         loaders = [reader.dataloader for reader, (mode, _) in entries if mode == 'val']
-        self.readers.prepare([*loaders, *loaders_to_evaluate(self._runner.hooks)])
+        for hook in self._runner.hooks:
+            several = getattr(hook, 'dataloaders', None)
+            loaders += several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]
+        self._runner.readers.prepare(loader for loader in loaders if loader is not None)
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
@@ -233,26 +231,26 @@ class Evaluator:
         runner.mode, runner.data_loader = mode, loader
         call = runner.call_hook if hooks is runner.hooks else partial(hooks.dispatch, runner=runner)
         around, around_guests = runner.hooks.around, guests.around
-        scores, reader = Scores(runner.model), self.readers.of(loader)
+        scores, reader = Scores(runner.model), runner.readers.evaluation(loader)
         try:
             with (
                 report_scope(log),
                 torch.no_grad(),
-                each_sample_once(loader),
+                _each_sample_once(loader, runner.world_size),
                 around['around_epoch'],
                 around_guests['around_epoch'],
             ):
                 call('before_val_epoch')
                 # A pass that an error interrupted starts over.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
-                given, first = 0, {}
+                given, first = 0, None
                 for i, (batch, counts) in enumerate(with_equal_steps(runner.model, loader, batches)):
                     runner.progress.inner_iter, runner.data_batch = i, batch
                     if not counts:
                         self._repeat_batch(guests)
                         continue
                     if not given and may_have_unequal_lengths(loader):
-                        first = batch_checksums(batch)
+                        first = batch
                     given += 1
                     with around['around_iter'], around_guests['around_iter']:
                         call('before_val_iter')
@@ -264,6 +262,8 @@ class Evaluator:
                 check_pass(loader, reader.left_out + given)
                 reader.close()
                 if may_have_unequal_lengths(loader):
+                    from runnerkit.data.shares import warn_if_not_sharded
+
                     warn_if_not_sharded(loader, first)
                 fewest, most = reduce_extremes(given)
                 if most == 0:
@@ -324,6 +324,15 @@ def _averages(log: LogBuffer, scores: Scores, loader: Any, tells: bool = True) -
         log.add_prefix(f'{name}/')
     log.average(reduce=reduce_named_sums, tells=tells)
     return dict(log.output)
+
+
+def _each_sample_once(loader: Any, world_size: int) -> AbstractContextManager[None]:
+    """The span in which all ranks together evaluate every sample once."""
+    if world_size == 1:
+        return nullcontext()
+    from runnerkit.data.shares import each_sample_once
+
+    return each_sample_once(loader)
 
 
 @contextmanager
