@@ -263,18 +263,17 @@ def doubts_about(loader: Any, is_inside: bool = True) -> list[str]:
             f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers change after a resume '
             f'inside an epoch; {BUILD_DATALOADER_HINT}'
         )
-    if not (isinstance(loader, Sequence) or has_state(loader) or is_cheap_to_enter(loader)):
-        if is_inside or not isinstance(loader, SeededLoader):
-            texts.append(
-                'a resumed run loads the batches of an open epoch again up to its place, which takes as long as in '
-                'training. It is exact only if they depend on nothing that earlier batches changed; '
-                f'{BUILD_DATALOADER_HINT}, for map-style data sets'
-            )
+    if not (isinstance(loader, (Sequence, SeededLoader)) or has_state(loader) or can_skip_indices(loader)):
+        texts.append(
+            'a resumed run loads the batches of an open epoch again up to its place, which takes as long as in '
+            'training. It is exact only if they depend on nothing that earlier batches changed; '
+            f'{BUILD_DATALOADER_HINT}, for map-style data sets'
+        )
     elif can_skip_indices(loader) and (sampler := unknown_sampler(loader)) is not None:
         texts.append(
             f'a resumed run draws the order of {type(sampler).__name__} again up to its place. It is exact only if the '
             f'order depends on nothing that earlier draws changed; give {type(sampler).__name__} state_dict() and '
-            f'load_state_dict(), or {BUILD_DATALOADER_HINT}'
+            'load_state_dict(), or build the loader with runnerkit.data.build_dataloader'
         )
     return [f'{describe_loader(loader)}: {text}' for text in texts]
 

@@ -398,6 +398,8 @@ class Reader:
             # Its last batch is loaded, so that the samplers draw now what is left out.
             again = 1 if is_seeded_map(loader) else batches
             rest = keep_queues(loader.enter(self.epoch, batches - 1) if is_seeded_map(loader) else iter(loader))
+            if again > 1 and isinstance(loader, SeededLoader):  # of others, `load` says so
+                logger.warning('%s: %d batches of the open epoch are loaded again', describe_loader(loader), again)
             self._go_back(self._first)
             for _ in islice(rest, again):
                 pass

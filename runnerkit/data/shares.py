@@ -383,12 +383,13 @@ def warn_if_not_sharded(loader: Any, batch: Any) -> None:
     firsts = all_gather_objects(tuple(batch_checksums(batch).items()))
     same = [first for first, number in Counter(firsts).items() if first and number > 1]
     if same:
+        ranks = ', '.join(str(rank) for rank, each in enumerate(firsts) if each in same)
         _log(
             logging.WARNING,
-            f'{describe_loader(loader)}: the ranks {", ".join(str(i) for i, each in enumerate(firsts) if each in same)}'
-            ' have the same first batch. Each of them seems to read the whole stream, so that its samples come once for '
-            'each rank: let the data set take its share, by torch.distributed.get_rank() and get_world_size() (and the '
-            'worker by torch.utils.data.get_worker_info())',
+            f'{describe_loader(loader)}: the ranks {ranks} have the same first batch. Each of them seems to read the '
+            'whole stream, so that its samples come once for each rank: let the data set take its share, by '
+            'torch.distributed.get_rank() and get_world_size() (and the worker by '
+            'torch.utils.data.get_worker_info())',
         )
 
 

@@ -73,7 +73,8 @@ class Evaluator:
         loaders = [reader.dataloader for reader, (mode, _) in entries if mode == 'val']
         for hook in self._runner.hooks:
             several = getattr(hook, 'dataloaders', None)
-            loaders += several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]
+            for loader in several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]:
+                loaders += loader.values() if isinstance(loader, Mapping) else [loader]  # of an experiment, by name
         self._runner.readers.prepare(loader for loader in loaders if loader is not None)
 
     # --- the span ----------------------------------------------------------------------------------------------------
