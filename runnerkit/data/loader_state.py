@@ -82,7 +82,7 @@ def is_of_order(place: str) -> bool:
     return place.startswith(_OF_ORDER)
 
 
-def states_of(loader: Any) -> dict[str, Any]:
+def held_states(loader: Any) -> dict[str, Any]:
     """The states of all that is `held_by` the loader, by place; of one that is held twice, at its first place."""
     states: dict[int, tuple[str, Any]] = {}
     for place, value in held_by(loader).items():
@@ -92,10 +92,10 @@ def states_of(loader: Any) -> dict[str, Any]:
     return dict(states.values())
 
 
-def restore_states(
+def restore_held(
     loader: Any, states: Mapping[str, Any], pass_is_open: bool = False, with_order: bool = True
 ) -> list[str]:
-    """Restore what `states_of` returned, in the same process or another.
+    """Restore what `held_states` returned, in the same process or another.
 
     Args:
         loader: this loader, or one that is built alike.

@@ -34,7 +34,7 @@ from runnerkit.data.kinds import (
     workers_live,
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader, keep_queues
-from runnerkit.data.loader_state import is_of_order, restore_states, states_of
+from runnerkit.data.loader_state import held_states, is_of_order, restore_held
 from runnerkit.data.sampler import ORDERS, EpochSampler
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 from runnerkit.utils.waiting import WaitEnded
@@ -56,7 +56,7 @@ class ReaderState:
         samples: of its order, how many samples all ranks together have consumed; None if that is not known.
         began: all states at the beginning of the open pass; None where its order does not follow from them.
         first: all states before its first batch, if that came later.
-        held: what the loader holds, by place, see `runnerkit.data.loader_state.states_of`.
+        held: what the loader holds, by place, see `runnerkit.data.loader_state.held_states`.
         loader: the loader's own ``state_dict``, if it has one.
         workers_live: whether it has workers that wait for the next pass.
         waits: whether one more batch was fetched, and waits to be trained on.
@@ -265,7 +265,7 @@ class Reader:
         is_known = order is not None and type(order.sampler) is EpochSampler  # a subclass may have a state
         if draws_no_seed and (is_known or is_in_order(loader)) and not self._starts_over:
             return None
-        return {'rng': rng_state(), 'held': states_of(loader), 'workers_live': workers_live(loader)}
+        return {'rng': rng_state(), 'held': held_states(loader), 'workers_live': workers_live(loader)}
 
     # --- saving and entering -----------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class Reader:
         if self._pending is not None:
             return self._pending
         loader, batches, own = self._dataloader, self.given if batches is None else batches, None
-        held = states_of(loader)  # before torchdata's loaders begin a pass to say where they are
+        held = held_states(loader)  # before torchdata's loaders begin a pass to say where they are
         if has_state(loader):  # a stream gives the place behind so many batches
             own = loader.state_dict(batches) if is_unbounded(loader) else loader.state_dict()
         return ReaderState(
@@ -314,7 +314,7 @@ class Reader:
         self.epoch, loader, is_torchs = state.epoch, self._dataloader, isinstance(self._dataloader, DataLoader)
         self.found = doubts_about(loader, is_inside=state.begun and state.batches > 0) if state.about else []
         self._keep_order(state.about)
-        missing = restore_states(loader, state.held)
+        missing = restore_held(loader, state.held)
         if missing:
             self._tell(f'the checkpoint has state for {", ".join(missing)}, which the loader no longer has')
         in_samples = [place for place in state.held if not is_of_order(place)]
@@ -338,7 +338,7 @@ class Reader:
             if not workers_live(loader):
                 with preserved_rng():  # the undisturbed run has not started them a second time
                     keep_queues(iter(loader))
-                restore_states(loader, state.held)
+                restore_held(loader, state.held)
         if state.begun:
             self._pending = state
         # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
@@ -367,7 +367,7 @@ class Reader:
         """Restore the loader's generators and stateful parts to what they were when ``state`` was saved."""
         # A batch that was fetched and waits is fetched again: the order is right before it, where it was entered.
         drawn = state.waits and order_of(self._dataloader) is None
-        restore_states(self._dataloader, state.held, pass_is_open=self.is_open, with_order=not drawn)
+        restore_held(self._dataloader, state.held, pass_is_open=self.is_open, with_order=not drawn)
 
     def _enter(self, state: ReaderState) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
@@ -410,7 +410,7 @@ class Reader:
         """Restore ``states``: the first batch may not have been asked for when the pass began, but with these."""
         if states is not None:
             set_rng_state(states['rng'])
-            restore_states(self._dataloader, states['held'])
+            restore_held(self._dataloader, states['held'])
 
     def _at_end(self, rest: Iterator[Any]) -> Iterator[Any]:
         """No batches: a loader that keeps its place itself ends its pass once more, or continues with the next one."""

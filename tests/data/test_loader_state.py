@@ -13,10 +13,10 @@ from runnerkit.data.loader_state import (
     RandomStates,
     generator_state,
     held_by,
+    held_states,
     is_of_order,
-    restore_states,
+    restore_held,
     set_generator_state,
-    states_of,
 )
 from runnerkit.data.sampler import EpochSampler
 
@@ -89,13 +89,13 @@ PLACES = {
 def test_a_generator_is_found_by_its_place_and_put_back(place):
     kind = (lambda seed: torch.Generator().manual_seed(seed)) if 'generator' in place else random.Random
     rng, other = map(kind, (1, 2))
-    saved = through_a_file(states_of(PLACES[place](rng)))
+    saved = through_a_file(held_states(PLACES[place](rng)))
     assert list(saved) == [place.strip()]
     assert is_of_order(place) == place.startswith(('loader.generator', 'loader.sampler', 'loader.batch_sampler'))
     draw = (lambda rng: torch.rand(1, generator=rng)) if 'generator' in place else random.Random.random
     expected = draw(rng)
     assert draw(other) != expected
-    assert restore_states(PLACES[place](other), saved) == []
+    assert restore_held(PLACES[place](other), saved) == []
     assert draw(other) == expected
 
 
@@ -110,13 +110,13 @@ def test_a_generator_is_found_by_its_place_and_put_back(place):
     ids=['no parts of it', 'deeper', 'our own', 'list of batches'],
 )
 def test_what_is_not_held(made):
-    assert states_of(made()) == {}
+    assert held_states(made()) == {}
 
 
 def test_a_shared_generator_is_saved_once_and_known_by_each_of_its_places():
     rng = torch.Generator()
     shared = loader(Data(rng=rng), sampler=RandomSampler(Data(), generator=rng), generator=rng)
-    assert list(states_of(shared)) == ['loader.generator']
+    assert list(held_states(shared)) == ['loader.generator']
     assert {'loader.sampler.generator', 'loader.dataset.rng'} < held_by(shared).keys()
 
 
@@ -139,23 +139,23 @@ class Stateful(Order, Dataset):
 def test_objects_with_a_state_dict_say_their_state_themselves():
     of, other = (loader(Data(source=Stateful())) for _ in range(2))
     of.dataset.source.at = 4
-    saved = through_a_file(states_of(of))
+    saved = through_a_file(held_states(of))
     assert saved == {'loader.dataset.source': {'state_dict': {'at': 4}}}
-    assert restore_states(other, saved) == []
+    assert restore_held(other, saved) == []
     assert other.dataset.source.at == 4
 
 
 def test_a_data_set_that_its_sampler_holds_is_not_of_the_order():
     data = Stateful()
-    assert list(states_of(loader(data, sampler=RandomSampler(data)))) == ['loader.dataset']
+    assert list(held_states(loader(data, sampler=RandomSampler(data)))) == ['loader.dataset']
 
 
 def test_what_is_gone_is_named_and_what_earlier_versions_saved_as_well_is_left_out():
-    states = states_of(loader(Data(rng=random.Random(1), source=Stateful())))
+    states = held_states(loader(Data(rng=random.Random(1), source=Stateful())))
     other = loader(Data(rng=torch.Generator()))
-    assert restore_states(other, states) == ['loader.dataset.rng', 'loader.dataset.source']
-    assert restore_states([1], states) == ['loader.dataset.rng', 'loader.dataset.source']
-    assert restore_states([1], {'loader.at': {'value': 3}, 'loader.dataset': {'epoch': 3}}) == []
+    assert restore_held(other, states) == ['loader.dataset.rng', 'loader.dataset.source']
+    assert restore_held([1], states) == ['loader.dataset.rng', 'loader.dataset.source']
+    assert restore_held([1], {'loader.at': {'value': 3}, 'loader.dataset': {'epoch': 3}}) == []
 
 
 def test_the_place_of_an_iteration_of_hugging_face_is_no_state():
@@ -164,31 +164,31 @@ def test_the_place_of_an_iteration_of_hugging_face_is_no_state():
             raise RuntimeError('State dict is not initialized')
 
     Place.__module__ = 'datasets.iterable_dataset'
-    assert states_of(DataLoader(Place(), 2)) == {}
+    assert held_states(DataLoader(Place(), 2)) == {}
 
 
 def test_a_sampler_in_the_middle_of_a_pass_is_not_given_its_state():
     of = loader(sampler=Stateful())
     of.sampler.at = 4
-    saved = states_of(of)
+    saved = held_states(of)
     of.sampler.at = 0
-    restore_states(of, saved, pass_is_open=True)
+    restore_held(of, saved, pass_is_open=True)
     assert of.sampler.at == 0
-    restore_states(of, saved)
+    restore_held(of, saved)
     assert of.sampler.at == 4
 
 
 def test_all_but_the_order_can_be_restored():
     of = loader(Data(rng=random.Random(1)), sampler=Order(rng=random.Random(1)))
-    saved = states_of(of)
+    saved = held_states(of)
     first = of.dataset.rng.random(), of.sampler.rng.random()
-    restore_states(of, saved, with_order=False)
+    restore_held(of, saved, with_order=False)
     assert of.dataset.rng.random() == first[0]
     assert of.sampler.rng.random() != first[1]
 
 
 def test_a_loader_that_keeps_its_own_place_is_asked_by_its_reader_and_not_here():
-    assert states_of(Stateful()) == {}
+    assert held_states(Stateful()) == {}
 
 
 # --- generators ------------------------------------------------------------------------------------------------------

@@ -345,8 +345,8 @@ def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
 def test_what_a_long_sampler_gives_is_estimated_and_a_sampler_that_is_looked_at_does_not_move():
     sampler = Held(lambda: np.random.default_rng(3))
     sampler.length = 5000
-    assert [found.samples for found in first_items(sampler)] == [5000]
-    assert [found.samples for found in first_items(BatchSampler(sampler, 4, False))] == [5000]
+    assert [samples for _, samples in first_items(sampler)] == [5000]
+    assert [samples for _, samples in first_items(BatchSampler(sampler, 4, False))] == [5000]
     expected = Held(lambda: np.random.default_rng(3))
     expected.length = 5000
     assert list(sampler) == list(expected)
