@@ -58,9 +58,8 @@ def order_of(loader: Any) -> Order | None:
     batching = loader.batch_sampler
     if not isinstance(batching, EpochBatchSampler) and type(batching) is not BatchSampler:
         return None
-    return (
-        Order(loader.sampler, batching.batch_size, batching.drop_last) if batching.sampler is loader.sampler else None
-    )
+    is_its = batching.sampler is loader.sampler
+    return Order(loader.sampler, batching.batch_size, batching.drop_last) if is_its else None
 
 
 def is_in_order(loader: Any) -> bool:
@@ -78,9 +77,9 @@ def epoch_sampler_of(loader: Any) -> EpochSampler | None:
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:
-    """What a resumed run compares of its loader: its class, and what else is known."""
+    """What a resumed run compares of its loader."""
     order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
-    found = {
+    facts = {
         'kind': type(loader).__name__,
         'dataset': None if dataset is None else type(dataset).__name__,
         'length': None if dataset is None else length_of(dataset),
@@ -89,34 +88,22 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         'workers': getattr(loader, 'num_workers', None),
     }
     if is_unbounded(loader):
-        found['is_stream'] = True
+        facts['is_stream'] = True
     sampler = epoch_sampler_of(loader)
     if sampler is not None:
-        found['order'] = sampler.order
+        facts['order'] = sampler.order
     if order is not None:
-        found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
-    return found
+        facts.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
+    return facts
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Set the epoch (0-based) that comes next in all of `parts_with_epoch`."""
-    for part in parts_with_epoch(loader):
+    """Set the epoch (0-based) that comes next in ``loader``, its samplers and an iterable data set, in each once."""
+    dataset, batch_sampler = dataset_of(loader), getattr(loader, 'batch_sampler', None)
+    parts = [loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None)]
+    parts += [dataset] if isinstance(dataset, IterableDataset) else []
+    for part in {id(part): part for part in parts if hasattr(part, 'set_epoch')}.values():
         part.set_epoch(epoch)
-
-
-def parts_with_epoch(loader: Any) -> list[Any]:
-    """``loader``, its samplers and an iterable data set, as far as they have a ``set_epoch``, each once."""
-    batch_sampler = getattr(loader, 'batch_sampler', None)
-    sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
-    dataset = dataset_of(loader)
-    parts: list[Any] = [
-        loader,
-        sampler,
-        batch_sampler,
-        inner,
-        dataset if isinstance(dataset, IterableDataset) else None,
-    ]
-    return list({id(part): part for part in parts if hasattr(part, 'set_epoch')}.values())
 
 
 def loader_seed(loader: Any) -> int | None:
@@ -138,8 +125,7 @@ def length_of(loader: Any) -> int | None:
 
 
 def is_empty(loader: Any) -> bool:
-    """Whether ``loader`` gives no batches, and the same loader of another rank none either: where there are fewer
-    samples than ranks, some have an empty share of an evaluation."""
+    """Whether ``loader`` gives no batches, on no rank: of few samples, some have an empty share of an evaluation."""
     if length_of(loader) != 0:
         return False
     order = order_of(loader)
@@ -158,8 +144,7 @@ def has_state(loader: Any) -> bool:
 
 
 def is_unbounded(loader: Any) -> bool:
-    """Whether ``loader`` reads a stream: it has one pass, keeps its place in every checkpoint whatever is built around
-    it, and its end is the run's."""
+    """Whether ``loader`` reads a stream, which has one pass; its end is the run's."""
     return bool(getattr(loader, 'is_unbounded', False))
 
 
@@ -237,8 +222,8 @@ def nested_samplers(sampler: Any) -> Iterator[Any]:
 
 
 def unknown_sampler(loader: Any) -> Any:
-    """The sampler of ``loader`` that may remember what no checkpoint holds: one that is neither torch's nor ours, and
-    has no ``state_dict``. None if there is none."""
+    """A sampler of ``loader`` that may remember what no checkpoint holds: it is neither torch's nor ours, and has no
+    ``state_dict``."""
     known = (*UNSHARDED, BatchSampler, DistributedSampler)
     for sampler in samplers_of(loader):
         is_known = type(sampler) in known or isinstance(sampler, EpochSampler) or is_ours(type(sampler).__module__)
@@ -282,8 +267,7 @@ def doubts_about(loader: Any, is_inside: bool = True) -> list[str]:
 
 
 def may_have_unequal_lengths(loader: Any) -> bool:
-    """Whether ranks may get unequal numbers of batches of ``loader`` that are unknown before: a stream that rank 0 does
-    not read for all, or a loader without a length."""
+    """Whether ranks may get unequal numbers of batches that are unknown before: of a stream, or without a length."""
     if get_dist_info()[1] == 1 or is_unbounded(loader):
         return False
     return length_of(loader) is None or isinstance(dataset_of(loader), IterableDataset)

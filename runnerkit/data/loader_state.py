@@ -95,21 +95,16 @@ def held_states(loader: Any) -> dict[str, Any]:
 def restore_held(
     loader: Any, states: Mapping[str, Any], pass_is_open: bool = False, with_order: bool = True
 ) -> list[str]:
-    """Restore what `held_states` returned, in the same process or another.
+    """Restore what `held_states` returned, into this loader or one that is built alike. Returns the places that no
+    longer exist, or hold something else.
 
-    Args:
-        loader: this loader, or one that is built alike.
-        states: by place; kinds of states that earlier versions saved as well are left out.
-        pass_is_open: leave samplers with a ``state_dict`` alone: a state that they get in the middle of a pass is often
-            meant for the next one.
-        with_order: whether to restore what makes the order of the samples.
-
-    Returns:
-        The places that no longer exist, or hold something else.
+    With ``pass_is_open``, samplers with a ``state_dict`` are left alone: a state that they get in the middle of a pass
+    is often meant for the next one. Without ``with_order``, all that makes the order of the samples is.
     """
     held, missing = held_by(loader), []
     for place, state in states.items():
         is_order = is_of_order(place)
+        # Earlier versions also saved other kinds of states.
         if not (state.keys() & {'generator', 'state_dict'}) or (is_order and not with_order):
             continue
         if place not in held:
@@ -130,14 +125,13 @@ class RandomStates:
 
     def __init__(self, loaders: Iterable[Any]) -> None:
         self._loaders = list(loaders)
-        #: Of the process's generators.
-        self.rng = rng_state()
+        self._rng = rng_state()
         values = [value for loader in self._loaders for value in held_by(loader).values()]
         self._held = [(value, generator_state(value)) for value in values if is_generator(value)]
 
     def restore(self) -> None:
         """Give all of them these states."""
-        set_rng_state(self.rng)
+        set_rng_state(self._rng)
         for generator, state in self._held:
             set_generator_state(generator, state)
 
@@ -153,7 +147,7 @@ class RandomStates:
 
     def have_moved(self) -> bool:
         """Whether the process's generators, CUDA's aside, have other states now."""
-        return not same_rng_state(self.rng, rng_state())
+        return not same_rng_state(self._rng, rng_state())
 
 
 def is_generator(value: Any) -> bool:

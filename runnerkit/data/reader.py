@@ -99,36 +99,25 @@ class ReaderState:
 class Reader:
     """Passes over one loader, each of which can be left and entered anywhere.
 
-    A run has one reader for each entry of its workflow and one for each evaluation. `batches` gives one pass; as an
-    iterator, a reader is endless: when a pass is over, the next epoch begins.
-
-    Args:
-        dataloader: any iterable of batches.
-        starts_over: whether a resumed run repeats an open pass from its beginning, with all random numbers.
-
-    Attributes:
-        name: what an experiment calls the loader.
-        epoch: the running pass, from 0.
-        given: how many batches `next` has given since the open pass was entered.
-        left_out: how many batches of the open pass lie before the place where it was entered.
-        trained: of those given, how many were trained on, where a loop of a subclass reads.
-        found: what was found not to be exact since the last `load`.
+    `batches` gives one pass; as an iterator, a reader is endless: when a pass is over, the next epoch begins. With
+    ``starts_over``, a resumed run repeats an open pass from its beginning, with all random numbers.
     """
 
     def __init__(self, dataloader: Any, starts_over: bool = False) -> None:
         self._dataloader = dataloader
         self._starts_over = starts_over
-        self.name = ''
+        self.name = ''  # what an experiment calls the loader
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
         self._pending: ReaderState | None = None  # the state of an open pass that is not entered yet
-        self.epoch = 0
-        self.given = self.left_out = self.trained = 0
+        self.epoch = 0  # the running pass
+        self.given = 0  # batches that `next` has given since the open pass was entered
+        self.left_out = 0  # batches of the open pass before the place where it was entered
+        self.trained = 0  # of those given, how many were trained on, where a loop of a subclass reads
         self._from = 0  # the sample of the order with which the open pass was entered
         self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
         self._may_differ = False  # whether ranks may get unequally many batches
-        self.found: list[str] = []
 
     @property
     def dataloader(self) -> Any:
@@ -148,11 +137,8 @@ class Reader:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def batches(self, epoch: int) -> Iterator[Any]:
-        """The batches of the pass ``epoch`` (0-based): a new one's, or what is left of the open one.
-
-        A pass that `load` has left to be entered moves the process's random states and those of the loader: restore
-        them afterwards (`restore_held`).
-        """
+        """The batches of the pass ``epoch`` (0-based): a new one's, or what is left of the open one. Entering one that
+        was loaded moves the random states of process and loader: restore them afterwards (`restore_held`)."""
         if self._pending is not None:
             return self._enter(self._pending)
         if self._iterator is None or self.epoch != epoch:
@@ -172,8 +158,7 @@ class Reader:
         return self._iterator
 
     def start(self) -> None:
-        """Begin the first pass now, or enter the one that was open: what that draws from random generators comes
-        before the first step, as in MMCV."""
+        """Begin the first pass now, or enter the open one: what that draws comes before the first step, as in MMCV."""
         if self._iterator is None:
             self.batches(self.epoch)
 
@@ -244,8 +229,8 @@ class Reader:
         return self._pending is None or order_of(self._dataloader) is not None
 
     def samples(self, batches: int) -> int | None:
-        """How many samples of the epoch's order all ranks together have consumed after ``batches`` batches since the
-        open pass was entered; None where the ranks' shares are not ours to know."""
+        """How many samples of the order all ranks together have consumed after so many batches since the open pass was
+        entered; None where the ranks' shares are not ours to know."""
         order = order_of(self._dataloader)
         return None if order is None else order.sampler.consumed(self._from, batches * order.batch_size)
 
@@ -274,13 +259,8 @@ class Reader:
         return dict(vars(self.state(batches, waits)))
 
     def state(self, batches: int | None = None, waits: bool = False) -> ReaderState:
-        """Where this rank is in the loader, and all that the loader holds.
-
-        Args:
-            batches: how many batches were trained on since the open pass was entered; by default, those that `next`
-                has given.
-            waits: whether one more batch was fetched, and waits to be trained on.
-        """
+        """Where this rank is in the loader, and all that it holds: after so many ``batches`` since the open pass
+        was entered, by default those that `next` has given. One more may be fetched, and wait to be trained on."""
         if self._pending is not None:
             return self._pending
         loader, batches, own = self._dataloader, self.given if batches is None else batches, None
@@ -301,37 +281,35 @@ class Reader:
             waits=waits,
         )
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> list[str]:
         """`load` what `state_dict` gave."""
-        self.load(ReaderState.of(state))
+        return self.load(ReaderState.of(state))
 
-    def load(self, state: ReaderState) -> None:
-        """Be where the reader was that gave ``state``. A pass that was open then is entered by the next `batches`.
-
-        What is not known to be exact is in `found` then.
-        """
+    def load(self, state: ReaderState) -> list[str]:
+        """Be where the reader was that gave ``state``; a pass that was open then is entered by the next `batches`.
+        Returns what is not known to be exact."""
         self.close()
         self.epoch, loader, is_torchs = state.epoch, self._dataloader, isinstance(self._dataloader, DataLoader)
-        self.found = doubts_about(loader, is_inside=state.begun and state.batches > 0) if state.about else []
-        self._keep_order(state.about)
+        doubts = doubts_about(loader, is_inside=state.begun and state.batches > 0) if state.about else []
+        texts = [*self._keep_order(state.about)]
         missing = restore_held(loader, state.held)
         if missing:
-            self._tell(f'the checkpoint has state for {", ".join(missing)}, which the loader no longer has')
+            texts.append(f'the checkpoint has state for {", ".join(missing)}, which the loader no longer has')
         in_samples = [place for place in state.held if not is_of_order(place)]
         if state.waits and (in_samples or not fetches_again(loader)):
-            self._tell(
+            texts.append(
                 'the checkpoint was saved between fetching a batch and training on it: the batch is fetched '
                 f'again, with later random numbers; {BUILD_DATALOADER_HINT}'
             )
         drawing = [place for place in in_samples if 'generator' in state.held[place]]
         if drawing and getattr(loader, 'num_workers', 0) and (state.begun or state.workers_live):
-            self._tell(
+            texts.append(
                 f'{", ".join(drawing)} advances in the workers, where it cannot be saved: let samples draw from the '
                 'generators of the process, which build_dataloader seeds for each sample'
             )
         if state.workers_live and not isinstance(loader, SeededLoader):
             if draws_in_workers(loader):
-                self._tell(
+                texts.append(
                     'its persistent workers kept their random states from pass to pass and start over now, so '
                     f'random samples differ; {BUILD_DATALOADER_HINT}'
                 )
@@ -345,18 +323,16 @@ class Reader:
         # through it to its end once more, and draw for that; what continues with the next one is saved apart.
         elif has_state(loader) and state.loader is not None and (state.workers_live or not is_torchs):
             loader.load_state_dict(state.loader)
+        return [*doubts, *(f'{describe_loader(loader)}: {text}' for text in texts)]
 
-    def _tell(self, text: str) -> None:
-        self.found.append(f'{describe_loader(self._dataloader)}: {text}')
-
-    def _keep_order(self, was: Mapping[str, Any]) -> None:
+    def _keep_order(self, was: Mapping[str, Any]) -> Iterator[str]:
         """Shuffle as in the run that is resumed, of which ``was`` tells; other data have no order to keep."""
         sampler = epoch_sampler_of(self._dataloader)
         if sampler is None or not was or was.get('length') != sampler.length:
             return
         order = was.get('order', 'randperm')  # there was no other one before it was saved
         if order not in ORDERS:
-            self._tell(f'it was shuffled by {order!r}, which is unknown to this version of runnerkit')
+            yield f'it was shuffled by {order!r}, which is unknown to this version of runnerkit'
         elif order != sampler.order:
             logger.info(
                 '%s: shuffled by %r as before, not by %r', describe_loader(self._dataloader), order, sampler.order
@@ -438,12 +414,7 @@ class Reader:
 
 
 class SkippedSampler(Sampler[Any]):
-    """A sampler or batch sampler without its first items.
-
-    Args:
-        sampler: whose items these are.
-        start: how many to leave out.
-    """
+    """A sampler or batch sampler without its first ``start`` items."""
 
     def __init__(self, sampler: Iterable[Any], start: int) -> None:
         self.sampler = sampler
@@ -497,11 +468,7 @@ def epoch_batches(loader: Any, epoch: int, start: int = 0) -> Iterator[Any]:
 
 
 class IterLoader(Reader):
-    """A `Reader` that a runner's own ``run`` makes, as in MMCV.
-
-    Args:
-        dataloader: what is passed over again and again.
-    """
+    """A `Reader` that a runner's own ``run`` makes, as in MMCV."""
 
     def __init__(self, dataloader: Any) -> None:
         super().__init__(dataloader)
@@ -517,12 +484,8 @@ _iter_loaders: list[weakref.ref[IterLoader]] = []
 
 
 def new_iter_loaders(since: int) -> list[Reader]:
-    """Those that nothing was read from yet, in the order in which they were made: a runner whose own ``run`` makes its
-    loaders passes them to no method of ours.
-
-    Args:
-        since: the number behind which they were made.
-    """
-    _iter_loaders[:] = [each for each in _iter_loaders if each() is not None]
-    living = (each() for each in _iter_loaders)
-    return [each for each in living if each is not None and not each.is_open and each.number > since]
+    """Those made after the number ``since`` that nothing was read from yet, in their order: a runner whose own ``run``
+    makes its loaders passes them to no method of ours."""
+    _iter_loaders[:] = [reference for reference in _iter_loaders if reference() is not None]
+    living = (reference() for reference in _iter_loaders)
+    return [loader for loader in living if loader is not None and not loader.is_open and loader.number > since]

@@ -317,7 +317,7 @@ def next_in_step(loader: Any, batches: Iterator[Any], given: int, end: T) -> Any
         return batch
     if last == inf:
         _log(
-            f'{describe_loader(loader)}: rank {first:.0f} has no more batches after {given}, so the pass ends on all '
+            f'{describe_loader(loader)}: rank {int(first)} has no more batches after {given}, so the pass ends on all '
             'ranks, which train in step. What others have left of it is not trained on: give all ranks equally much, '
             'or say max_batches'
         )
@@ -359,8 +359,8 @@ def agree_on_length(loader: Any, entry: Any) -> None:
         raise _unequal_lengths(loader, entry, length)
     loader.max_batches = int(fewest)
     _log(
-        f'{describe_loader(loader)}: the ranks have between {fewest:.0f} and {most:.0f} batches. The passes of all '
-        f'ranks, which train in step, end after {fewest:.0f}'
+        f'{describe_loader(loader)}: the ranks have between {int(fewest)} and {int(most)} batches. The passes of all '
+        f'ranks, which train in step, end after {int(fewest)}'
     )
 
 

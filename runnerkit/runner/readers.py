@@ -70,12 +70,8 @@ class Readers:
         self._own: Mapping[str, Any] = {}  # of it, that of this rank
 
     def open(self, loaders: Sequence[Any], names: Sequence[str] = ()) -> None:
-        """Make a reader per workflow entry; those of an earlier run are kept if all loaders are the same.
-
-        Args:
-            loaders: of the entries, and others.
-            names: a name for each. A resumed run then finds them by their names.
-        """
+        """Make a reader per workflow entry; those of an earlier run are kept if all loaders are the same. Loaders with
+        names are found by these in a checkpoint."""
         former = [reader.dataloader for reader in self.entries]
         if len(former) != len(loaders) or any(one is not other for one, other in zip(former, loaders, strict=True)):
             self.entries = [Reader(loader) for loader in loaders]
@@ -87,12 +83,8 @@ class Readers:
         self.entries = new_iter_loaders(self._since)
 
     def find(self, loader: Any, entry: int | None = None) -> Reader | None:
-        """The reader of a training loader, preferably that of the workflow entry; None for an unknown loader.
-
-        Args:
-            loader: a loader or a reader.
-            entry: by default the running entry.
-        """
+        """The reader of a training loader (or reader), preferably that of the workflow's ``entry``, by default the
+        running one; None for an unknown loader."""
         entry = self._progress.entry if entry is None else entry
         for reader in (*self.entries[entry : entry + 1], *self.entries):
             if reader.dataloader is loader or reader is loader:
@@ -187,11 +179,8 @@ class Readers:
             reader.exhaust()
 
     def start(self, apart: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
-        """Begin the first passes of endless loaders, or enter the open ones of a resumed run.
-
-        Args:
-            apart: the span in which what validations draw does not move the training's random states.
-        """
+        """Begin the first passes of endless loaders, or enter the open ones of a resumed run; those of validations in
+        the span ``apart``."""
         is_resumed = any(reader.is_to_enter for reader in self.entries)
         modes = [mode for mode, _ in self._plan.workflow]
         for number, reader in enumerate(self.entries):
@@ -320,8 +309,6 @@ class Readers:
         """Restore the state of all loaders."""
         for reader, state in (*self.saved_in(own), *_paired(self.evaluations, own.get('evaluations', ()))):
             reader.restore_held(state)
-        for reader in self.entries:
-            self._tell_found(reader)
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         """Let all readers enter at their saved positions; passes that no longer fit start over."""
@@ -347,8 +334,7 @@ class Readers:
                     'the checkpoint was saved inside an evaluation, which is not repeated: the resume is not exact. '
                     'Save before or after it'
                 )
-            reader.load(state)
-            self._tell_found(reader)
+            self._enter(reader, state)
         # A validation of the iteration runner continues after the batches that are done, whose scores are lost.
         if mode == 'val' and not progress.by_epoch and 0 < progress.unit < n:
             self._logger.warning(
@@ -356,11 +342,10 @@ class Readers:
                 'training is exact'
             )
 
-    def _tell_found(self, reader: Reader) -> None:
-        """Log each reason why the resume of ``reader`` is not exact, once."""
-        for text in dict.fromkeys(reader.found):
+    def _enter(self, reader: Reader, state: ReaderState) -> None:
+        """Let ``reader`` enter at ``state``, and log each reason why that is not exact."""
+        for text in reader.load(state):
             self._warn('%s', text)
-        reader.found.clear()
 
     def rescale(self) -> None:
         """Count the iterations of a resumed epoch run in those of this run: with other ranks or another batch size, an
@@ -421,8 +406,7 @@ class Readers:
             else:
                 state.batches = _batches_done(reader, state)
                 self._progress.count_batches(state.batches)
-        reader.load(state)
-        self._tell_found(reader)
+        self._enter(reader, state)
 
     def _enter_by_count(self, reader: Reader) -> None:
         """Let ``reader`` enter the open epoch at the batch that `Progress` gives: its loader is new, or another
@@ -444,11 +428,7 @@ class Readers:
         reader.load(state)
 
     def go_to_counts(self, saved_by_epoch: bool) -> None:
-        """Enter the position of a run of MMCV, whose files hold counters only.
-
-        Args:
-            saved_by_epoch: whether the files were saved at the end of epochs.
-        """
+        """Enter the position of a run of MMCV, whose files (saved at the end of epochs or not) hold counters only."""
         progress, training = self._progress, self._of_training(self._plan.workflow, self.entries)
         if not progress.by_epoch:
             # Only if one of them has seen all iterations.

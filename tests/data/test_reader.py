@@ -255,7 +255,7 @@ class ByEpoch:
         """The same run in another process, at the same place."""
         other = type(self)(loader)
         other.done = self.done
-        other.reader.load_state_dict(state)
+        other.found = other.reader.load_state_dict(state)
         rest = other.reader.batches(state['epoch']) if other.reader.is_to_enter else None
         other.reader.restore_held(ReaderState.of(state))
         set_rng_state(rng)
@@ -288,7 +288,7 @@ class ByIteration(ByEpoch):
     def resume(self, loader, state, rng):
         other = type(self)(loader)
         other.done = self.done
-        other.reader.load_state_dict(state)
+        other.found = other.reader.load_state_dict(state)
         other.reader.start()
         other.reader.restore_held(ReaderState.of(state))
         set_rng_state(rng)
@@ -300,14 +300,14 @@ def checksums(batches):
 
 
 def interrupted(kind, make, moment, is_over=True):
-    """The batches of a run that was left and entered at ``moment``, and the reader that entered."""
+    """The batches of a run that was left and entered at ``moment``, and what may not be exact."""
     seed(1)
     run = kind(make())
     first = run.run(moment, is_over)
     state, rng = through_a_file([run.state_dict(), rng_state()])
     seed(2)
     resumed = run.resume(make(), state, rng)
-    return checksums(first + resumed.run(kind.TOTAL)), resumed.reader
+    return checksums(first + resumed.run(kind.TOTAL)), resumed.found
 
 
 def undisturbed(kind, make):
@@ -325,9 +325,9 @@ def test_a_pass_is_left_and_entered_anywhere(kind, name):
     expected = undisturbed(kind, EXACT[name])
     assert len(expected) == kind.TOTAL
     for moment, is_over in MOMENTS if kind is ByEpoch else [(moment, True) for moment in range(8)]:
-        found, reader = interrupted(kind, EXACT[name], moment, is_over)
+        found, texts = interrupted(kind, EXACT[name], moment, is_over)
         assert found == expected, (moment, is_over)
-        assert len(reader.found) <= (name in READ_AGAIN), (moment, is_over)
+        assert len(texts) <= (name in READ_AGAIN), (moment, is_over)
 
 
 TWICE = ['ours', 'ours, over a batch sampler', 'shuffled with a generator', 'list', 'loader with a generator']
@@ -365,19 +365,16 @@ INEXACT = {
 @pytest.mark.parametrize('kind', [ByEpoch, ByIteration])
 def test_what_may_not_be_exact_is_told_once_also_between_two_passes(kind, name, moment):
     make, text = INEXACT[name]
-    _, reader = interrupted(kind, make, moment)
-    (found,) = reader.found
+    _, (found,) = interrupted(kind, make, moment)
     assert text in found
     assert found.startswith(describe_loader(make()) + ': ')
-    reader.load(ReaderState.at(make(), 0, 0))
-    assert reader.found == []
+    assert Reader(make()).load(ReaderState.at(make(), 0, 0)) == []
 
 
 def test_what_is_gone_is_told():
     state = Reader(DataLoader(Draws(random.Random(1)), 2)).state_dict()
     reader = Reader(DataLoader(pure(), 2))
-    reader.load_state_dict(state)
-    assert reader.found == [
+    assert reader.load_state_dict(state) == [
         'DataLoader of TensorDataset: the checkpoint has state for loader.dataset.rng, which the loader no longer has'
     ]
 
@@ -417,8 +414,7 @@ def test_a_batch_that_waits_is_fetched_again(make, told):
     next(batches), next(batches)  # one was trained on, the other waits
     state, rng = through_a_file([reader.state_dict(1, waits=True), rng_state()])
     other = Reader(make())
-    other.load_state_dict(state)
-    assert [any('is fetched again' in text for text in other.found)] == [told]
+    assert [any('is fetched again' in text for text in other.load_state_dict(state))] == [told]
     rest = other.batches(0)
     other.restore_held(ReaderState.of(state))
     set_rng_state(rng)
@@ -488,9 +484,8 @@ def test_a_shuffled_order_that_began_before_other_draws_is_exact_and_quiet(worke
     next(reader), next(reader), torch.rand(1)  # the last as of dropout
     state, rng = through_a_file([reader.state_dict(), rng_state()])
     other = begin()
-    other.load_state_dict(state)
+    assert other.load_state_dict(state) == []
     other.start()
-    assert other.found == []
     assert torch.equal(next(other)[0], next(reader)[0])
 
 
@@ -536,11 +531,10 @@ def test_an_open_epoch_goes_on_with_any_number_of_ranks(length, drop_last):
         assert {state['samples'] for state in states} == {begins}  # every rank knows what all have consumed
         new = [Reader(each) for each in rank_loaders(now, batch_size, length, drop_last=drop_last)]
         for reader in new:
-            reader.load_state_dict(states[0])
+            assert reader.load_state_dict(states[0]) == []
         (left,) = {reader.batches_left(ReaderState.of(states[0])) for reader in new}
         rest, done = train(new, 100)
         assert done == left
-        assert all(each.found == [] for each in new)
         open_part = max(0, length - begins)
         if drop_last:
             assert len(set(seen + rest)) == len(seen + rest)
@@ -590,19 +584,19 @@ def test_a_computed_order_goes_on_where_it_was_left(now, workers):
     state = old[0].state_dict(done)
     rest = []
     for reader in map(Reader, rank_loaders(now, 100, 2 * BLOCK, workers, **computed)):
-        reader.load_state_dict(state)
+        assert reader.load_state_dict(state) == []
         rest.append(torch.cat([*reader.batches(1)]).tolist())
-        assert reader.found == []
     whole = (order + order)[1400 : 1400 + now * len(rest[0])]
     assert rest == [whole[rank::now] for rank in range(now)]
 
 
 def resumed(state, length=40, **options):
-    """A reader of a new run that goes on with ``state``, and what it reads of the open pass and the next one."""
+    """A reader of a new run that goes on with ``state``, what may not be exact, and what it reads of the open pass and
+    the next one."""
     (loader,) = rank_loaders(1, 4, length, **options)
     reader = Reader(loader)
-    reader.load_state_dict(state)
-    return reader, [torch.cat([*reader.batches(epoch)]).tolist() for epoch in (1, 2)]
+    texts = reader.load_state_dict(state)
+    return reader, texts, [torch.cat([*reader.batches(epoch)]).tolist() for epoch in (1, 2)]
 
 
 def test_a_resumed_run_keeps_the_order_that_its_checkpoint_was_saved_with(monkeypatch, caplog):
@@ -620,11 +614,11 @@ def test_a_resumed_run_keeps_the_order_that_its_checkpoint_was_saved_with(monkey
             for large in (10, 100):  # the threshold of the new run, which would choose each of the two
                 monkeypatch.setattr('runnerkit.data.sampler.LARGE', large)
                 caplog.clear()
-                reader, read = resumed(state)
+                reader, texts, read = resumed(state)
                 assert [seen + read[0], read[1]] == order
                 assert (f'shuffled by {kind!r} as before' in caplog.text) == ((kind == 'randperm') == (large == 10))
                 assert reader.state_dict()['about']['order'] == kind  # a third run keeps it, too
-                assert reader.found == []
+                assert texts == []
         monkeypatch.undo()
 
 
@@ -633,7 +627,7 @@ def test_data_of_another_length_have_no_order_to_keep(monkeypatch):
     reader = Reader(loader)
     _, done = train([reader], 3)
     monkeypatch.setattr('runnerkit.data.sampler.LARGE', 10)
-    reader, (_, whole) = resumed(reader.state_dict(done), 48)
+    *_, (_, whole) = resumed(reader.state_dict(done), 48)
     assert whole == epoch_order(48, 3, 2, order='feistel').tolist()
 
 
@@ -642,9 +636,9 @@ def test_an_order_of_a_later_version_is_told():
     reader = Reader(loader)
     _, done = train([reader], 3)
     state = reader.state_dict(done)
-    reader, (_, whole) = resumed({**state, 'about': {**state['about'], 'order': 'swap-or-not'}})
+    _, texts, (_, whole) = resumed({**state, 'about': {**state['about'], 'order': 'swap-or-not'}})
     assert whole == epoch_order(40, 3, 2).tolist()
-    assert "shuffled by 'swap-or-not', which is unknown to this version" in reader.found[0]
+    assert "shuffled by 'swap-or-not', which is unknown to this version" in texts[0]
 
 
 def test_the_next_epoch_is_whole():
