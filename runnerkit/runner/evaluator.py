@@ -233,11 +233,16 @@ class Evaluator:
         call = runner.call_hook if hooks is runner.hooks else partial(hooks.dispatch, runner=runner)
         around, around_guests = runner.hooks.around, guests.around
         scores, reader = Scores(runner.model), runner.readers.evaluation(loader)
+        once: AbstractContextManager[None] = nullcontext()
+        if runner.world_size > 1:
+            from runnerkit.data.shares import each_sample_once
+
+            once = each_sample_once(loader)
         try:
             with (
                 report_scope(log),
                 torch.no_grad(),
-                _each_sample_once(loader, runner.world_size),
+                once,
                 around['around_epoch'],
                 around_guests['around_epoch'],
             ):
@@ -325,15 +330,6 @@ def _averages(log: LogBuffer, scores: Scores, loader: Any, tells: bool = True) -
         log.add_prefix(f'{name}/')
     log.average(reduce=reduce_named_sums, tells=tells)
     return dict(log.output)
-
-
-def _each_sample_once(loader: Any, world_size: int) -> AbstractContextManager[None]:
-    """The span in which all ranks together evaluate every sample once."""
-    if world_size == 1:
-        return nullcontext()
-    from runnerkit.data.shares import each_sample_once
-
-    return each_sample_once(loader)
 
 
 @contextmanager
