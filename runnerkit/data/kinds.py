@@ -217,8 +217,14 @@ def nested_samplers(sampler: Any) -> Iterator[Any]:
     """``sampler``, and the samplers in it."""
     while sampler is not None:
         yield sampler
-        has = getattr(sampler, '__dict__', {})
-        sampler = next((has[name] for name in ('batch_sampler', 'sampler', 'whole') if has.get(name) is not None), None)
+        _, sampler = inner_sampler(sampler)
+
+
+def inner_sampler(sampler: Any) -> tuple[str, Any]:
+    """The sampler in ``sampler``, after the name of its attribute; None if there is none."""
+    has = getattr(sampler, '__dict__', {})
+    names = ('batch_sampler', 'sampler', 'whole')
+    return next(((name, has[name]) for name in names if has.get(name) is not None), ('', None))
 
 
 def unknown_sampler(loader: Any) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from runnerkit.data.kinds import is_stateful, is_unbounded
+from runnerkit.data.kinds import inner_sampler, is_stateful, is_unbounded
 from runnerkit.data.loader import SeededLoader
 from runnerkit.utils.seed import rng_state, same_rng_state, set_rng_state
 
@@ -55,9 +55,8 @@ def _parts(loader: Any) -> Iterator[tuple[str, Any]]:
         place, sampler = f'loader.{name}', getattr(loader, name, None)
         while sampler is not None:
             yield place, sampler
-            has = getattr(sampler, '__dict__', {})
-            inner = next((each for each in ('batch_sampler', 'sampler', 'whole') if has.get(each) is not None), '')
-            place, sampler = place if inner == 'whole' else f'{place}.{inner}', has.get(inner)
+            inner, sampler = inner_sampler(sampler)
+            place = place if inner == 'whole' else f'{place}.{inner}'  # of `Shares`, which has no state itself
     dataset = getattr(loader, 'dataset', None)
     yield 'loader.dataset', dataset
     yield 'loader.dataset.dataset', getattr(dataset, 'dataset', None)  # of a Subset

@@ -217,16 +217,13 @@ class Reader:
         self._iterator, self._began, self._first, self._pending = None, None, None, None
         self._from = self.given = self.left_out = self.trained = 0
 
-    def prime(self) -> None:
-        """Let the next one who passes over the loader begin where the open pass is to be entered, if that can be."""
+    def prime(self) -> bool:
+        """Let the next one who passes over the loader begin where the open pass is to be entered; returns whether that
+        can be."""
         order = order_of(self._dataloader)
         if self._pending is not None and order is not None:
             order.sampler.start = self._pending.position_in(order)
-
-    @property
-    def is_primed(self) -> bool:
-        """Whether `prime` could do so."""
-        return self._pending is None or order_of(self._dataloader) is not None
+        return self._pending is None or order is not None
 
     def samples(self, batches: int) -> int | None:
         """How many samples of the order all ranks together have consumed after so many batches since the open pass was
@@ -350,8 +347,7 @@ class Reader:
         loader, batches, order = self._dataloader, state.batches, order_of(self._dataloader)
         self._pending, self.epoch, self._began, self._first = None, state.epoch, state.began, state.first
         self.left_out = batches
-        if self._began is not None:
-            self._go_back(self._began)
+        self._go_back(self._began)
         set_epoch(loader, self.epoch)
         if not batches and not state.samples and not is_unbounded(loader):
             self._iterator = keep_queues(iter(loader))

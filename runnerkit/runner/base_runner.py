@@ -172,7 +172,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.readers = Readers(
             self.progress,
             self.plan,
-            self.logger,
+            logger=lambda: self.logger,
             reading=lambda: (self.data_loader, self.data_batch),
             restore=lambda: self.snapshots.restore_moment(),
         )

@@ -40,7 +40,7 @@ class Readers:
     Args:
         progress: the counters of the run.
         plan: its workflow.
-        logger: logs what a resume does not restore.
+        logger: gives the logger, which an experiment chooses later.
         reading: the loader (or reader) that the loop reads, and the batch that it works on; None between two.
         restore: called when an open pass was entered, which moves random states: restores them.
 
@@ -54,7 +54,7 @@ class Readers:
         self,
         progress: Progress,
         plan: Plan,
-        logger: logging.Logger,
+        logger: Callable[[], logging.Logger],
         reading: Callable[[], tuple[Any, Any]],
         restore: Callable[[], None],
     ) -> None:
@@ -66,6 +66,7 @@ class Readers:
         self._since = next(numbers)
         self._counts_trained = False
         self._is_inside = False  # a resumed run has not entered the epoch yet that was open
+        self._is_primed = False  # a subclass's loop would enter it
         self._resumed: Mapping[str, Any] | None = None  # the state of the run that is resumed
         self._own: Mapping[str, Any] = {}  # of it, that of this rank
 
@@ -132,7 +133,7 @@ class Readers:
         self._prepared = len(self.evaluations)
 
     def _warn(self, text: str, *values: Any) -> None:
-        self._logger.warning(text, *values, extra=NOT_EXACT)
+        self._logger().warning(text, *values, extra=NOT_EXACT)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class Readers:
             self._enter_by_count(reader)
         set_epoch(runner.data_loader, progress.epoch)
         if self._is_inside:
-            reader.prime()
+            self._is_primed = reader.prime()
             runner.hooks.listen('after_train_iter', self._enter_own_loop)
 
     def _enter_own_loop(self, runner: Any) -> None:
@@ -210,7 +211,7 @@ class Readers:
             return
         self._is_inside = False
         reader = self.of(runner.data_loader)
-        if not reader.is_primed:
+        if not self._is_primed:
             self._progress.count_batches(1)
             self._warn(
                 '%s: the open epoch starts over, because %s.train has its own loop; %s, also there',
@@ -337,7 +338,7 @@ class Readers:
             self._enter(reader, state)
         # A validation of the iteration runner continues after the batches that are done, whose scores are lost.
         if mode == 'val' and not progress.by_epoch and 0 < progress.unit < n:
-            self._logger.warning(
+            self._logger().warning(
                 'the checkpoint was saved inside a validation: its scores cover the remaining batches only. The '
                 'training is exact'
             )
@@ -370,7 +371,7 @@ class Readers:
         iters = round((resumed['progress']['iters'] - resumed['progress']['batches']) * now / was) + batches
         if iters != progress.iter:
             text = 'the iteration number is changed from %d to %d: an epoch had %d iterations and has %d'
-            self._logger.info(text, resumed['progress']['iters'], iters, was, now)
+            self._logger().info(text, resumed['progress']['iters'], iters, was, now)
         progress.iter = iters
         progress.count_batches(batches)
 

@@ -688,16 +688,14 @@ def test_a_pass_that_is_to_be_entered_is_saved_as_it_was():
 def test_a_loop_of_somebody_elses_is_primed():
     loader = SeededLoader(pure(), 2, EpochSampler(pure(), seed=3))
     reader = Reader(loader)
-    assert reader.is_primed
+    assert reader.prime()
     reader.load(ReaderState.at(loader, 0, 2))
     whole = checksums(loader)
-    reader.prime()
-    assert reader.is_primed
+    assert reader.prime()
     assert checksums(loader) == whole[2:]
     other = Reader([1, 2])
     other.load(ReaderState.at([1, 2], 0, 1))
-    other.prime()
-    assert not other.is_primed
+    assert not other.prime()
 
 
 def test_a_loader_is_let_come_to_its_end():
