@@ -63,8 +63,8 @@ def _parts(loader: Any) -> Iterator[tuple[str, Any]]:
     for name in _TRANSFORMS:
         place, transform = f'loader.dataset.{name}', getattr(dataset, name, None)
         yield place, transform
-        if hasattr(transform, 'transforms'):  # composed ones
-            place, transform = f'{place}.transforms', transform.transforms
+        if (composed := getattr(transform, 'transforms', None)) is not None:
+            place, transform = f'{place}.transforms', composed
         if isinstance(transform, (list, tuple)):
             yield from ((f'{place}[{number}]', each) for number, each in enumerate(transform))
     yield 'loader.collate_fn', getattr(loader, 'collate_fn', None)

@@ -299,7 +299,8 @@ class Reader:
                 f'again, with later random numbers; {BUILD_DATALOADER_HINT}'
             )
         drawing = [place for place in in_samples if 'generator' in state.held[place]]
-        if drawing and getattr(loader, 'num_workers', 0) and (state.begun or state.workers_live):
+        has_workers = bool(getattr(loader, 'num_workers', 0)) and (state.begun or state.workers_live)
+        if drawing and has_workers:
             texts.append(
                 f'{", ".join(drawing)} advances in the workers, where it cannot be saved: let samples draw from the '
                 'generators of the process, which build_dataloader seeds for each sample'
