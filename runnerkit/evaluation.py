@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from runnerkit.data.kinds import is_limited, length_of
+from runnerkit.data.kinds import check_pass, is_limited, length_of
 from runnerkit.data.named import with_name
-from runnerkit.data.rank_sharing import check_pass
 from runnerkit.distributed import (
     broadcast_object,
     collect_results_cpu,

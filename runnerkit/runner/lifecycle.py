@@ -120,7 +120,7 @@ class Lifecycle:
                 # A roll-back of the run around this one ends this one like an interrupt.
                 is_rolled_back = isinstance(caught, RollBackRequest)
                 outcome = Outcome('interrupted', error=caught) if is_rolled_back else Outcome.of(caught)
-                runner.readers.give_back_batch()
+                runner.give_back_batch()
                 raise
             finally:
                 runner.stopping.end(outcome)
@@ -230,7 +230,7 @@ class Lifecycle:
 
             check_same_weights(runner.model, runner.logger, runner.repairs_weights)
         if is_own_run:
-            readers.start()
+            runner.start_readers()
         runner.weight_watch.begin(runner)
         runner.finiteness.begin()
         runner.nest.resume_inner()

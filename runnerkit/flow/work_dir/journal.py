@@ -183,8 +183,7 @@ class JournalHook(Hook):
         """Add checksums of the first batch to the entry."""
         self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
         with self._trouble.instead_of_raising():
-            checksums = batch_checksums(runner.data_batch)
-            self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in checksums.items()}
+            self._starts[-1]['first_batch'] = batch_checksums(runner.data_batch)
             self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:

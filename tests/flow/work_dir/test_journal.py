@@ -125,7 +125,7 @@ def test_a_damaged_journal_is_kept_aside(tmp_path):
 
 
 def test_what_cannot_be_noted_is_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr('runnerkit.flow.work_dir.journal.batch_checksums', lambda batch: {'': []})
+    monkeypatch.setattr('runnerkit.flow.work_dir.journal.batch_checksums', lambda batch: [][0])
     with pytest.warns(RuntimeWarning, match=r'run\.json cannot be written'):
         assert train(plans.CONFIG, work_dir=str(tmp_path)).outcome.kind == 'completed'
 
