@@ -43,11 +43,8 @@ def parser(prog: str = 'runnerkit test') -> Parser:
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
     )
     add_shared(
-        parse,
-        '--trust',
-        help='execute code of a work dir that you did not make on this machine (default: refuse)',
+        parse, '--trust', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'
     )
-    add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
     return parse
 
 

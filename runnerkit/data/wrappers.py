@@ -6,11 +6,9 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.numbers import check_whole_number
 
 
-@nameable
 class RepeatDataset(Dataset[Any]):
     """A data set several times over, as one long epoch.
 

@@ -6,31 +6,24 @@ log that gives the folder its name moves last, so the start after a kill moves t
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.atomic import flush_folder, write_atomically
+from runnerkit.checkpoint.atomic import flush_folder
 from runnerkit.checkpoint.store import LATEST, OWNER
 from runnerkit.distributed import all_gather_objects
-from runnerkit.fileio.paths import plain_file_name
-from runnerkit.log_files import EARLIER, logs_in
+from runnerkit.flow.work_dir.record import JSON_FILES, RECORD, read_record
+from runnerkit.log_files import EARLIER
 from runnerkit.utils.processes import start_of
-from runnerkit.utils.small_files import open_regular, own_folder, read_json
+from runnerkit.utils.small_files import own_folder
 
 #: What ``--if-used`` may be.
 IF_USED = ('resume', 'aside', 'refuse')
-
-#: The file with what a run notes about itself: the names of its config and of the folder with the user's files, and the
-#: jobs that it belongs to.
-RECORD = '.flow.json'
 
 #: The folder with configs and code of earlier starts of the run, where a later one has replaced them.
 STARTS = 'starts'
@@ -39,20 +32,19 @@ STARTS = 'starts'
 AGENT = 'torchrun process '
 
 _LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
-_PICTURES = ('curve.png', 'scores.json', 'scores.png')
 _TELLING = (RECORD, OWNER, LATEST)
 #: The other files of a run: neither logs nor checkpoints, nor its config and code.
 OTHER_FILES = {
-    *_PICTURES,
+    *JSON_FILES,
+    'curve.png',
+    'scores.png',
     'tf_logs',
     'tf_tracing_logs',
     '.eval_hook',
     'malformed.jsonl',
-    'best_predictions.json',
     'best_samples',
     'report.html',
     'reported_images',
-    'run.json',
     RECORD,
     STARTS,
 }
@@ -74,38 +66,6 @@ def files_of_a_run(work_dir: Path) -> list[str]:
         return []
     first = f'{timestamp_of(found)}.log'
     return sorted(found, key=lambda name: (name.startswith(first), name in _TELLING, name))
-
-
-def read_record(work_dir: Path) -> dict[str, Any]:
-    """What `write_record` has written; of a run of an older version, the config that its log names.
-
-    Values of a wrong kind are left out: others may have written the file, and it says where files are written.
-    """
-    try:
-        found = read_json(work_dir / RECORD)
-    except (OSError, ValueError):
-        logs = logs_in(work_dir)
-        found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts}
-    found = found if isinstance(found, dict) else {}
-    return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
-
-
-def _is_name(value: Any) -> bool:
-    """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
-    with suppress(ValueError):
-        return isinstance(value, str) and plain_file_name(value) == value
-    return False
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def write_record(work_dir: Path, **items: Any) -> None:
-    """Note ``items`` about the run in ``work_dir``."""
-    content = json.dumps({**read_record(work_dir), **items}, indent=1).encode()
-    write_atomically(work_dir / RECORD, content)
 
 
 def timestamp_of(names: Collection[str]) -> str | None:
@@ -229,12 +189,6 @@ def agent(run_id: str) -> str:
     """The process of torchrun that has started this one: its id is unique together with the moment of its start."""
     started = start_of(os.getppid()) or ''
     return f'{AGENT}{run_id} of {socket.gethostname()} {os.getppid()} {started}'.rstrip()
-
-
-def _config_in(log: Path) -> str | None:
-    with open(open_regular(log), encoding='utf-8', errors='replace') as file:
-        named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
-    return named and named[1]
 
 
 def free_timestamp(folder: Path, timestamp: str) -> str:

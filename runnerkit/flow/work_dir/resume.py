@@ -11,7 +11,8 @@ from runnerkit.checkpoint import Store, find_checkpoint
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import is_url, join, local_path
 from runnerkit.flow.context import Context
-from runnerkit.flow.work_dir.previous_runs import EARLIER, IF_USED, files_of_a_run, is_restarted, read_record
+from runnerkit.flow.work_dir.previous_runs import EARLIER, IF_USED, files_of_a_run, is_restarted
+from runnerkit.flow.work_dir.record import read_record
 from runnerkit.registry import placed_errors
 from runnerkit.utils.suggest import did_you_mean
 

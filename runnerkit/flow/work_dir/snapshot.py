@@ -14,14 +14,12 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.config.pretty import has_text, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
+from runnerkit.flow.work_dir.record import CODE
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.utils.nested import values_in
 from runnerkit.utils.user_files import file_of_module, with_neighbours
-
-#: The folder with the user's files.
-CODE = 'code'
 
 _HERE = '{{ fileDirname }}'
 #: The placeholder of `_HERE` until the config is printed, since braces in a value are escaped. It has the same length.

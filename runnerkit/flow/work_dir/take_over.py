@@ -13,18 +13,23 @@ from runnerkit.config.objects import objects_in
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.journal import number_of_starts, starts_in
-from runnerkit.flow.work_dir.made_here import config_of, is_made_here, seal, strangers
 from runnerkit.flow.work_dir.previous_runs import (
     EARLIER,
-    RECORD,
     STARTS,
     earlier_run,
     left_behind,
     move_aside,
+)
+from runnerkit.flow.work_dir.record import (
+    CODE,
+    RECORD,
+    config_of,
+    is_made_here,
     read_record,
+    seal,
     write_record,
 )
-from runnerkit.flow.work_dir.snapshot import CODE, copies_of, files_needed, sources_in, write_snapshot
+from runnerkit.flow.work_dir.snapshot import copies_of, files_needed, sources_in, write_snapshot
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.log_files import JOURNAL
 from runnerkit.utils.logging import shortened
@@ -42,19 +47,13 @@ def take_over(context: Context) -> None:
     written = write_snapshot(work_dir, cfg, record)
     its_jobs = sorted({*read_record(work_dir).get('jobs', []), *context.jobs})
     noted = {**read_record(work_dir), **written}
-    own = [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
-    others = [] if was_own else strangers(work_dir, noted, own)
-    sealed = None if others else seal(work_dir, noted)
+    # In a work dir from elsewhere, the code of others stays unsealed, so that the work dir counts as one from there.
+    own = None if was_own else [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
+    sealed = seal(work_dir, noted, own)
     write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
     if former is not None and sealed is not None and sealed == record.get('seal'):
         shutil.rmtree(former)  # nothing has changed
-    if others:
-        context.logger.warning(
-            'the work dir holds code that none of your runs has written there, so it is not sealed: %s. Remove it and '
-            'resume; or, to use the work dir with it, say --trust',
-            shortened(others),
-        )
-    elif sealed is None:
+    if sealed is None:
         context.logger.info(
             'your key cannot be stored (XDG_STATE_HOME, else ~/.local/state), so the work dir is not sealed: to '
             'run its code later, add --trust'

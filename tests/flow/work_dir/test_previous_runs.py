@@ -17,10 +17,9 @@ from runnerkit.flow.work_dir.previous_runs import (
     jobs,
     left_behind,
     move_aside,
-    read_record,
     timestamp_of,
-    write_record,
 )
+from runnerkit.flow.work_dir.record import write_record
 
 OWN = [
     '20261121_114345.log',
@@ -74,13 +73,6 @@ def test_a_start_that_never_ran_has_not_used_the_work_dir(tmp_path):
     assert files_of_a_run(tmp_path) == []
     (tmp_path / 'curve.png').write_text('')
     assert files_of_a_run(tmp_path) == ['curve.png', '20261121_114345.log']
-
-
-def test_the_config_of_an_older_version_is_known_by_the_log(tmp_path):
-    (tmp_path / '20261121_114345.log.json').write_text('{"env_info": "x", "seed": 1, "exp_name": "lenet.py"}\n{}\n')
-    (tmp_path / 'lenet.py').write_text('')
-    assert read_record(tmp_path) == {'config': 'lenet.py'}
-    assert 'lenet.py' in files_of_a_run(tmp_path)
 
 
 def test_everything_moves_but_what_the_next_run_reads_is_copied(used):
@@ -153,16 +145,6 @@ def test_what_cannot_be_moved_is_told(used, monkeypatch):
     monkeypatch.setattr(previous_runs.os, 'rename', busy)
     with pytest.raises(OSError, match=r'tf_logs, of an earlier run, cannot be moved to .* \(Device or resource busy\)'):
         move_aside(used, ['tf_logs'], 'x')
-
-
-def test_the_record_adds_up_and_a_damaged_one_is_none(tmp_path):
-    assert read_record(tmp_path) == {}
-    write_record(tmp_path, config='a.py')
-    write_record(tmp_path, jobs=['slurm 1'])
-    assert read_record(tmp_path) == {'config': 'a.py', 'jobs': ['slurm 1']}
-    for text in ('{"config"', '[1]'):
-        (tmp_path / '.flow.json').write_text(text)
-        assert read_record(tmp_path) == {}
 
 
 TORCHRUN = {'TORCHELASTIC_RESTART_COUNT': '0', 'TORCHELASTIC_RUN_ID': 'a', 'its process': '1'}
