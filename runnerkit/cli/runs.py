@@ -19,7 +19,11 @@ def parser(prog: str = 'runnerkit runs') -> Parser:
     parse.add_argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)')
     parse.add_argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration')
     parse.add_argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …')
-    parse.add_argument('--earlier', action='store_true', help='also list runs that later ones have moved to earlier/')
+    parse.add_argument(
+        '--earlier',
+        action='store_true',
+        help='also list runs that later ones have moved to <work dir>.1 …',
+    )
     parse.add_argument('--json', action='store_true', help='print the records as JSON, one a line')
     return parse
 

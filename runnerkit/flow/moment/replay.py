@@ -27,8 +27,7 @@ from runnerkit.flow.moment.logs import Difference, compare_logs
 from runnerkit.flow.moment.passage import NO_STREAM, Passage
 from runnerkit.flow.stages.defaults import hooks_by_name
 from runnerkit.flow.work_dir.journal import MOST_TEXT
-from runnerkit.flow.work_dir.previous_runs import STARTS
-from runnerkit.flow.work_dir.record import check_made_here, is_made_here
+from runnerkit.flow.work_dir.record import STARTS, check_made_here, is_made_here
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook

@@ -32,8 +32,8 @@ from runnerkit.flow.stages.agreement import check_same_config, check_shared, sam
 from runnerkit.flow.stages.defaults import fill_in
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
 from runnerkit.flow.stages.switches import set_tf32
-from runnerkit.flow.work_dir.previous_runs import free_timestamp, jobs_of_all_ranks
-from runnerkit.flow.work_dir.resume import check_start, seed_of_resumed
+from runnerkit.flow.work_dir.resume import check_start, jobs_of_all_ranks, seed_of_resumed
+from runnerkit.log_files import free_timestamp
 from runnerkit.registry import placed_errors
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock

@@ -18,7 +18,7 @@ from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.stages.wrapping import moves_batches
 from runnerkit.flow.use.scoring import evaluating_hook
 from runnerkit.flow.work_dir.journal import recording_hooks
-from runnerkit.flow.work_dir.take_over import take_over
+from runnerkit.flow.work_dir.snapshot import take_over
 from runnerkit.hooks import StopAfterHook
 from runnerkit.parallel.steps import check_step
 from runnerkit.parallel.wrappers import is_fsdp2

@@ -27,12 +27,15 @@ from runnerkit.fileio.paths import is_url, local_path, plain_file_name
 from runnerkit.log_files import logs_in
 from runnerkit.utils.small_files import open_regular, read_json
 
-#: The file with the record: the names of the run's config and of the folder with the user's files, its seed, its seal,
-#: the jobs that it belongs to.
+#: The file with the record: the names of the run's config, of the folder with the user's files and of all that it has
+#: left, its seed, its seal, the jobs that it belongs to.
 RECORD = '.flow.json'
 
 #: The folder with the user's files, unless the record says otherwise.
 CODE = 'code'
+
+#: The folder with configs and code of earlier starts of the run, where a later one has replaced them.
+STARTS = 'starts'
 
 #: What a run may write with the ending of a config.
 JSON_FILES = ('scores.json', 'best_predictions.json', 'run.json', 'control.json')
@@ -56,7 +59,7 @@ def read_record(work_dir: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         logs = logs_in(work_dir)
         found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts}
+    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts, 'files': _are_texts}
     found = found if isinstance(found, dict) else {}
     return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
 
