@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from runnerkit.checkpoint import find_checkpoint, find_latest_checkpoint
-from runnerkit.checkpoint.manifest import MANIFEST
+from runnerkit.checkpoint.integrity import MANIFEST
 from runnerkit.checkpoint.store import OWNER, Store
 from runnerkit.flow.work_dir.previous_runs import files_of_a_run
 from runnerkit.flow.work_dir.record import RECORD, read_record
