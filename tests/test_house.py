@@ -318,6 +318,7 @@ OF_SOME_RUNS = {
     'runnerkit.nn.weight_init',
     'runnerkit.checkpoint.config_changes',
     'runnerkit.hooks.iteration_parts',
+    'runnerkit.hooks.logger.trackers',
     'runnerkit.utils.stopwatch',
 }
 

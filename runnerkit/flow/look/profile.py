@@ -9,7 +9,7 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.stages.training import RunnerBase
 from runnerkit.hooks import CheckpointHook, EvalHook, ProfilerHook, TensorboardLoggerHook, TextLoggerHook
 from runnerkit.hooks.iteration_parts import DATA, IterationParts, clock_of
-from runnerkit.hooks.logger.tracker import TrackerHook
+from runnerkit.hooks.logger.trackers import TrackerHook
 from runnerkit.utils.stopwatch import Stopwatch
 
 

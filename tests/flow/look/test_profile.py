@@ -15,7 +15,7 @@ from runnerkit.hooks import (
     TensorboardLoggerHook,
     TextLoggerHook,
 )
-from runnerkit.hooks.logger.tracker import TrackerHook
+from runnerkit.hooks.logger.trackers import TrackerHook
 
 
 def profiled(work_dir, max_epochs=9, hooks=(), **settings):
@@ -59,8 +59,7 @@ def test_a_shorter_training_is_measured_to_its_end(tmp_path, iters):
 
 def test_nothing_is_written_elsewhere(tmp_path, caplog):
     class Tracker(TrackerHook):
-        def __init__(self):
-            super().__init__()
+        def _send(self, tags, runner): ...
 
     elsewhere = str(tmp_path / 'elsewhere')
     runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=1)
