@@ -15,17 +15,18 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.config import Config
-from runnerkit.data.kinds import is_empty, order_of
+from runnerkit.data.kinds import is_empty
+from runnerkit.data.rank_sharing import warn_if_sampler_not_sharded
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
-from runnerkit.flow.experiment.valid_hook import ValidHook
+from runnerkit.flow.experiment.validation import ValidHook
 from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.stages.instance import choose_device, claim_work_dir
 from runnerkit.flow.stages.startup import newest
@@ -106,17 +107,6 @@ def problem_of_loader(loader: Any) -> str | None:
     return None
 
 
-def is_shared_by_all(loader: Any) -> bool:
-    """Whether each of several ranks would read all samples of ``loader``, since nothing gives it a part of them."""
-    return (
-        isinstance(loader, DataLoader)
-        and not isinstance(loader.dataset, IterableDataset)
-        and order_of(loader) is None
-        and type(loader.batch_sampler) in (type(None), BatchSampler)
-        and type(loader.sampler) in (RandomSampler, SequentialSampler)
-    )
-
-
 #: The steps of `ExperimentSetup.setup` that follow `setup_model`.
 LAST = ('wrap_model', 'setup_hooks')
 
@@ -155,7 +145,6 @@ class ExperimentSetup(IterBasedRunner):
     _steps: frozenset[str] = frozenset()  # those that were called
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
-    _has_warned_of_shared = False
     _log_file: str | None = None
     _visualizer: Any = None  # one of the user's own
 
@@ -178,7 +167,7 @@ class ExperimentSetup(IterBasedRunner):
         limit = self.config.training['max_iteration']
         parts: dict[str, Any] = {'model': model, 'optimizer': optimizer}  # None until setup_model
         super().__init__(**parts, work_dir=work_dir, logger=logger, meta=meta, max_iters=limit)
-        self._train_loader: Any = None
+        self.train_loader: Any = None
         self.valid_loader: Any = None
         self.device = torch.device('cpu')
         self.seed = self.config.get('seed') or 0
@@ -468,7 +457,7 @@ class ExperimentSetup(IterBasedRunner):
         return [name for name in names if not hasattr(ExperimentSetup, name)]
 
     def _check_construction(self) -> None:
-        if '_train_loader' not in vars(self):
+        if 'train_loader' not in vars(self):
             raise RuntimeError(
                 f'{type(self).__name__}.__init__ must call super().__init__(config, args) before anything else'
             )
@@ -502,14 +491,7 @@ class ExperimentSetup(IterBasedRunner):
             problem = problem_of_loader(loader)
             if problem is not None:
                 raise WrongType(f'self.train_loader{name and [name]} must be a loader, but {problem}')
-            if self._world_size > 1 and is_shared_by_all(loader) and not self._has_warned_of_shared:
-                self._has_warned_of_shared = True
-                self.logger.warning(
-                    'each of the %d processes trains on all samples of self.train_loader%s, not on its own part: '
-                    'build it with runnerkit.data.build_dataloader, or with torch.utils.data.DistributedSampler',
-                    self._world_size,
-                    name and [name],
-                )
+            warn_if_sampler_not_sharded(loader)
         if self.valid_loader is not None and is_empty(self.valid_loader):
             raise WrongValue(
                 f'self.valid_loader is empty: got {self.valid_loader!r}. Set one with batches, or None if nothing is '
@@ -519,7 +501,7 @@ class ExperimentSetup(IterBasedRunner):
     @property
     def train_loaders(self) -> dict[str, Any]:
         """The loaders to train on by name; a single one is called ``''``."""
-        loaders = self._train_loader
+        loaders = self.train_loader
         return dict(loaders) if isinstance(loaders, Mapping) else {'': NoBatches() if loaders is None else loaders}
 
     @property
