@@ -88,9 +88,8 @@ class Summaries:
             return None if _is_ours(value) else (id(value), repr(numbers))
         if depth == _DEEPEST or len(value) > _LONGEST:
             return id(value), len(value)
-        is_dict = isinstance(value, dict)
-        parts = [self._summary(part, depth + 1) for part in (value.values() if is_dict else value)]
-        return type(value), [repr(key) for key in value] if is_dict else [], parts
+        keys, parts = ([*map(repr, value)], value.values()) if isinstance(value, dict) else ([], value)
+        return type(value), keys, [self._summary(part, depth + 1) for part in parts]
 
 
 def _has_own_state(value: Any) -> bool:

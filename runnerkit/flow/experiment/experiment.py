@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial, wraps
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +23,7 @@ from runnerkit.hooks import CheckpointHook
 from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
+from runnerkit.parallel.steps import required_output
 from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import NOT_EXACT
@@ -48,29 +49,17 @@ def as_outputs(returned: Any, name: str) -> dict[str, Any]:
     return {'num_samples': 1, **returned, 'log_vars': log_vars}
 
 
-def by_name(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `Experiment.save`."""
-    return {**dict(zip(('out_dir', 'filename_tmpl'), args, strict=False)), **options}
+def _counter(name: str, read: Callable[[Any], int], doc: str) -> Any:
+    """A counter of the run. It may be set to the value that it has, as in the ``setup`` of Parakeet's document."""
 
+    def refuse(self: Any, value: int) -> None:
+        if value != read(self):
+            raise AttributeError(
+                f'{type(self).__name__}.{name} cannot be set to {value!r}: the run counts it, also across resumes; '
+                'remove the assignment'
+            )
 
-def with_options(save: Callable[..., Any]) -> Callable[..., Any]:
-    """``save`` of a subclass without the options that it does not take; the base's ``save`` gets them."""
-    parameters = inspect.signature(save).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-    @wraps(save)
-    def saved(self: Any, *args: Any, **options: Any) -> Any:
-        given, former = by_name(args, options), self._save_options
-        taken = {name: value for name, value in given.items() if takes_all or name in parameters}
-        self._save_options = {**former, **{name: value for name, value in given.items() if name not in taken}}
-        self._saved_to = None
-        try:
-            returned = save(self, **taken)
-        finally:
-            self._save_options = former
-        return self._saved_to if returned is None else returned
-
-    return saved
+    return property(read, refuse, doc=doc)
 
 
 class Experiment(ExperimentSetup):
@@ -137,8 +126,6 @@ class Experiment(ExperimentSetup):
     _has_begun = False  # whether train_batch has begun in it
     _is_running = False
     _at_first: Summaries | None = None  # of the user's attributes, when the first run begins
-    _save_options: Mapping[str, Any] = {}  # those that a `save` of a subclass was called with and does not take
-    _saved_to: str | None = None
 
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
         super().__init__(config, args, **kwargs)
@@ -156,8 +143,12 @@ class Experiment(ExperimentSetup):
                 f'{cls.__name__}.train takes no loader: in an Experiment, train(self, data_loader) is one iteration of '
                 'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
             )
+        if not any(each.kind is each.VAR_KEYWORD for each in inspect.signature(cls.save).parameters.values()):
+            raise TypeError(
+                f'{cls.__name__}.save must be save(self, *args, **options), and hand them on: hooks give them'
+            )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
-        makers: dict[str, Callable[..., Any]] = {'valid': as_evaluation, 'save': with_options}
+        makers: dict[str, Callable[..., Any]] = {'valid': as_evaluation}
         makers |= {name: partial(as_step, name) for name in ('setup', 'setup_model', *LAST)}
         for name, made in makers.items():
             method = getattr(cls, name)
@@ -239,7 +230,8 @@ class Experiment(ExperimentSetup):
         self.check_loaders()
         check_optimizer(self.optimizer)
         self._model_name = type(unwrap(self.model)).__name__
-        if self._checkpointer in self.hooks and sum(isinstance(hook, CheckpointHook) for hook in self.hooks) > 1:
+        savers = [hook for hook in self.hooks if isinstance(hook, CheckpointHook)]
+        if self._checkpointer is not None and self._checkpointer in savers and len(savers) > 1:
             self.hooks.remove(self._checkpointer)
             self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
         if self._at_first is None:
@@ -326,39 +318,15 @@ class Experiment(ExperimentSetup):
         Raises:
             KeyError: ``train_batch`` did not return it.
         """
-        outputs = self.outputs if outputs is None else outputs
-        if self.mode == 'train' and key not in outputs:
-            raise KeyError(
-                f'{type(self).__name__}.train_batch returned no {key!r} (it returned {sorted(outputs)}), which a hook '
-                f'needs: return dict({key}=…)'
-            )
-        return super().required(key, outputs)
+        name = type(self).__name__ if self.mode == 'train' else self.model
+        return required_output(key, self.outputs if outputs is None else outputs, name)
 
-    @property
-    def iteration(self) -> int:
-        """The running iteration, from 1; between two, how many are done (0 before the first)."""
-        return self._iter + self._in_batch
-
-    @iteration.setter
-    def iteration(self, value: int) -> None:
-        self._refuse_to_set('iteration', value)
-
-    @property
-    def epoch(self) -> int:
-        """The running pass over the first loader that is read, from 0."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, value: int) -> None:
-        self._refuse_to_set('epoch', value)
-
-    def _refuse_to_set(self, name: str, value: int) -> None:
-        """Refuse another value than the one that ``name`` has."""
-        if value != getattr(self, name):
-            raise AttributeError(
-                f'{type(self).__name__}.{name} cannot be set to {value!r}: the run counts it, also across resumes; '
-                'remove the assignment'
-            )
+    iteration = _counter(
+        'iteration',
+        lambda self: self._iter + self._in_batch,
+        'The running iteration, from 1; between two, how many are done (0 before the first).',
+    )
+    epoch = _counter('epoch', lambda self: self._epoch, 'The running pass over the first loader that is read, from 0.')
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -407,11 +375,6 @@ class Experiment(ExperimentSetup):
         super().open_readers([*data_loaders, *(each for each in rest if not isinstance(each, NoBatches))])
 
     # --- saving ------------------------------------------------------------------------------------------------------
-
-    def save(self, *args: Any, **options: Any) -> str | None:
-        """As in every runner. Your own ``save`` may take no arguments and call this one without any."""
-        self._saved_to = super().save(**{**self._save_options, **by_name(args, options)})
-        return self._saved_to
 
     def state_dict(self) -> dict[str, Any]:
         """Your values that checkpoints should hold, on each rank: tensors and plain Python values."""

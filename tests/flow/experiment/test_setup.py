@@ -19,7 +19,6 @@ from runnerkit.flow.experiment.setup import (
     TRAINING,
     ExperimentSetup,
     experiment_config,
-    misspelt,
     problem_of_loader,
 )
 from runnerkit.flow.experiment.validation import ValidHook
@@ -349,7 +348,7 @@ def test_the_visualizer_draws_beside_the_curves(tmp_path):
     assert b'train/loss' in events
 
     made = started(Draws, tmp_path / 'two')
-    with pytest.raises(AttributeError, match='there is no visualizer, since nothing draws curves: install tensorboard'):
+    with pytest.raises(AttributeError, match='there is no visualizer, since nothing draws curves: pip install'):
         made.run()
 
     class Own(Draws):
@@ -418,15 +417,6 @@ def test_wrong_configs(given, error, told):
         experiment_config(given)
 
 
-def test_keys_that_look_like_others_are_named():
-    given = {'trainning': {}, 'training': {'valid_intervall': 3, 'rate': 1}, 'log_confg': {}, 'lr': 1, 'amp': None}
-    assert dict(misspelt(experiment_config(given))) == {
-        'trainning': 'training',
-        'log_confg': 'log_config',
-        'training.valid_intervall': 'training.valid_interval',
-    }
-
-
 def loader():
     return build_dataloader(Noisy(8), 4, 0)
 
@@ -439,11 +429,11 @@ class Stream(torch.utils.data.IterableDataset):
 @pytest.mark.parametrize(
     'make, told',
     [
-        (lambda: [loader(), loader()], 'got a list of loaders: give several in a dict, dict(clean=…, noisy=…)'),
-        (lambda: Noisy(8), 'got the data set Noisy: give a loader over it, such as runnerkit.data.build_dataloader('),
+        (lambda: [loader(), loader()], 'a list of loaders: give a dict, dict(clean=…, noisy=…)'),
+        (lambda: Noisy(8), 'the data set Noisy: give a loader, build_dataloader('),
         (lambda: iter(loader()), 'an iterator, which ends after one pass'),
-        (lambda: (batch for batch in loader()), 'got generator, an iterator'),
-        (lambda: 5, 'got 5'),
+        (lambda: (batch for batch in loader()), 'generator, an iterator'),
+        (lambda: 5, '5'),
     ],
 )
 def test_what_is_no_loader_is_told(make, told):
