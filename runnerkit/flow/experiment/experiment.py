@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +28,6 @@ from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import plain_number
-from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.suggest import suggestion
 
 
@@ -124,7 +123,6 @@ class Experiment(ExperimentSetup):
     is_validating = False
     _in_batch = False  # from the beginning of a training iteration to its end
     _has_begun = False  # whether train_batch has begun in it
-    _is_running = False
     _at_first: Summaries | None = None  # of the user's attributes, when the first run begins
 
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
@@ -242,11 +240,9 @@ class Experiment(ExperimentSetup):
             from_first_rank(self._claim)
             if not self._iter:
                 from_first_rank(self._set_aside)
-        self._is_running = True
         try:
             yield list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
         finally:
-            self._is_running = False
             self.close()
 
     def train(self, data_loader: IterLoader | None = None, mode: str = 'train', **kwargs: Any) -> None:
@@ -298,8 +294,7 @@ class Experiment(ExperimentSetup):
         if self.mode != 'train':
             return getattr(model, f'{self.mode}_step')(data, self.optimizer, **kwargs)
         self._has_begun = True
-        scope = nullcontext() if self._is_running else report_scope(self.log_buffer)
-        with scope, self.naming_unset('optimizer', 'setup_model'):
+        with self.naming_unset('optimizer', 'setup_model'):
             return as_outputs(self.train_batch(**kwargs), type(self).__name__)
 
     @contextmanager
