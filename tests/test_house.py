@@ -316,8 +316,7 @@ OF_SOME_RUNS = {
     'runnerkit.fileio.handlers',
     'runnerkit.nn.weight_init',
     'runnerkit.checkpoint.config_changes',
-    'runnerkit.hooks.iteration_parts',
-    'runnerkit.utils.stopwatch',
+    'runnerkit.hooks.logger.trackers',
 }
 
 

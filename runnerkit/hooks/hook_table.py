@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache, wraps
 from typing import Any
 
@@ -15,7 +15,6 @@ from runnerkit.hooks.priority import Priority
 from runnerkit.utils.suggest import edit_distance, nearest
 
 Call = Callable[[Any], Any]
-Replace = Callable[[str, Sequence[tuple[Hook, Call]]], Iterable[Call]]
 
 
 class HookTable(list[Hook]):
@@ -36,7 +35,6 @@ class HookTable(list[Hook]):
         calls_parts: False if a subclass's ``call_hook`` is wrapped in the calls of the parts.
         point: the point that a subclass's ``call_hook`` is calling.
         entered: the hooks whose ``before_run`` was called in this run; None before `enter` and after `leave`.
-        replace: makes the calls of a point; see `replacing_calls`.
     """
 
     def __init__(self, hooks: Iterable[Hook] = (), runner: Any = None) -> None:
@@ -47,7 +45,6 @@ class HookTable(list[Hook]):
         self.calls_parts = True
         self.entered: list[Hook] | None = None
         self.point: str | None = None
-        self.replace: Replace | None = None
         self.calls, self.around = _Calls(self), _Around(self)
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
@@ -136,18 +133,6 @@ class HookTable(list[Hook]):
         calls_them = self.calls_parts or point in RINGS  # call_hook does not enter rings
         return (self.first.get(point, ()), self.last.get(point, ())) if calls_them else ((), ())
 
-    @contextmanager
-    def replacing_calls(self, replace: Replace) -> Iterator[None]:
-        """Within it, the calls of a point are those that ``replace`` makes of its name and its (hook, method) pairs;
-        for profilers, which cost nothing when unused."""
-        former, self.replace = self.replace, replace
-        self.forget_calls()
-        try:
-            yield
-        finally:
-            self.replace = former
-            self.forget_calls()
-
     def info(self, validates: bool = True) -> str:
         """A table of the calls at each point, for the start of the log.
 
@@ -177,13 +162,8 @@ class _Calls(dict[str, tuple[Call, ...]]):
         hooks = self._hooks
         if point == 'after_run':  # every call is made, even if others raise
             return (hooks.leave,)
-        pairs = ((hook, _call(hook, point)) for hook in hooks.dispatch_order())
-        called = [(hook, method) for hook, method in pairs if method is not None]
-        methods: Iterable[Call] = [method for _, method in called]
-        if point == 'before_run':
-            methods = [hooks.enter]
-        elif hooks.replace is not None:
-            methods = hooks.replace(point, called)
+        found = (_call(hook, point) for hook in hooks.dispatch_order())
+        methods = [hooks.enter] if point == 'before_run' else [method for method in found if method is not None]
         first, last = hooks._parts(point)
         calls = self[point] = (*first, *methods, *last)
         return calls

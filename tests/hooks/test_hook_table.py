@@ -144,25 +144,6 @@ def test_other_names_are_free(name):
     table_of((free(), 50))
 
 
-def test_calls_are_replaced_for_as_long_as_somebody_asks():
-    calls = []
-    table = table_of((Named('a', calls), 50), (Named('b', calls), 50))
-    fire(table)
-    seen = []
-
-    def replace(point, methods):
-        seen.append((point, [hook.name for hook, _ in methods]))
-        return [lambda runner: calls.append('begin'), *(method for _, method in methods[1:])]
-
-    with table.replacing_calls(replace):
-        fire(table)
-        table.register(Named('c', calls), 50)
-        fire(table)
-    fire(table)
-    assert calls == ['a', 'b', 'begin', 'b', 'begin', 'b', 'c', 'a', 'b', 'c']
-    assert seen == [('after_train_iter', ['a', 'b']), ('after_train_iter', ['a', 'b', 'c'])]
-
-
 # --- parts of the engine ---------------------------------------------------------------------------------------------
 
 
