@@ -192,9 +192,7 @@ class RunnerView(Protocol):
     @property
     def rank(self) -> int: ...
     @property
-    def position(self) -> tuple[int, ...]: ...
-    @property
-    def unfinished(self) -> frozenset[str]: ...
+    def unfinished(self) -> tuple[str, ...]: ...
     @property
     def hooks(self) -> list[Hook]: ...
     @property
@@ -248,7 +246,7 @@ class Hook:
     skips_updates = False
 
     #: True for a hook that runs other runners inside the run (``runner.nested``). It is called after all other hooks
-    #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.
+    #: of a point but those that save the run's state: a nested run that starts again repeats none of them.
     nests_runs = False
 
     #: Whether ``evaluation=dict(…)`` of a config calls the val points that the hook overrides itself. False for a hook

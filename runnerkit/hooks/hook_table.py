@@ -10,7 +10,6 @@ from typing import Any
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
-from runnerkit.hooks.nesting import OuterRunEnding
 from runnerkit.hooks.priority import Priority
 from runnerkit.utils.suggest import edit_distance, nearest
 
@@ -98,28 +97,13 @@ class HookTable(list[Hook]):
         for call in self.calls[point]:
             call(runner, *args)
 
-    def dispatch_behind(self, hook: Hook, point: str, runner: Any) -> None:
-        """`dispatch` to the hooks that come after ``hook``."""
-        is_behind = False
-        for each in [*self.dispatch_order()]:
-            if is_behind and (call := _call(each, point)) is not None:
-                call(runner)
-            is_behind = is_behind or each is hook
-
     def enter(self, runner: Any) -> None:
-        """Call ``before_run`` of every hook, also of hooks that are registered by then.
-
-        Raises:
-            RuntimeError: a hook begins a nested run after another one was cut short.
-        """
+        """Call ``before_run`` of every hook, also of hooks that are registered by then."""
         entered: list[Hook] = []
         self.entered = entered
         while waiting := [hook for hook in self if not any(hook is done for done in entered)]:
             entered.append(waiting[0])
-            try:
-                waiting[0].before_run(runner)
-            except OuterRunEnding as error:  # nothing is restored yet, so the run must not continue
-                raise RuntimeError('a nested run was to begin in before_run after another one was cut short') from error
+            waiting[0].before_run(runner)
 
     def leave(self, runner: Any) -> None:
         """Call ``after_run`` of every part and every entered hook, even if one of them fails.
@@ -177,7 +161,7 @@ class _Calls(dict[str, tuple[Call, ...]]):
         hooks = self._hooks
         if point == 'after_run':  # every call is made, even if others raise
             return (hooks.leave,)
-        pairs = ((hook, _call(hook, point)) for hook in hooks.dispatch_order())
+        pairs = ((hook, _method(hook, point)) for hook in hooks.dispatch_order())
         called = [(hook, method) for hook, method in pairs if method is not None]
         methods: Iterable[Call] = [method for _, method in called]
         if point == 'before_run':
@@ -199,8 +183,6 @@ def call_each(calls: Iterable[Call], runner: Any) -> None:
     for call in calls:
         try:
             call(runner)
-        except OuterRunEnding:
-            continue
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
@@ -246,19 +228,6 @@ class _NoRings:
 
 
 _NO_RINGS: Any = _NoRings()
-
-
-def _call(hook: Hook, point: str) -> Call | None:
-    """The call of ``hook`` at ``point``, or None. For a hook that nests runs, it sets the runner's current point."""
-    method = _method(hook, point)
-    if method is None or not hook.nests_runs:
-        return method
-
-    def call(runner: Any, *args: Any) -> None:
-        with runner.nest.at(point):
-            method(runner, *args)
-
-    return call
 
 
 def _method(hook: Hook, point: str) -> Call | None:

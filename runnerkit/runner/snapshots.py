@@ -163,18 +163,17 @@ class Snapshots:
             'gradient_orders': {} if runner.updater.orders is None else runner.updater.orders.state_dict(),
             'scores': {name: list(score) for name, score in runner.scores.items()},
             **({'cut_points': points} if (points := cut_points(runner)) else {}),
-            **runner.nest.common_state(),
+            **({'nested': list(runner.unfinished)} if runner.unfinished else {}),
         }
 
     def rank_state(self) -> dict[str, Any]:
-        """The part of a checkpoint of this rank: the state of the training, even within an evaluation or nested run."""
+        """The part of a checkpoint of this rank: the state of the training, even within an evaluation."""
         runner = self._runner
-        nested = runner.nest.state_dict()
-        with runner.nest.as_before(), runner.evaluator.as_before():
+        with runner.evaluator.as_before():
             state = {'rng': rng_state(), 'log_buffer': runner.train_log.state_dict()}
             for part in self.parts:
                 _add_up(state, part.state_dict())
-        return {**state, **nested}
+        return state
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -330,7 +329,7 @@ class Snapshots:
         self.restore_moment()
         if self.resumed['ranks'][0]['log_buffer']['ready']:
             self._log_pending(own)
-        runner.nest.load_state_dict(own)
+        runner.lifecycle.note_unfinished(self.resumed.get('nested', ()))
 
     def _log_pending(self, own: dict[str, Any]) -> None:
         """Log the line that was ready when the checkpoint was saved: a best one is saved before the loggers are called.
@@ -393,7 +392,7 @@ class Snapshots:
         runner.readers.rescale()
         self.restore()
         runner.call_hook('after_roll_back')
-        runner.nest.resume_inner()
+        runner.lifecycle.resume_hooks()
         if not runner.by_epoch:
             runner.readers.start()
 
