@@ -51,9 +51,9 @@ def save_checkpoint(
         TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
         ValueError: ``file_client_args`` is given for ``pavi://``.
     """
-    checkpoint = weights_on_cpu(checkpoint_of(model, optimizer, meta, state))
+    checkpoint = checkpoint_of(model, optimizer, meta, state)
     store, name = Store.of(filename, file_client_args)
-    store.write(name, checkpoint)
+    store.write(name, {**checkpoint, 'state_dict': weights_to_cpu(checkpoint['state_dict'])})
 
 
 def checkpoint_of(
@@ -108,8 +108,3 @@ def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         TypeError: something cannot be stored as tensors and plain values; its place is named.
     """
     return {name: to_plain(value, name) for name, value in checkpoint.items()}
-
-
-def weights_on_cpu(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` with its weights on the CPU, so that loading it needs no GPU memory."""
-    return {**checkpoint, 'state_dict': weights_to_cpu(checkpoint['state_dict'])}

@@ -243,12 +243,8 @@ class CheckpointHook(StoringHook):
         name = self._due_name(runner) if is_due else BY_ITER.format(runner.completed_iters)
         if not is_due:
             self._stops.append(name)  # as of a run that was stopped
-        path, options = self.store(runner).path(name), {**self.args, 'save_optimizer': self.save_optimizer}
-        options = {key: value for key, value in options.items() if key != 'filename_tmpl'}
-        meta = {'not_evaluated': one_line(error)[:1000]}
-        if failure := self.save_alone(runner, name, {'last_ckpt': path}, **{**options, 'meta': meta}):
-            self._report_failed_save(runner, path, None, failure)
-        else:
+        options = {**self.args, 'filename_tmpl': name, 'meta': {'not_evaluated': one_line(error)[:1000]}, 'alone': True}
+        if (path := self._save(runner, name, options)) is not None:
             runner.logger.error('the run fails; what it has trained until then is saved: %s', path)
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
@@ -273,7 +269,7 @@ class CheckpointHook(StoringHook):
         return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
 
     def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> str | None:
-        if self.sync_buffer:
+        if self.sync_buffer and not args.get('alone'):
             allreduce_params(runner.model.buffers())
         store = self.store(runner)
         self._tried_at = runner.completed_iters
@@ -285,6 +281,7 @@ class CheckpointHook(StoringHook):
             file_client_args=self.file_client_args,
             messages={'last_ckpt': store.path(name)},
             on_error=partial(self._report_failed_save, runner, store.path(name), number),
+            caller=self,
             **args,
         )
         if saved is not None:

@@ -20,7 +20,7 @@ Replace = Callable[[str, Sequence[tuple[Hook, Call]]], Iterable[Call]]
 class HookTable(list[Hook]):
     """A list of hooks, lowest priority number first, with the calls of every point.
 
-    ``table.calls[point]`` is the tuple of the methods of the hooks that implement ``point``, between those of the
+    ``table.calls[point]`` is the list of the methods of the hooks that implement ``point``, between those of the
     engine's parts, which are not in the list. It is compiled at its first use and dropped at every change of the list.
     ``table.around[span]`` is the context of the hooks' rings in the same way. Any name is a point: at a custom one, the
     hooks that have such a method are called.
@@ -70,6 +70,18 @@ class HookTable(list[Hook]):
         """Call ``call`` at ``point``, before all hooks or after them, until `unlisten`."""
         (self.last if is_last else self.first).setdefault(point, []).append(call)
         self.forget_calls()
+
+    def at_end(self, point: str, call: Call) -> None:
+        """Call ``call`` once, at the end of ``point``, which may be running."""
+
+        def once(runner: Any) -> None:
+            self.unlisten(point, once)
+            call(runner)
+
+        running = self.calls.get(point)
+        self.listen(point, once, is_last=True)
+        if running is not None:
+            running.append(once)
 
     def unlisten(self, point: str, call: Call) -> None:
         """Stop calling ``call`` at ``point``."""
@@ -153,14 +165,14 @@ class HookTable(list[Hook]):
         return '\n'.join(blocks)
 
 
-class _Calls(dict[str, tuple[Call, ...]]):
+class _Calls(dict[str, list[Call]]):
     def __init__(self, hooks: HookTable) -> None:
         self._hooks = hooks
 
-    def __missing__(self, point: str) -> tuple[Call, ...]:
+    def __missing__(self, point: str) -> list[Call]:
         hooks = self._hooks
         if point == 'after_run':  # every call is made, even if others raise
-            return (hooks.leave,)
+            return [hooks.leave]
         pairs = ((hook, _method(hook, point)) for hook in hooks.dispatch_order())
         called = [(hook, method) for hook, method in pairs if method is not None]
         methods: Iterable[Call] = [method for _, method in called]
@@ -169,7 +181,7 @@ class _Calls(dict[str, tuple[Call, ...]]):
         elif hooks.replace is not None:
             methods = hooks.replace(point, called)
         first, last = hooks._parts(point)
-        calls = self[point] = (*first, *methods, *last)
+        calls = self[point] = [*first, *methods, *last]
         return calls
 
 

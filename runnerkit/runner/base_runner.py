@@ -181,10 +181,10 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         hooks.listen('before_run', self.updater.before_run)
         hooks.listen('before_run', self.evaluator.before_run)
         hooks.listen('before_run', self.lifecycle.begin, is_last=True)
-        hooks.listen('after_run', self.snapshots.after_run)
+        hooks.listen('after_run', self.snapshots.saver.after_run)
         if self.has_own_train:
             hooks.listen('after_train_iter', self.readers.count_own_iteration)
-        for leave in (self.evaluator.after_run, self.snapshots.after_run, self.updater.after_run):
+        for leave in (self.evaluator.after_run, self.snapshots.saver.after_run, self.updater.after_run):
             hooks.listen('after_run', leave, is_last=True)  # a hook may have saved in after_run
 
     def register_part(self, name: str, part: Any, is_last: bool = False) -> None:
@@ -405,7 +405,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     evaluate = handed_on('evaluator', Evaluator.evaluate)
     around_val = handed_on('evaluator', Evaluator.around_val)
     entered = handed_on('evaluator', Evaluator.entered)
-    save = handed_on('snapshots', Snapshots.save)
+    save = handed_on('snapshots.saver', Saver.save)
     resume = handed_on('snapshots', Snapshots.resume)
     roll_back = handed_on('snapshots', Snapshots.roll_back)
     finish_saving = handed_on('snapshots.saver', Saver.finish)
@@ -470,7 +470,7 @@ def _with_parts(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseR
             for call in first:
                 call(self)
             call_hook(self, fn_name)
-            for call in last:
+            for call in (*last, *hooks.last.get(fn_name, ())[len(last) :]):  # a save may have moved here
                 call(self)
         finally:
             hooks.point = before

@@ -70,7 +70,7 @@ class Stop:
         evaluation, and while a checkpoint is saved.
         """
         runner = self._runner
-        is_long = runner.evaluator.scores is not None or runner.snapshots.is_saving
+        is_long = runner.evaluator.scores is not None or runner.snapshots.saver.is_saving
         if self.signals is None or self.outcome is not None or is_long:
             return None
         inner = runner.lifecycle.inner
