@@ -1,4 +1,4 @@
-"""Saving and resuming a runner: a list of parts, restored in its order."""
+"""A resume: read, check, split, load; and the parts of a run, restored in their order when it starts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RollBackRequest(Exception):
 
 
 class Snapshots:
-    """The part of the engine that saves and resumes a run.
+    """The part of the engine that resumes a run.
 
     Beyond MMCV's ``meta``, ``state_dict`` and ``optimizer``, a checkpoint holds under ``'runnerkit'`` the run's
     counters and conditions, and for each rank what each of ``parts`` returns.
@@ -94,7 +94,23 @@ class Snapshots:
         """
         self.saver.finish()
         checkpoint = resolve_checkpoint(checkpoint)
-        loaded = self._read(checkpoint, 'cpu' if map_location == 'default' else map_location)
+        loaded = self.read(checkpoint, 'cpu' if map_location == 'default' else map_location)
+        self.check(loaded, checkpoint)
+        with reading(checkpoint):
+            self.load(self.split(loaded, checkpoint), checkpoint, resume_optimizer)
+
+    def read(self, checkpoint: str, map_location: Any) -> Any:
+        """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
+        model = self._runner.model
+        if not is_checkpoint_folder(checkpoint):
+            return _load_checkpoint(checkpoint, map_location)
+        if not is_sharded(model):
+            return load_folder(Path(checkpoint), checkpoint, map_location)
+        layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
+        return run_on_all_ranks(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
+
+    def check(self, loaded: Any, checkpoint: str) -> None:
+        """Refuse what is no state of a training; warn about values that are not finite."""
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(
@@ -107,21 +123,9 @@ class Snapshots:
                 reason,
                 finite_beside(checkpoint) or 'an older one, or start over',
             )
-        with reading(checkpoint):
-            self.continue_from(loaded, checkpoint, resume_optimizer)
 
-    def _read(self, checkpoint: str, map_location: Any) -> Any:
-        """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
-        model = self._runner.model
-        if not is_checkpoint_folder(checkpoint):
-            return _load_checkpoint(checkpoint, map_location)
-        if not is_sharded(model):
-            return load_folder(Path(checkpoint), checkpoint, map_location)
-        layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
-        return run_on_all_ranks(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
-
-    def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
-        """`resume` from ``loaded``, the content of ``checkpoint``."""
+    def split(self, loaded: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
+        """What of a checkpoint is this run's: its hooks may change it, averages without a hook are left behind."""
         runner, loaded = self._runner, dict(loaded)
         runner.changes.note_settings()
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
@@ -129,6 +133,11 @@ class Snapshots:
         for hook in runner.hooks:
             hook.before_resume(runner, loaded)
         self._leave_averages_behind(loaded)
+        return loaded
+
+    def load(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool) -> None:
+        """Load weights, optimizers, the hooks' messages and the counters; the rest waits for the start of the run."""
+        runner = self._runner
         try:
             load_state_dict(runner.model, loaded['state_dict'], strict=True)
         except RuntimeError as error:
