@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +75,6 @@ class Store:
 
     Attributes:
         place: the folder or its URL; the path of a ``file://`` URL.
-        client: the `FileClient` that reads and writes there; None for the model cloud.
         is_local: whether it is a local folder, where writing is atomic and files may be links.
 
     Raises:
@@ -89,13 +88,26 @@ class Store:
                 raise ValueError(
                     f'file_client_args should be "None" if filename starts with "pavi://", but got {file_client_args}'
                 )
-            self.client: Any = None
             self.is_local = False
             return
-        from runnerkit.fileio.file_client import FileClient, HardDiskBackend
+        self._client_args, is_path = file_client_args, '://' not in self.place
+        self.is_local = is_path and (file_client_args is None or self._is_disk())
+        if not is_path:
+            self.client  # noqa: B018 (an unknown storage is refused at once)
 
-        self.client = FileClient.infer_client(file_client_args, self.place)
-        self.is_local = type(self.client.client) is HardDiskBackend and not is_url(self.place)
+    def _is_disk(self) -> bool:
+        from runnerkit.fileio.backends import HardDiskBackend
+
+        return type(self.client.client) is HardDiskBackend
+
+    @cached_property
+    def client(self) -> Any:
+        """The `FileClient` that reads and writes there; None for the model cloud."""
+        if self.place.startswith(_CLOUD):
+            return None
+        from runnerkit.fileio.file_client import FileClient
+
+        return FileClient.infer_client(self._client_args, self.place)
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None) -> tuple[Store, str]:
@@ -108,7 +120,9 @@ class Store:
 
     def path(self, name: str) -> str:
         """The path or URL of the file called ``name``."""
-        return os.path.join(self.place, name) if self.client is None else str(self.client.join_path(self.place, name))
+        if self.is_local or self.client is None:
+            return os.path.join(self.place, name)
+        return str(self.client.join_path(self.place, name))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -127,17 +141,17 @@ class Store:
             NotSavedError: writing failed.
         """
         path = self.path(name)
-        if self.client is None:
-            _into_cloud(checkpoint, path)
-        elif self.is_local:
+        if self.is_local:
             with _naming(path, OSError):
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: is_checkpoint_folder(path) and remove_checkpoint(Path(path)),
+                    lambda: os.path.isdir(path) and is_checkpoint_folder(path) and remove_checkpoint(Path(path)),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
+        elif self.client is None:
+            _into_cloud(checkpoint, path)
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)

@@ -58,10 +58,12 @@ class Changes:
         self._groups: dict[str, tuple[Optimizer, list[Settings]]] = {}
         self._hooks: dict[int, tuple[Hook, Settings]] = {}
         self._of_optimizers: list[Change] = []  # found by `resume`
+        self._facts: tuple[Any, dict[str, Any]] | None = None
 
     def before_run(self, runner: Any) -> None:
         """Note the settings."""
         self.note_settings(runner.hooks)
+        self._facts = None
 
     def note_settings(self, hooks: Iterable[Hook] = ()) -> None:
         """Note the settings of optimizers and ``hooks`` before a run or a checkpoint changes them."""
@@ -81,6 +83,14 @@ class Changes:
         return self._hooks.get(id(hook), (hook, {}))[1]
 
     # --- in checkpoints ----------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """`conditions` and `settings` for a checkpoint, made once for the hooks and updates that there are."""
+        runner = self._runner
+        of = [*map(id, runner.hooks), *map(id, runner.updater.updates.values())]
+        if self._facts is None or self._facts[0] != of:
+            self._facts = of, {'conditions': self.conditions(), 'settings': self.settings()}
+        return self._facts[1]
 
     def conditions(self) -> dict[str, Any]:
         """The conditions that a resumed run compares; see `runnerkit.checkpoint.conditions`."""

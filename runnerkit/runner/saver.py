@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import distributed as dist
 
-from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint
+from runnerkit.checkpoint.content import NO_FILE, plain_checkpoint, raw_checkpoint
 from runnerkit.checkpoint.integrity import STATE_FORMAT
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
-from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NotSavedError, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
@@ -35,6 +34,7 @@ class Request(NamedTuple):
         store: where the file goes.
         name: of the file, or of the folder of a sharded model.
         given: further arguments for ``save_checkpoint``.
+        is_sharded: whether each rank writes its part of a folder.
         async_save: whether to write in the background.
         only_finite: whether values that are not finite are an error of the storage.
         alone: whether this rank saves without the others.
@@ -50,6 +50,7 @@ class Request(NamedTuple):
     store: Store
     name: str
     given: dict[str, Any]
+    is_sharded: bool = False
     async_save: bool = False
     only_finite: bool = False
     alone: bool = False
@@ -150,41 +151,46 @@ class Saver:
         given['save_optimizer'] = save_optimizer
         if not create_symlink:
             given['create_symlink'] = False
-        if alone and is_sharded(runner.model):
+        sharded = is_sharded(runner.model)
+        if alone and sharded:
             raise RuntimeError(NO_FILE)
         why = None if alone else why_not_exact(runner, caller)
         moves = why is not None and (caller is None or runner.lifecycle.inner is not None)
         store, name = Store(folder, file_client_args), self._name(filename_tmpl, moves)
         options = {'messages': messages or {}, 'after_write': after_write, 'on_error': on_error}
-        request = Request(store, name, given, async_save, only_finite, alone, not_exact=why, **options)
+        request = Request(store, name, given, sharded, async_save, only_finite, alone, not_exact=why, **options)
         if moves:
             self._move(request)
             return store.path(name)
         return self._save(request)
 
     def _save(self, request: Request) -> str | None:
-        runner, sharded = self._runner, is_sharded(self._runner.model)
+        runner, sharded = self._runner, request.is_sharded
         began, self.is_saving = time.monotonic(), True
-        together: Callable[..., Any] = run_on_all_ranks if sharded else _call
+        is_one = request.alone or runner.world_size == 1
 
         def put() -> str | NotSavedError:
             try:
                 with ExitStack() as stack:
-                    together(partial(stack.enter_context, runner.hooks.around['around_save']))
-                    content = together(partial(self.assemble, state, request))
+                    if sharded:
+                        run_on_all_ranks(partial(stack.enter_context, runner.hooks.around['around_save']))
+                        content = run_on_all_ranks(partial(self.assemble, state, request))
+                    else:
+                        stack.enter_context(runner.hooks.around['around_save'])
+                        content = self.assemble(state, request)
                     return self.write(content, request)
             except NotSavedError as error:
                 return error
 
         try:
-            self.finish() if sharded or request.alone else from_first_rank(self.finish)
-            found = runner.finiteness.look(request.alone)
+            self.finish() if sharded or is_one else from_first_rank(self.finish)
+            found = runner.finiteness.look(is_one)
             request = request._replace(found=found, former=self._set_messages(request.messages))
             if found and request.only_finite:
                 error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
                 return self._fail(request, error)
             state = self.collect(request)
-            path = put() if sharded or request.alone else from_first_rank(put)
+            path = put() if sharded or is_one else from_first_rank(put)
             if isinstance(path, NotSavedError):
                 return self._fail(request, path)
             self.report(path, request, state)
@@ -197,10 +203,10 @@ class Saver:
 
     def collect(self, request: Request) -> Any:
         """On every rank: the states of its parts; those of all ranks on the first one."""
-        if is_sharded(self._runner.model):
+        if request.is_sharded:
             return self._collect_shards(request)
         state = self.rank_state()
-        return [state] if request.alone else gather_objects(state)
+        return [state] if request.alone or self._runner.world_size == 1 else gather_objects(state)
 
     def rank_state(self) -> dict[str, Any]:
         """The states of this rank's parts, also within an evaluation those of the training."""
@@ -223,17 +229,18 @@ class Saver:
             'format': STATE_FORMAT,
             'world_size': runner.world_size,
             'progress': {**runner.progress.state_dict(), 'samples': runner.readers.samples()},
-            'conditions': runner.changes.conditions(),
-            'settings': runner.changes.settings(),
+            **runner.changes.facts(),
             'gradient_orders': {} if runner.updater.orders is None else runner.updater.orders.state_dict(),
             'scores': {name: list(score) for name, score in runner.scores.items()},
             **({'not_exact': request.not_exact} if request.not_exact else {}),
             **({'nested': list(runner.unfinished)} if runner.unfinished else {}),
         }
-        if not is_sharded(runner.model):
-            return checkpoint_of(runner.model, optimizer, meta, {**common, 'ranks': state})
-        ranks, tensors, places = state
-        large, rest = taken_apart(raw_checkpoint(runner.model, optimizer, meta, {**common, 'ranks': ranks}))
+        ranks, tensors, places = state if request.is_sharded else (state, {}, {})
+        on_cpu = not (request.is_sharded or request.async_save)  # a copy for the background is there soon
+        content = raw_checkpoint(runner.model, optimizer, meta, {**common, 'ranks': ranks}, on_cpu)
+        if not request.is_sharded:
+            return plain_checkpoint(content)
+        large, rest = taken_apart(content)
         rest = plain_checkpoint(rest) if runner.rank == 0 else rest
         rest[PLACES].update(places)
         tensors.update(large)
@@ -243,7 +250,7 @@ class Saver:
     def write(self, content: Any, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
         runner = self._runner
-        if is_sharded(runner.model):
+        if request.is_sharded:
             tensors, content = content
             latest = self._moves_latest(request)
 
@@ -325,8 +332,6 @@ class Saver:
         latest = self._moves_latest(request)
 
         def write(content: dict[str, Any]) -> None:
-            if not request.async_save:  # a copy is there already
-                content = {**content, 'state_dict': weights_to_cpu(content['state_dict'])}
             request.store.write(request.name, content, latest)
             self._written(request)
 
@@ -508,7 +513,3 @@ class Saver:
             number = progress.epochs + (progress.epoch_is_open and progress.batches + ahead > 0)
         template = template or (BY_EPOCH if runner.by_epoch else BY_ITER)
         return template.format(max(1, number), epoch=progress.epochs, iter=iters)
-
-
-def _call(call: Callable[[], Any]) -> Any:
-    return call()
