@@ -45,6 +45,7 @@ class Request(NamedTuple):
         after_write: called when the file is in its place.
         on_error: called with the error of the storage.
         found: values that are not finite, by kind.
+        latest: whether ``latest.pth`` moves to it; it stays at a finite one.
     """
 
     store: Store
@@ -61,6 +62,7 @@ class Request(NamedTuple):
     after_write: Callable[[], None] | None = None
     on_error: Callable[[NotSavedError], None] | None = None
     found: Mapping[str, str] = {}
+    latest: bool = False
 
 
 class Saver:
@@ -155,6 +157,7 @@ class Saver:
         if alone and sharded:
             raise RuntimeError(NO_FILE)
         why = None if alone else why_not_exact(runner, caller)
+        alone = alone or (runner.world_size == 1 and not sharded)
         moves = why is not None and (caller is None or runner.lifecycle.inner is not None)
         store, name = Store(folder, file_client_args), self._name(filename_tmpl, moves)
         options = {'messages': messages or {}, 'after_write': after_write, 'on_error': on_error}
@@ -165,32 +168,22 @@ class Saver:
         return self._save(request)
 
     def _save(self, request: Request) -> str | None:
-        runner, sharded = self._runner, request.is_sharded
+        runner, here = self._runner, request.alone or request.is_sharded
         began, self.is_saving = time.monotonic(), True
-        is_one = request.alone or runner.world_size == 1
-
-        def put() -> str | NotSavedError:
-            try:
-                with ExitStack() as stack:
-                    if sharded:
-                        run_on_all_ranks(partial(stack.enter_context, runner.hooks.around['around_save']))
-                        content = run_on_all_ranks(partial(self.assemble, state, request))
-                    else:
-                        stack.enter_context(runner.hooks.around['around_save'])
-                        content = self.assemble(state, request)
-                    return self.write(content, request)
-            except NotSavedError as error:
-                return error
-
         try:
-            self.finish() if sharded or is_one else from_first_rank(self.finish)
-            found = runner.finiteness.look(is_one)
-            request = request._replace(found=found, former=self._set_messages(request.messages))
+            self.finish() if here else from_first_rank(self.finish)
+            found, messages = runner.finiteness.look(request.alone), runner.meta.get('hook_msgs', {})
+            latest = request.given.get('create_symlink', True) and not (found and runner.finiteness.last)
+            former = {key: messages[key] for key in request.messages if key in messages}
+            request = request._replace(found=found, latest=latest, former=former)
+            if request.messages:
+                runner.meta.setdefault('hook_msgs', {}).update(request.messages)
             if found and request.only_finite:
                 error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
                 return self._fail(request, error)
             state = self.collect(request)
-            path = put() if sharded or is_one else from_first_rank(put)
+            put = partial(self._assemble_and_write, state, request)
+            path = put() if here else from_first_rank(put)
             if isinstance(path, NotSavedError):
                 return self._fail(request, path)
             self.report(path, request, state)
@@ -199,6 +192,19 @@ class Saver:
             self.is_saving = False
             self.seconds += time.monotonic() - began
 
+    def _assemble_and_write(self, state: Any, request: Request) -> str | NotSavedError:
+        """In the rings around a save, on the rank that writes, or on all ranks of a sharded model."""
+        ring = self._runner.hooks.around['around_save']
+        try:
+            with ExitStack() as stack:
+                if request.is_sharded:
+                    run_on_all_ranks(partial(stack.enter_context, ring))
+                    return self.write(run_on_all_ranks(partial(self.assemble, state, request)), request)
+                stack.enter_context(ring)
+                return self.write(self.assemble(state, request), request)
+        except NotSavedError as error:
+            return error
+
     # --- the four steps ----------------------------------------------------------------------------------------------
 
     def collect(self, request: Request) -> Any:
@@ -206,7 +212,7 @@ class Saver:
         if request.is_sharded:
             return self._collect_shards(request)
         state = self.rank_state()
-        return [state] if request.alone or self._runner.world_size == 1 else gather_objects(state)
+        return [state] if request.alone else gather_objects(state)
 
     def rank_state(self) -> dict[str, Any]:
         """The states of this rank's parts, also within an evaluation those of the training."""
@@ -249,23 +255,11 @@ class Saver:
 
     def write(self, content: Any, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
-        runner = self._runner
-        if request.is_sharded:
-            tensors, content = content
-            latest = self._moves_latest(request)
-
-            def write(content: dict[str, Any]) -> None:
-                request.store.write_folder(
-                    request.name, tensors, content['local'], content['rest'], latest, self._group,
-                    partial(self._written, request),
-                )  # fmt: skip
-
-            return self._write_now_or_later(write, content, request)
-        if request.is_direct:
-            return self._write_file(content, request)
+        if request.is_sharded or request.is_direct:
+            return self._put(content, request)
         self._assembled = content, request
         try:
-            path: str | None = runner.save_checkpoint(request.store.place, **request.given)
+            path: str | None = self._runner.save_checkpoint(request.store.place, **request.given)
             if self._assembled is not None:  # a subclass has written the file itself
                 self._written(request)
         finally:
@@ -275,10 +269,10 @@ class Saver:
     def report(self, path: str, request: Request, state: Any) -> None:
         """Log what is not finite, and call the hooks' ``after_save`` on the rank that has written, now or later."""
         runner = self._runner
-        if not request.alone:
+        if not request.is_direct:
             runner.train_log.mark_losses()
-            if runner.rank > 0:
-                return
+        if runner.rank > 0 and not request.alone:
+            return
         if request.found:
             runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(request.found.values()))
         events = (state[0] if isinstance(state, tuple) else state)[0]
@@ -312,7 +306,9 @@ class Saver:
                 content['meta'] = {**to_plain(meta, 'meta'), **content['meta']}
             if not save_optimizer:
                 content.pop('optimizer', None)
-            return self._write_file(content, request._replace(store=store, name=name, given=given))
+            return self._put(
+                content, request._replace(store=store, name=name, latest=create_symlink and request.latest)
+            )
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         why = why_not_exact(runner)
@@ -328,16 +324,19 @@ class Saver:
         path = self._save(Request(store, name, given, alone=True, is_direct=True, not_exact=why))
         return str(path)
 
-    def _write_file(self, content: dict[str, Any], request: Request) -> str:
-        latest = self._moves_latest(request)
+    def _put(self, content: Any, request: Request) -> str:
+        """Write the file or the folder now, or in the background from a copy."""
+        tensors, content = content if request.is_sharded else (None, content)
+        written = partial(self._written, request)
 
         def write(content: dict[str, Any]) -> None:
-            request.store.write(request.name, content, latest)
-            self._written(request)
+            if tensors is None:
+                request.store.write(request.name, content, request.latest)
+                written()
+            else:
+                parts = content['local'], content['rest']
+                request.store.write_folder(request.name, tensors, *parts, request.latest, self._group, written)
 
-        return self._write_now_or_later(write, content, request)
-
-    def _write_now_or_later(self, write: Callable[[Any], None], content: Any, request: Request) -> str:
         if request.async_save:
             from runnerkit.checkpoint.async_writer import AsyncWriter
 
@@ -355,10 +354,6 @@ class Saver:
             self._runner.finiteness.note_saved(request.store.path(request.name))
         if request.after_write is not None:
             request.after_write()
-
-    def _moves_latest(self, request: Request) -> bool:
-        """Whether ``latest.pth`` moves to the checkpoint; it stays at a finite one."""
-        return request.given.get('create_symlink', True) and not (request.found and self._runner.finiteness.last)
 
     def _collect_shards(self, request: Request) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         """The states of all ranks, without gradients of unfinished cycles that are sharded: these, and their places."""
@@ -473,13 +468,6 @@ class Saver:
         found = store.newest()
         return None if found is None else found.path
 
-    def _set_messages(self, messages: Mapping[str, Any]) -> dict[str, Any]:
-        """Add ``messages`` to those of the hooks; returns the former ones of these names."""
-        current = self._runner.meta.setdefault('hook_msgs', {}) if messages else {}
-        former = {key: current[key] for key in messages if key in current}
-        current.update(messages)
-        return former
-
     def _fail(self, request: Request, error: Exception) -> None:
         """Take back the messages of a checkpoint that was not written, and report or raise the error."""
         for key in request.messages:
@@ -497,7 +485,7 @@ class Saver:
         runner.call_hook('after_save')
 
     def _is_resumed_from(self, request: Request) -> bool:
-        if request.found or not (self._moves_latest(request) or number_in(request.name) is not None):
+        if request.found or not (request.latest or number_in(request.name) is not None):
             return False
         hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
         places: list[Any] = [hook.store(self._runner).place for hook in hooks]
