@@ -238,8 +238,8 @@ class Store:
     def delete(self, name: str) -> bool:
         """Delete a checkpoint if there is one; returns whether there was."""
         path = self.path(name)
-        if self.is_local and os.path.isdir(path):
-            return is_checkpoint_folder(path) and remove_checkpoint(Path(path))
+        if self.is_local:
+            return (not os.path.isdir(path) or is_checkpoint_folder(path)) and remove_checkpoint(Path(path))
         is_there = self.has(name)
         if is_there:
             self.client.remove(path)

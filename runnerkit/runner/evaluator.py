@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -139,8 +139,9 @@ class Evaluator:
         found: dict[str, Any] = {}
         self.scores, log, before = found, runner.log_buffer, dict(runner.log_buffer.output)
         log.output.clear()
-        meet_patiently()
-        broadcast_buffers(shared_buffers(runner.model))  # all ranks evaluate the model that rank 0 saves
+        if runner.world_size > 1:
+            meet_patiently()
+            broadcast_buffers(shared_buffers(runner.model))  # all ranks evaluate the model that rank 0 saves
         try:
             with runner.hooks.around['around_val'], evaluation_mode(runner.model):
                 yield found
@@ -186,12 +187,15 @@ class Evaluator:
             Scores by name. Of the result of a data set's ``evaluate``, other ranks than the first have the numbers.
         """
         runner = self._runner
-        table = hooks if isinstance(hooks, HookTable) else HookTable(hooks, runner)
-        guests = HookTable((hook for hook in table if not any(hook is own for own in runner.hooks)), runner)
+        table = (
+            hooks if isinstance(hooks, HookTable) else HookTable(called, runner) if (called := [*hooks]) else _NOBODY
+        )
+        others = [hook for hook in table if not any(hook is own for own in runner.hooks)]
+        guests = HookTable(others, runner) if others else _NOBODY
         with (
             self.apart(),
             guests.around['around_run'],
-            self._visited_by(guests),
+            self._visited_by(guests) if guests else nullcontext(),
             runner.around_val() as found,
         ):
             with guests.around['around_val']:
