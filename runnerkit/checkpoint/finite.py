@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 
@@ -30,11 +29,10 @@ def why_not_finite(checkpoint: Any) -> str | None:
 
 def why_file_not_finite(path: Path) -> str | None:
     """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
-    from runnerkit.checkpoint.folder_reader import read_rest  # which imports the store
+    from runnerkit.checkpoint.loader import load_small  # which imports the store
 
-    read = partial(safe_load, mmap=True)  # of the tensors, nothing is read
     try:
-        return why_not_finite(read_rest(path, read) if is_checkpoint_folder(path) else read(path))
+        return why_not_finite(load_small(path, partial(safe_load, mmap=True)))  # reads no tensor
     except Exception:  # the code that uses the file reports what is wrong with it
         return None
 

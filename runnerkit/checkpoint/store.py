@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +19,7 @@ import torch
 
 from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
 from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.manifest import (
-    MANIFEST,
-    is_checkpoint_folder,
-    put_in_place,
-    remove_checkpoint,
-    why_folder_damaged,
-)
+from runnerkit.checkpoint.integrity import MANIFEST, is_checkpoint_folder, why_damaged
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.small_files import read_json
@@ -96,7 +89,7 @@ class Store:
             self.client  # noqa: B018 (an unknown storage is refused at once)
 
     def _is_disk(self) -> bool:
-        from runnerkit.fileio.backends import HardDiskBackend
+        from runnerkit.fileio.file_client import HardDiskBackend
 
         return type(self.client.client) is HardDiskBackend
 
@@ -108,6 +101,11 @@ class Store:
         from runnerkit.fileio.file_client import FileClient
 
         return FileClient.infer_client(self._client_args, self.place)
+
+    @property
+    def writer(self) -> str | None:
+        """The name of the backend that writes here, as in MMCV; None for the model cloud."""
+        return 'HardDiskBackend' if self.is_local else self.client and self.client.name
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None) -> tuple[Store, str]:
@@ -146,7 +144,7 @@ class Store:
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: os.path.isdir(path) and is_checkpoint_folder(path) and remove_checkpoint(Path(path)),
+                    lambda: os.path.isdir(path) and _remove_folder(path),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
@@ -238,10 +236,12 @@ class Store:
     def delete(self, name: str) -> bool:
         """Delete a checkpoint if there is one; returns whether there was."""
         path = self.path(name)
-        if self.is_local:
-            return (not os.path.isdir(path) or is_checkpoint_folder(path)) and remove_checkpoint(Path(path))
+        if self.is_local and os.path.isdir(path):
+            return _remove_folder(path)
         is_there = self.has(name)
-        if is_there:
+        if is_there and self.is_local:
+            os.remove(path)
+        elif is_there:
             self.client.remove(path)
         return is_there
 
@@ -271,14 +271,17 @@ class Store:
     def has(self, name: str) -> bool:
         """Whether the checkpoint exists."""
         path = self.path(name)
-        return bool(self.client.isfile(path)) or (self.is_local and is_checkpoint_folder(path))
+        if self.is_local:
+            return os.path.isfile(path) or is_checkpoint_folder(path)
+        return bool(self.client.isfile(path))
 
     def is_whole(self, name: str) -> bool:
-        """Whether the checkpoint exists and is intact."""
-        path = self.path(name)
+        """Whether the checkpoint exists and is intact; of the model cloud, this is assumed."""
+        if not self.is_local and self.client is None:
+            return True
         if not self.has(name):
             return False
-        with self.client.get_local_path(path) as copy:
+        with self._copied(self.path(name)) as copy:
             return why_damaged(copy) is None
 
     def numbered(self) -> list[CheckpointFile]:
@@ -301,7 +304,7 @@ class Store:
         """
         self._name_complete()
         for stored in self._candidates():
-            with self.client.get_local_path(stored.path) as path:
+            with self._copied(stored.path) as path:
                 reason = problem(Path(path))
             if reason is None:
                 return stored
@@ -323,15 +326,21 @@ class Store:
             return self.path(LATEST) if newest == named else newest
         return next((stored.path for stored in found or self.numbered()), None)
 
+    def _copied(self, path: str) -> AbstractContextManager[Any]:
+        """A context manager for a local path to the checkpoint at ``path``."""
+        return nullcontext(path) if self.is_local else self.client.get_local_path(path)
+
     def _name_complete(self) -> None:
         """Give checkpoint folders their names whose save was killed after their last byte, and before that."""
         if not self.is_local:
             return
         for temporary in Path(self.place).glob(f'.*.tmp/{MANIFEST}'):
+            from runnerkit.checkpoint.manifest import put_in_place
+
             folder = temporary.parent
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
-            is_free = not path.exists() or (path.is_dir() and why_folder_damaged(path) is not None)
-            if not (is_free and is_abandoned(folder.name)) or why_folder_damaged(folder) is not None:
+            is_free = not path.exists() or (path.is_dir() and why_damaged(path) is not None)
+            if not (is_free and is_abandoned(folder.name)) or why_damaged(folder) is not None:
                 continue
             try:
                 put_in_place(folder, path)
@@ -440,6 +449,15 @@ class Store:
             write_atomically(self.path(OWNER), content)
         elif hasattr(self.client.client, 'isfile'):
             self.client.put(content, self.path(OWNER))
+
+
+def _remove_folder(path: str) -> bool:
+    """Delete a sharded checkpoint; returns whether ``path`` is one."""
+    if not is_checkpoint_folder(path):
+        return False
+    from runnerkit.checkpoint.manifest import remove_checkpoint
+
+    return remove_checkpoint(Path(path))
 
 
 def number_in(name: str) -> int | None:

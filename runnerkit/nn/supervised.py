@@ -195,7 +195,8 @@ def _build_metrics(metrics: Any) -> dict[str, Any]:
 
 
 def _build_metric(metric: Any) -> Any:
-    built = METRICS.build(metric) if isinstance(metric, dict) else metric
+    with torch.device('cpu'):  # also if the model is built on the meta device: FSDP2 fills weights only
+        built = METRICS.build(metric) if isinstance(metric, dict) else metric
     if not (hasattr(built, 'update') and hasattr(built, 'compute')):
         raise TypeError(
             f'metric {metric!r} is neither a config nor a torchmetrics.Metric: '

@@ -14,7 +14,6 @@ from torch import distributed as dist
 from runnerkit.checkpoint.content import NO_FILE, plain_checkpoint, raw_checkpoint
 from runnerkit.checkpoint.integrity import STATE_FORMAT
 from runnerkit.checkpoint.plain import to_plain
-from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NotSavedError, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
@@ -246,6 +245,8 @@ class Saver:
         content = raw_checkpoint(runner.model, optimizer, meta, {**common, 'ranks': ranks}, on_cpu)
         if not request.is_sharded:
             return plain_checkpoint(content)
+        from runnerkit.checkpoint.shards import PLACES, taken_apart
+
         large, rest = taken_apart(content)
         rest = plain_checkpoint(rest) if runner.rank == 0 else rest
         rest[PLACES].update(places)
@@ -357,6 +358,8 @@ class Saver:
 
     def _collect_shards(self, request: Request) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
         """The states of all ranks, without gradients of unfinished cycles that are sharded: these, and their places."""
+        from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
+
         runner = self._runner
         request.store.check_takes_folders()
         if not type(runner).save_checkpoint.__module__.startswith('runnerkit.') and runner.rank == 0:
@@ -463,7 +466,7 @@ class Saver:
         if last is None:
             return None
         store, name = Store.of(last)
-        if store.client is None or store.is_whole(name):
+        if store.is_whole(name):
             return last
         found = store.newest()
         return None if found is None else found.path

@@ -1,4 +1,4 @@
-"""Makes MMCV's module paths, and our own old ones, aliases of our modules, and adds MMCV's names to them."""
+"""Makes MMCV's module paths aliases of our modules, and adds MMCV's names to them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import Any
 
-from runnerkit.compat.mmcv.aliases import ALIASES, homes_of
+from runnerkit.compat.mmcv.aliases import ALIASES, VEGA_ALIASES, homes_of
 from runnerkit.compat.mmcv.old_names import MODULES, OLD_METHODS, OLD_NAMES
-from runnerkit.compat.moved import MOVED
 from runnerkit.utils.lazy import homes_in
 
 PACKAGE = 'runnerkit'
 
 #: The parents of aliases, by their own paths.
-_PARENT_PATHS = {alias.rpartition('.')[0] for alias in (*ALIASES, *MOVED)}
+_PARENT_PATHS = {alias.rpartition('.')[0] for alias in (*ALIASES, *VEGA_ALIASES)}
 PARENTS = {home for path in _PARENT_PATHS for home in homes_of(path) or [path]}
 
 
