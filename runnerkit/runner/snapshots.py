@@ -7,14 +7,16 @@ from functools import partial
 from typing import Any, NoReturn
 
 from runnerkit.checkpoint import get_state_dict
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import is_checkpoint_folder, reading, training_state_problem
+from runnerkit.checkpoint.integrity import reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
 from runnerkit.distributed import run_on_all_ranks
+from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
@@ -58,7 +60,6 @@ class Snapshots:
             Buffers(runner),
             runner.updater,
             runner.readers,
-            runner.evaluator.readers,
         ]
         self.resumed: dict[str, Any] | None = None
         self.saver = Saver(runner, self.parts)
@@ -186,6 +187,7 @@ class Snapshots:
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
         self.resumed = state
+        runner.readers.expect(state)
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:
             iters = counts['iters'] + (not runner.by_epoch)  # MMCV stores the index of the last iteration
@@ -215,7 +217,7 @@ class Snapshots:
         runner = self._runner
         if self._from_mmcv:
             self._from_mmcv = False
-            runner.readers.go_to_counts()
+            runner.readers.go_to_counts(saves_by_epoch(runner.hooks))
         if self.resumed is None:
             return
         scores = self.resumed.get('scores', {})
@@ -252,7 +254,6 @@ class Snapshots:
         runner, own = self._runner, self.own
         runner.train_log.load_state_dict(own['log_buffer'])
         runner.readers.restore_held(own)
-        runner.evaluator.readers.restore_held(own)
         if runner.rank >= len(self.resumed['ranks']) and self.draws_differ():
             set_derived_rng_state(own['rng'], runner.rank)
         else:
@@ -267,6 +268,7 @@ class Snapshots:
     def forget(self) -> None:
         """The run is over: the next run of this runner continues from its current state."""
         self.resumed = None
+        self._runner.readers.expect(None)
 
     # --- rolling back ------------------------------------------------------------------------------------------------
 
@@ -298,7 +300,7 @@ class Snapshots:
         runner.call_hook('after_roll_back')
         runner.lifecycle.resume_hooks()
         if not runner.by_epoch:
-            runner.readers.start()
+            runner.start_readers()
 
     # --- hooks -------------------------------------------------------------------------------------------------------
 

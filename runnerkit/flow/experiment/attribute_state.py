@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.generator_state import generator_state, set_generator_state
-from runnerkit.data.walk import is_generator, is_stateful
+from runnerkit.data.kinds import is_stateful
+from runnerkit.data.loader_state import generator_state, is_generator, set_generator_state
 
 _SCALARS = (type(None), bool, int, float, str)
 _LISTS = (list, tuple, deque, set)

@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.reader import Reader
-from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank, reduce_named_sums
 from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of_object, stateful
 from runnerkit.flow.experiment.setup import LAST, ExperimentSetup, NoBatches, as_step
@@ -27,7 +25,6 @@ from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
-from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import plain_number
@@ -191,7 +188,6 @@ class Experiment(ExperimentSetup):
         self.batch_processor = self._step
         self.snapshots.parts.append(SimpleNamespace(state_dict=self.state_of_run, load_state_dict=self.restore_run))
         self._read: list[tuple[Reader, Any]] = []  # what the running iteration has read
-        self._last: dict[int, Any] = {}  # the last batch of each loader, which a resumed run compares
         self._logged: set[str] = set()
         self._base_attributes = {*vars(self), '_base_attributes'}
 
@@ -303,7 +299,7 @@ class Experiment(ExperimentSetup):
             self._is_running = False
             self.close()
 
-    def train(self, data_loader: IterLoader | None = None, mode: str = 'train', **kwargs: Any) -> None:
+    def train(self, data_loader: Reader | None = None, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`.
 
         Args:
@@ -432,7 +428,7 @@ class Experiment(ExperimentSetup):
         reader = self._reader(loader_name)
         batch = next(reader)
         self._epoch = self._epoch if reader is not self.data_loader else reader.epoch
-        self.data_batch = self._last[id(reader)] = batch
+        self.data_batch = batch
         self._read.append((reader, batch))
         return batch if self.device.type == 'cpu' else to_device(batch, self.device)
 
@@ -443,7 +439,7 @@ class Experiment(ExperimentSetup):
         self._epoch = self._epoch if reader is not self.data_loader else reader.epoch
 
     def _reader(self, name: str | None) -> Any:
-        if name is None and isinstance(self.data_loader, IterLoader):
+        if name is None and isinstance(self.data_loader, Reader):
             return self.data_loader
         loaders = self.train_loaders
         name = next(iter(loaders)) if name is None else name
@@ -458,8 +454,10 @@ class Experiment(ExperimentSetup):
 
     def open_readers(self, data_loaders: list[Any]) -> None:
         """Have a reader for each workflow entry, and for each further loader of ``train_loader``."""
-        rest = [each for each in self.train_loaders.values() if not any(each is entry for entry in data_loaders)]
-        super().open_readers([*data_loaders, *(each for each in rest if not isinstance(each, NoBatches))])
+        named = {id(loader): name for name, loader in self.train_loaders.items() if not isinstance(loader, NoBatches)}
+        rest = [loader for loader in self.train_loaders.values() if id(loader) in named]
+        loaders = [*data_loaders, *(each for each in rest if not any(each is entry for entry in data_loaders))]
+        self.readers.open(loaders, [named.get(id(loader), '') for loader in loaders])
 
     def evaluate(self, loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in every runner, with the model's ``val_step``."""
@@ -526,7 +524,6 @@ class Experiment(ExperimentSetup):
                 type(self).__name__,
             )
         return {
-            'loaders': [self.name_of_loader(reader) for reader in self.readers.entries],
             'experiment': {**self._state_of_attributes(), 'own': self.state_dict()},
         }
 
@@ -545,7 +542,7 @@ class Experiment(ExperimentSetup):
         return own.state_dict(attributes, saved)
 
     def _has_read_nothing(self) -> bool:
-        readers = [reader for reader in self.readers.entries if isinstance(reader, IterLoader)]
+        readers = [reader for reader in self.readers.entries if isinstance(reader, Reader)]
         return (
             bool(self._iter)
             and self._train_loader is not None
@@ -586,50 +583,16 @@ class Experiment(ExperimentSetup):
                 setattr(self, name, put_back(vars(self).get(name), value))
         self.load_state_dict(saved['own'])
 
-    def name_of_loader(self, reader: Reader) -> str:
-        """What ``train_loader`` calls the loader of ``reader``; empty if it is the only one, or another one."""
-        return next((name for name, each in self.train_loaders.items() if each is reader.dataloader), '')
-
-    def last_batch(self, reader: Reader) -> Any:
-        """The batch that was read from ``reader`` last."""
-        return self._last.get(id(reader))
-
-    def give_back_batches(self) -> None:
-        """After an error: what the cut iteration has read comes first if this runner runs again."""
-        for reader, batch in reversed(self._read):
-            reader.give_back(batch)
-        self._read.clear()
-        self.data_batch = None
-
-
-class ExperimentReaders(Readers):
-    """The readers of an experiment, whose loaders have names, and whose batches are read one by one."""
-
-    def state_of(self, reader: Any) -> ReaderState:
-        """Where a reader is: behind what was read."""
-        runner = self._runner
-        if reader is runner.data_loader and runner.mode not in (None, 'train'):
-            return super().state_of(reader)
-        found: ReaderState = reader.state(None, runner.last_batch(reader))
-        return found
-
-    def saved_in(self, own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
-        """The readers, each with its part of a rank's saved state; loaders are known by name."""
-        saved = own.get('loaders')
-        if saved is None or '' in saved:
-            return super().saved_in(own)
-        by_name = dict(zip(saved, own['readers'], strict=True))
-        names = [self._runner.name_of_loader(reader) for reader in self.entries]
-        return paired(self.entries, [by_name.get(name) for name in names], own)
-
     def give_back_batch(self) -> None:
         """After an error: what the cut iteration has read comes first if this runner runs again."""
-        if self._runner.mode == 'train' and not self._runner.progress.iter_is_done:
-            self._runner.give_back_batches()
+        if self.mode == 'train' and not self.progress.iter_is_done:
+            for reader, batch in reversed(self._read):
+                reader.give_back(batch)
+            self._read.clear()
+            self.data_batch = None
 
 
 Experiment.has_own_train = False  # its train counts as the base's does
-Experiment._readers_type = ExperimentReaders
 
 
 class _ReadByHand:

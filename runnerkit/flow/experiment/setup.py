@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from importlib.util import find_spec
@@ -30,9 +30,10 @@ from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.stages.instance import choose_device, claim_work_dir
 from runnerkit.flow.stages.startup import newest
 from runnerkit.flow.stages.wrapping import placed, wrapped
-from runnerkit.flow.work_dir.previous_runs import earlier_run, free_timestamp, move_aside
+from runnerkit.flow.work_dir.previous_runs import files_of_a_run, rename_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
+from runnerkit.log_files import free_timestamp
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import FSDP2, is_module_wrapper
@@ -155,6 +156,7 @@ class ExperimentSetup(IterBasedRunner):
     _lock: FolderLock | None = None
     _is_set_up = False
     _steps: frozenset[str] = frozenset()  # those that were called
+    _found: Collection[str] = ()  # what lay in the work dir
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
     _has_warned_of_shared = False
@@ -243,6 +245,7 @@ class ExperimentSetup(IterBasedRunner):
         default = os.path.join('work_dirs', type(self).__name__)
         self.work_dir = absolute_work_dir(self.option('output') or self.config.get('work_dir') or default)
         mkdir_or_exist(self.work_dir)
+        self._found = os.listdir(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
         self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), get_time_str()))
@@ -554,11 +557,10 @@ class ExperimentSetup(IterBasedRunner):
             self._lock = None
 
     def _set_aside(self) -> None:
-        """On rank 0: move the files of an earlier run in the work dir to ``earlier/<its timestamp>``."""
+        """On rank 0: rename the work dir of an earlier run to ``<work dir>.1``, ``.2`` …"""
         folder = Path(self._folder)
-        names, name = earlier_run(folder, self.timestamp)
-        if names:
-            to = move_aside(folder, names, name)
+        if files_of_a_run(folder):
+            to = rename_aside(folder, {*self._found} - {CONFIG_FILE})
             self.logger.info(
                 'the earlier run in %s is moved to %s (resume_or_load continues a run)', shown(folder), shown(to)
             )
