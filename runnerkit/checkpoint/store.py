@@ -151,7 +151,7 @@ class Store:
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: _remove_folder(path),
+                    lambda: os.path.isdir(path) and _remove_folder(path),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)

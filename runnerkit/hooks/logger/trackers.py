@@ -359,7 +359,7 @@ class DvcliveLoggerHook(TrackerHook):
         super().after_train_epoch(runner)
         if self.model_file is not None:
             file = Path(self.model_file)
-            runner.save(str(file.parent), file.name, create_symlink=False)
+            runner.save(str(file.parent), file.name, create_symlink=False, caller=self)
 
     def _step_of(self, runner: RunnerView) -> Any:
         return self.get_epoch(runner) if self.by_epoch else self.get_iter(runner)
