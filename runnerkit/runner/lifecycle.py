@@ -229,7 +229,6 @@ class Lifecycle:
         if is_own_run:
             readers.start()
         runner.weight_watch.begin(runner)
-        runner.finiteness.begin()
         runner.nest.resume_inner()
 
     def _tell_begin(self) -> None:

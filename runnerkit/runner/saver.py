@@ -16,7 +16,7 @@ from torch import distributed as dist
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
 from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NON_FINITE, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.parallel.dtensors import is_sharded, local_part
@@ -221,7 +221,7 @@ class Saver:
     def _meta(self, found: Mapping[str, str]) -> dict[str, Any]:
         runner = self._runner
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
-        return {**runner.meta, **counts, **runner.finiteness.facts(found)}
+        return {**runner.meta, **counts, NON_FINITE: dict(found)}
 
     def _moves_latest(self, wanted: bool, found: Mapping[str, str]) -> bool:
         """Whether ``latest.pth`` moves to the checkpoint; it stays at a finite one."""

@@ -10,14 +10,13 @@ from typing import Any, NoReturn
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
-from runnerkit.checkpoint.finite import why_not_finite
 from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
+from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
@@ -224,7 +223,7 @@ class Snapshots:
         runner, loaded = self._runner, dict(loaded)
         runner.changes.note_settings()
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
-        runner.finiteness.resume(loaded, checkpoint)  # before hooks add what the file does not have
+        runner.finiteness.resume(loaded, checkpoint)
         for hook in runner.hooks:
             hook.before_resume(runner, loaded)
         self._leave_averages_behind(loaded)
