@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader
 from two_networks import Points, gan
 from two_networks import sgd as sgd_of_each
 
-from runnerkit.hooks import Hook, OptimizerHook
-from runnerkit.hooks import weights
+from runnerkit.hooks import Hook, OptimizerHook, weights
 from runnerkit.hooks.weights import FIRST_LOOK, checksums, describe_counts, find_non_finite, trainable
 from runnerkit.parallel import MMDataParallel
 from runnerkit.parallel.bits import bit_words
