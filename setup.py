@@ -45,5 +45,22 @@ setup(
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),
     },
-    entry_points={'console_scripts': ['runnerkit = runnerkit.cli.main:main']},
+    entry_points={
+        'console_scripts': ['runnerkit = runnerkit.cli.main:main'],
+        # Core packages do not name those of other systems: they find them here, as they find those of other packages.
+        'runnerkit.paths': ['mmcv = runnerkit.compat.mmcv.finder:install'],
+        'runnerkit.config_readers': ['paddlerec = runnerkit.compat.paddlerec.config:PaddleRecReader'],
+        'runnerkit.hooks': ['VegaCallbacks = runnerkit.compat.vega.callbacks:VegaCallbacks'],
+        'runnerkit.pipelines': ['vega = runnerkit.compat.vega.steps:VegaPipeline'],
+        'runnerkit.search_algorithms': ['PruneEA = runnerkit.compat.vega.prune:PruneEA'],
+        'runnerkit.codecs': ['PruneCodec = runnerkit.compat.vega.prune:PruneCodec'],
+        'runnerkit.search_parameters': [
+            'AdjacencyList = runnerkit.compat.vega.space:AdjacencyList',
+            'BinaryCode = runnerkit.compat.vega.space:BinaryCode',
+        ],
+        'runnerkit.search_spaces': [
+            'hyperparameters = runnerkit.compat.vega.space:space_of',
+            'modules = runnerkit.compat.vega.networks:SearchSpace',
+        ],
+    },
 )

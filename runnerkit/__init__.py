@@ -27,10 +27,10 @@ The names below are imported at their first use, so that ``import runnerkit`` is
 `runnerkit.utils` and `runnerkit.fileio` are also available here.
 """
 
-from importlib import import_module
+import sys
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.compat.mmcv.finder import install as _install_aliases
+from runnerkit.utils.lazy import lazy_getattr
 from runnerkit.version import __version__
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr__` imports at first use
@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.config import DictAction as DictAction
     from runnerkit.data import DATASETS as DATASETS
     from runnerkit.data import build_dataloader as build_dataloader
+    from runnerkit.fileio import *  # noqa: F403 (as in MMCV)
     from runnerkit.flow import Context as Context
     from runnerkit.flow import Flow as Flow
     from runnerkit.flow import Options as Options
@@ -62,46 +63,45 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.runner import IterBasedRunner as IterBasedRunner
     from runnerkit.runner import build_runner as build_runner
     from runnerkit.search.study_page import write_report as write_report
+    from runnerkit.utils import *  # noqa: F403 (as in MMCV)
     from runnerkit.utils.report import report as report
     from runnerkit.utils.report import report_image as report_image
 
-_install_aliases()
+__all__ = [
+    'DATASETS',
+    'HOOKS',
+    'MODELS',
+    'Config',
+    'ConfigDict',
+    'Context',
+    'DictAction',
+    'EpochBasedRunner',
+    'Flow',
+    'Hook',
+    'IterBasedRunner',
+    'Options',
+    'Registry',
+    'TrainResult',
+    '__version__',
+    'build_dataloader',
+    'build_from_cfg',
+    'build_optimizer',
+    'build_runner',
+    'export',
+    'load_checkpoint',
+    'load_model',
+    'predict',
+    'publish',
+    'replay',
+    'report',
+    'report_image',
+    'runs',
+    'test',
+    'train',
+    'write_report',
+]
 
-_HOMES = {
-    'DATASETS': 'runnerkit.data',
-    'HOOKS': 'runnerkit.hooks',
-    'MODELS': 'runnerkit.nn',
-    'Config': 'runnerkit.config',
-    'ConfigDict': 'runnerkit.config',
-    'Context': 'runnerkit.flow',
-    'DictAction': 'runnerkit.config',
-    'EpochBasedRunner': 'runnerkit.runner',
-    'Flow': 'runnerkit.flow',
-    'Hook': 'runnerkit.hooks',
-    'IterBasedRunner': 'runnerkit.runner',
-    'Options': 'runnerkit.flow',
-    'Registry': 'runnerkit.registry',
-    'TrainResult': 'runnerkit.flow',
-    'build_dataloader': 'runnerkit.data',
-    'build_from_cfg': 'runnerkit.registry',
-    'build_optimizer': 'runnerkit.optim',
-    'build_runner': 'runnerkit.runner',
-    'export': 'runnerkit.flow.use.export',
-    'load_checkpoint': 'runnerkit.checkpoint',
-    'load_model': 'runnerkit.flow.use.load',
-    'predict': 'runnerkit.flow.use.predict',
-    'publish': 'runnerkit.flow.use.publish',
-    'replay': 'runnerkit.flow.moment.replay',
-    'report': 'runnerkit.utils.report',
-    'report_image': 'runnerkit.utils.report',
-    'runs': 'runnerkit.flow.report.comparison',
-    'test': 'runnerkit.flow.use.testing',
-    'train': 'runnerkit.flow',
-    'write_report': 'runnerkit.search.study_page',
-}
-
-__all__ = [*_HOMES, '__version__']
-
+__getattr__ = lazy_getattr(__name__)
 
 #: Packages that are attributes without being imported explicitly.
 _PARTS = (
@@ -120,17 +120,26 @@ _PARTS = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in _PARTS:
-        return import_module(f'{__name__}.{name}')
-    for home in (import_module('runnerkit.utils'), import_module('runnerkit.fileio')):
-        if name in home.__all__:
-            return getattr(home, name)
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-
-
 def __dir__() -> list[str]:
     """The names above and the packages; those of MMCV in `runnerkit.utils` and `runnerkit.fileio` are left out."""
     return sorted({*__all__, *_PARTS, *(name for name in globals() if name.startswith('__'))})
+
+
+class _OtherPaths:
+    """Python's last finder: at the first path below runnerkit that leads nowhere, it loads those of other systems."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        """What the finders that packages offer as ``runnerkit.paths`` say; None for other packages' modules."""
+        if not name.startswith(f'{__name__}.') or cls not in sys.meta_path:
+            return None
+        sys.meta_path.remove(cls)
+        from runnerkit.utils.entry_points import EntryPoints
+
+        offered = EntryPoints('runnerkit.paths')
+        specs = (offered.load(package)().find_spec(name, path, target) for package in offered.names())
+        return next((spec for spec in specs if spec is not None), None)
+
+
+if _OtherPaths not in sys.meta_path:
+    sys.meta_path.append(_OtherPaths)

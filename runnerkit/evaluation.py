@@ -26,14 +26,11 @@ from runnerkit.distributed import (
     reduce_extremes,
 )
 from runnerkit.distributed.slowest import NAMES
-from runnerkit.nn.failures import note_metric
-from runnerkit.nn.metric_sync import unequal_lists
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
-from runnerkit.utils.progress import ProgressBar
 from runnerkit.utils.suggest import suggestion
 
 #: What may be better: a greater score, or a lesser one.
@@ -65,6 +62,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 def single_gpu_test(model: nn.Module, data_loader: Any) -> list[Any]:
     """Return ``model(return_loss=False, **data)`` for every sample of ``data_loader``, in order; shows a progress
     bar."""
+    from runnerkit.utils.progress import ProgressBar
+
     bar = ProgressBar(len(data_loader.dataset))
     return _predictions(model, data_loader, bar.update)
 
@@ -141,6 +140,8 @@ def multi_gpu_test(
         tmpdir: a folder that all ranks see, for collecting results through files.
         gpu_collect: collect results through GPU memory instead.
     """
+    from runnerkit.utils.progress import ProgressBar
+
     size = len(data_loader.dataset)
     rank, world_size = get_dist_info()
     bar = ProgressBar(size) if rank == 0 else None
@@ -345,6 +346,8 @@ class Scores:
             try:
                 metric.update(preds, target)
             except Exception as error:
+                from runnerkit.nn.failures import note_metric
+
                 note_metric(error, name, metric, preds, target)
                 raise
 
@@ -352,11 +355,16 @@ class Scores:
         """Return every metric's value over all ranks. A metric with several values gives one score for each, named
         ``<metric>_<key or index>``, unless it has ``score_names``: then each has its key as its name."""
         scores: dict[str, Any] = {}
-        if not self._is_updated and self._device is not None and get_dist_info()[1] > 1:
-            for metric in self._metrics.values():  # as on the ranks that have had a batch
-                metric.to(self._device)
-        with unequal_lists(self._metrics.values()):
+        if get_dist_info()[1] == 1:
             values = {name: metric.compute() for name, metric in self._metrics.items()}
+        else:
+            from runnerkit.nn.metric_sync import unequal_lists
+
+            if not self._is_updated and self._device is not None:
+                for metric in self._metrics.values():  # as on the ranks that have had a batch
+                    metric.to(self._device)
+            with unequal_lists(self._metrics.values()):
+                values = {name: metric.compute() for name, metric in self._metrics.items()}
         for name, metric in self._metrics.items():
             value = values[name]
             metric.reset()

@@ -226,7 +226,12 @@ class LogBuffer:
         """Return the sum of the last ``n`` values times their weights, and the sum of the weights."""
         values: Sequence[Any] = self.val_history[name][-n:]
         weights = self.n_history[name][-n:]
-        return _exact_sum(map(operator.mul, values, weights)), float(sum(weights))
+        products = [*map(operator.mul, values, weights)]
+        try:
+            total = math.fsum(products)  # rounded once
+        except (ValueError, OverflowError):  # infinite or NaN, if a run diverges
+            total = sum(products)
+        return total, float(sum(weights))
 
     def _over_ranks(self, sums: Sums, reduce: Reduce, tells: bool = True) -> Sums:
         sums, partial = reduce(sums)
@@ -338,15 +343,6 @@ def _kind(pair: tuple[float | Tensor, float]) -> tuple[torch.dtype | None, float
     """What values must have in common to be stacked and weighed at once."""
     value, weight = pair
     return (value.dtype if isinstance(value, Tensor) else None), weight
-
-
-def _exact_sum(values: Iterable[float]) -> float:
-    """Return the sum, rounded once; infinite or NaN if a run diverges."""
-    values = list(values)
-    try:
-        return math.fsum(values)
-    except (ValueError, OverflowError):
-        return sum(values)
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:

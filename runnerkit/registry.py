@@ -249,8 +249,10 @@ class Registry:
             parent.build_func if parent is not None else build_from_cfg
         )
         self.parent = parent
-        if parent is not None:
-            parent._add_children(self)
+        if parent is not None and parent._children.setdefault(self.scope, self) is not self:
+            raise WrongKey(
+                f'scope {self.scope} exists in {parent.name} registry; pass another `scope` to one of the two'
+            )
         self.everywhere.add(self)
 
     def __len__(self) -> int:
@@ -368,7 +370,8 @@ class Registry:
             raise TypeError(f'force must be a boolean, but got {type(force)}')
         if inspect.isclass(name) or inspect.isfunction(name):
             return self.deprecated_register_module(name, force)
-        if not (name is None or isinstance(name, str) or _is_list_of_str(name)):
+        names = name if isinstance(name, Sequence) and not isinstance(name, str) else [name]
+        if not (name is None or all(isinstance(each, str) for each in names)):
             raise TypeError(
                 f'name must be either of None, an instance of str or a sequence of str, but got {type(name)}'
             )
@@ -408,13 +411,6 @@ class Registry:
                     f'choose another name, or pass force=True to replace it'
                 )
         self._module_dict.update(dict.fromkeys(names, module))
-
-    def _add_children(self, registry: Registry) -> None:
-        if registry.scope in self._children:
-            raise WrongKey(
-                f'scope {registry.scope} exists in {self.name} registry; pass another `scope` to one of the two'
-            )
-        self._children[registry.scope] = registry
 
     def _get_by_name(self, key: str) -> Any | None:
         scope, rest = self.split_scope_key(key)
@@ -460,10 +456,6 @@ def _naming(key: str) -> Iterator[None]:
 
 def _name_of(function: Any) -> str:
     return getattr(function, '__name__', None) or repr(function)
-
-
-def _is_list_of_str(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
 
 
 def _is_defined_again(former: Any, module: Any) -> bool:

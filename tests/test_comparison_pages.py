@@ -10,7 +10,7 @@ from test_docs import ROOT, rows
 from test_in_lightning import MISSING, python_with_lightning
 
 from runnerkit.cli import main
-from runnerkit.cli.train import parser
+from runnerkit.cli.train import main as train
 from runnerkit.hooks import HOOKS, Hook
 
 PAGES = ['docs/from_lightning.md', 'docs/from_pytorch.md']
@@ -95,7 +95,7 @@ class Parts(torch.nn.Module):
 
 
 def test_flags_and_commands_are_ours():
-    flags = {flag for action in parser().arguments for flag in action.option_strings}
+    flags = {flag for action in train.parser().arguments for flag in action.option_strings}
     flags |= {'--nproc_per_node'}  # of torchrun
     for page in PAGES:
         for row, text in named(page):

@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 from test_words import PATTERN
 
-from runnerkit.cli.main import COMMANDS, main
+from runnerkit.cli.main import COMMANDS, command_named, main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -193,7 +193,7 @@ def test_every_command_line_of_the_pages_is_understood(capsys):
                     continue
                 seen.add(name)
                 try:
-                    import_module(COMMANDS[name][0]).parser().parse_args(arguments)
+                    command_named(name).parser().parse_args(arguments)
                 except SystemExit:
                     pytest.fail(f'{page}: {name} {arguments}: {capsys.readouterr().err}')
     assert seen >= {'train', 'test', 'predict', 'search', 'export', 'profile'}
@@ -242,9 +242,8 @@ def test_pages_are_in_plain_words(page):
 
 @pytest.mark.parametrize('command', COMMANDS)
 def test_helps_are_in_plain_words(command):
-    module, purpose = COMMANDS[command]
-    parser = import_module(module).parser()
-    for text in (purpose, parser.description, *(argument.help for argument in parser.arguments)):
+    parser = command_named(command).parser()
+    for text in (COMMANDS[command][1], parser.description, *(argument.help for argument in parser.arguments)):
         check_words(text or '')
 
 

@@ -33,7 +33,7 @@ from test_docs import BLOCK, PAGES, ROOT, dedent, read
 import runnerkit as runnerkit_package
 from runnerkit.checkpoint.conditions import changes, hook_changes, loader_changes, table
 from runnerkit.cli.main import main as runnerkit
-from runnerkit.cli.train import main, parser
+from runnerkit.cli.train import main
 from runnerkit.compat.vega.callbacks import CALLBACKS
 from runnerkit.compat.vega.config import config_of_step
 from runnerkit.compat.vega.networks import FAMILIES
@@ -43,7 +43,7 @@ from runnerkit.data import build_dataloader
 from runnerkit.data.files import dataset_of_files
 from runnerkit.data.kinds import loader_facts
 from runnerkit.flow import Flow, Options
-from runnerkit.flow.stages.switches import compile_options
+from runnerkit.flow.stages.defaults import compile_options
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook, build_lr_hook
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
@@ -471,7 +471,7 @@ def test_the_job_for_kubernetes_has_a_command_that_is_one():
         (container,) = replica['template']['spec']['containers']
         program, command, *arguments = container['command']
         assert (program, command, container['name']) == ('runnerkit', 'train', 'pytorch')
-        assert parser().parse_args(arguments).auto_resume
+        assert main.parser().parse_args(arguments).auto_resume
 
 
 @pytest.mark.thorough  # tests/flow/test_wrapping.py

@@ -311,7 +311,6 @@ LATE = {
 #: through all of torch in the middle of the import, which takes 0.1 s.
 OF_SOME_RUNS = {
     'runnerkit.checkpoint.async_writer',
-    'runnerkit.checkpoint.format_1',
     'runnerkit.data.prefetch',
     'runnerkit.fileio.file_client',
     'runnerkit.fileio.handlers',

@@ -36,11 +36,47 @@ def test_what_there_is_can_be_listed():
     """For completion in shells and notebooks; and what type checkers read is what there is."""
     assert {*runnerkit.__all__, 'runner', 'flow', 'hooks'} <= set(dir(runnerkit))
     assert all(getattr(runnerkit, name) is not None for name in dir(runnerkit))
-    assert sorted(runnerkit.__all__) == sorted([*runnerkit._HOMES, '__version__'])
-    tree = ast.parse(Path(runnerkit.__file__).read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    imported = {(line.names[0].asname, line.module) for line in block.body}
-    assert imported == set(runnerkit._HOMES.items())
+    block = next(node for node in ast.parse(Path(runnerkit.__file__).read_text()).body if isinstance(node, ast.If))
+    imported = {name.asname for line in block.body for name in line.names}
+    assert imported - {None} == {*runnerkit.__all__} - {'__version__'}
+
+
+def test_the_names_of_another_system_come_at_the_first_that_is_unknown():
+    """And those of the package, MMCV's at its root included, need none of it."""
+    code = """
+import sys
+import runnerkit, runnerkit.hooks, runnerkit.runner
+from runnerkit.hooks.optimizer import OptimizerHook
+runnerkit.train, runnerkit.load, runnerkit.get_logger, runnerkit.utils.ProgressBar
+assert not [name for name in sys.modules if name.startswith('runnerkit.compat')]
+assert type(sys.meta_path[-1]).__name__ == 'type'
+before = list(sys.meta_path)
+runnerkit.is_str
+assert len(sys.meta_path) == len(before)
+assert type(sys.meta_path[0]).__name__ == 'AliasFinder'
+assert runnerkit.utils.is_str is runnerkit.is_str
+from runnerkit.runner.hooks.optimizer import LossScaler, OptimizerHook as other
+assert other is OptimizerHook
+"""
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    'code',
+    [
+        'from runnerkit.utils import is_str',
+        'import runnerkit; runnerkit.utils.is_str',
+        'import runnerkit; runnerkit.is_str',
+        'import runnerkit.runner.hooks.ema',
+        'import runnerkit.fileio.handlers.json_handler',
+        'import runnerkit.engine',
+        'from runnerkit.nn import LossScaler',
+    ],
+)
+def test_any_of_them_may_be_the_first(code):
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_listing_imports_no_torch():
@@ -86,7 +122,7 @@ import sys
 from importlib.metadata import distribution
 
 installed = distribution('runnerkit')
-(command,) = installed.entry_points
+(command,) = installed.entry_points.select(group='console_scripts')
 print(installed.locate_file('runnerkit'), file=sys.stderr)
 sys.argv[0] = command.name
 sys.exit(command.load()())

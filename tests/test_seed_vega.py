@@ -251,7 +251,7 @@ def test_the_sections_of_the_search_mean_what_they_say():
     )
     assert cfg.data.train.train_portion == cfg.data.val.train_portion == 0.9
     assert cfg.data.test_dataloader == {'batch_size': 1024}
-    assert list(map(str, Quota(quota_of(step)).limits)) == ['flops >= 0', 'flops <= 10000000000']
+    assert Quota(quota_of(step)).limits == [('flops', '>=', 0.0), ('flops', '<=', 1e10)]
 
 
 def test_the_search_is_accepted_as_it_stands(tmp_path):

@@ -3,6 +3,7 @@
 import logging
 import math
 import sys
+from types import SimpleNamespace
 
 import torch
 from fsdp_runs import Block, Net
@@ -252,14 +253,14 @@ MODULE_WRAPPERS.register_module(module=Stepless, force=True)
 
 
 class WithTensor(Net):
-    """Holds a tensor that is neither a parameter nor a buffer."""
+    """Has an object with a tensor that is neither a parameter nor a buffer."""
 
     def __init__(self):
         super().__init__()
-        self.kept = [torch.randn(2)]
+        self.kept = SimpleNamespace(anchors=[torch.randn(2)])
 
     def forward(self, x):
-        return super().forward(x + self.kept[0])
+        return super().forward(x + self.kept.anchors[0])
 
 
 class NeedsNumbers(Net):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from runnerkit import data, hooks, nn, parallel, runner
 from runnerkit.checkpoint.loader import CheckpointLoader
-from runnerkit.cli.main import COMMANDS
+from runnerkit.cli.main import COMMANDS, command_named
 from runnerkit.config.known_keys import DDP, DEFAULT_READERS, MMCV_TOOLS, SAME, SCHEDULES
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.fileio import FileClient
@@ -590,8 +590,8 @@ def commands_page() -> str:
         'Written by `make docs` from the parsers. `runnerkit COMMAND --help` prints the same.',
         '',
     ]
-    for name, (module, purpose) in COMMANDS.items():
-        parser = import_module(module).parser()
+    for name, (_, purpose) in COMMANDS.items():
+        parser = command_named(name).parser()
         formatter = parser._get_formatter()
         formatter._width = 110
         formatter.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups, prefix='')

@@ -71,7 +71,7 @@ def agent_job(config, work_dir):
     how = {'rdzv_backend': 'c10d', 'rdzv_endpoint': 'localhost:0', 'run_id': 'faults', 'start_method': 'fork'}
     elastic_launch(LaunchConfig(1, 1, 2, **how, max_restarts=3, monitor_interval=0.05), rank_job)(config, work_dir)
     latest = find_latest_checkpoint(work_dir / 'run')  # a kill may come before latest.pth was moved
-    last = load_folder(latest, latest) if latest.is_dir() else torch.load(latest, weights_only=True)
+    last = load_folder(latest) if latest.is_dir() else torch.load(latest, weights_only=True)
     counts = {name: last['meta'][name] for name in ('epoch', 'iter')}
     return {
         'weights': digest(last['state_dict']),

@@ -1,4 +1,4 @@
-"""Writing local files atomically: completely or not at all."""
+"""Local files of checkpoints, which are written completely or not at all; and how to recognise a sharded one."""
 
 from __future__ import annotations
 
@@ -10,34 +10,50 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from runnerkit.utils.processes import is_alive
 
 BLOCK = 1 << 20
+
+#: Of the files of a sharded checkpoint, the list of all, which is written last, and torch's table of contents.
+MANIFEST, METADATA = 'MANIFEST', '.metadata'
+
 _TEMPORARY = '.{name}.{pid}.tmp'
 _TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
 
 
 class DiskFile:
-    """A new file, written sequentially and synced to the disk; an existing file of the same name is replaced.
+    """A new file, written sequentially; an existing file of the same name is replaced. It is on the disk when its block
+    has ended without an error.
+
+    Args:
+        path: the file.
+        name: of the file in errors; by default its path.
 
     Attributes:
         error: the first error of the disk. `torch.save` raises another error, which does not tell the cause.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], name: str | os.PathLike[str] | None = None) -> None:
         self.error: OSError | None = None
+        self._name = os.fspath(name or path)
         self._small = bytearray()  # collected before writing: torch writes a few bytes at a time
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
 
-    def __enter__(self) -> DiskFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        try:
+            if error is None:
+                self.sync()
+        finally:
+            os.close(self._descriptor)
+        if self.error is not None and self.error is not error:
+            raise self.error from error
 
     def write(self, data: Any) -> int:
         """Write all of ``data``, bytes or a buffer of them; returns how many."""
@@ -66,8 +82,8 @@ class DiskFile:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError as error:
-            self.error = error
-            raise
+            self.error = OSError(error.errno, error.strerror, self._name)
+            raise self.error from error
 
 
 def write_atomically(
@@ -88,16 +104,16 @@ def write_atomically(
     """
     path = Path(path)
     make_folder(path.parent)
-    file = None
-    try:
-        with _replacing(path) as temporary, DiskFile(temporary) as file:
+    with _replacing(path) as temporary:
+        with DiskFile(temporary, path) as file:
             file.write(content) if isinstance(content, bytes) else content(file)
-            file.sync()
-            make_way()
-    except BaseException as error:
-        if file is not None and file.error is not None:
-            raise OSError(file.error.errno, file.error.strerror, str(path)) from error
-        raise
+        make_way()
+
+
+def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is a folder that is one checkpoint, complete or not: of ours, or of
+    `torch.distributed.checkpoint`."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
 
 
 def replace_link(link: Path, target: str) -> None:
@@ -111,7 +127,6 @@ def replace_link(link: Path, target: str) -> None:
         except (OSError, NotImplementedError):
             with DiskFile(temporary) as file:
                 file.write(target.encode())
-                file.sync()
 
 
 def sweep(folder: str | os.PathLike[str]) -> list[str]:

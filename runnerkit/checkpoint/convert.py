@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.atomic import is_checkpoint_folder, write_atomically
 from runnerkit.checkpoint.content import plain_checkpoint
-from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_folder
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_whole
 from runnerkit.checkpoint.names import ema_name, plain_names
-from runnerkit.checkpoint.shards import taken_apart
 from runnerkit.fileio.paths import is_url, local_path, local_target
 from runnerkit.utils.exceptions import WrongValue
 
@@ -51,21 +49,22 @@ def convert_checkpoint(
     check_converted_path(target)
     path = find_checkpoint(source, best=best)
     if target.suffix == WEIGHTS:
-        weights = _weights(_load_checkpoint(path, 'cpu'), path)
-        write_atomically(target, _as_safetensors(weights))
+        write_atomically(target, _as_safetensors(_weights(_load_checkpoint(path, 'cpu'), path)))
         return target, 'weights'
+    content = load_whole(path, 'cpu')
     if not is_url(path) and is_checkpoint_folder(local_path(path)):
-        content = load_folder(Path(local_path(path)), path)
+        kind = 'file'
         write_atomically(target, partial(torch.save, content))
-        return target, _kind(content, 'file')
-    from runnerkit.checkpoint.folder import write_folder
+    else:
+        from runnerkit.checkpoint.folder import write_folder
+        from runnerkit.checkpoint.shards import taken_apart
 
-    content = _load_checkpoint(path, 'cpu')
-    if not isinstance(content, Mapping) or 'state_dict' not in content:
-        content = {'meta': {}, 'state_dict': _weights(content, path)}
-    tensors, rest = taken_apart(content)
-    write_folder(target, tensors, tensors, plain_checkpoint(rest))
-    return target, _kind(content, 'folder')
+        kind = 'folder'
+        if not isinstance(content, Mapping) or 'state_dict' not in content:
+            content = {'meta': {}, 'state_dict': _weights(content, path)}
+        tensors, rest = taken_apart(content)
+        write_folder(target, tensors, tensors, plain_checkpoint(rest))
+    return target, kind if content.get('optimizer') else 'weights'
 
 
 def check_converted_path(target: Path) -> None:
@@ -85,13 +84,9 @@ def check_converted_path(target: Path) -> None:
         raise FileExistsError(f'{target} exists: delete it, or give another name')
 
 
-def _kind(content: Mapping[str, Any], kind: str) -> str:
-    return kind if content.get('optimizer') else 'weights'
-
-
 def _weights(content: Any, path: str) -> dict[str, Tensor]:
-    found = content.get('state_dict', content) if isinstance(content, Mapping) else {}
-    weights = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    values = content.get('state_dict', content) if isinstance(content, Mapping) else {}
+    weights = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     if not weights:
         raise ValueError(f'{path} holds no weights: a checkpoint is a dict of tensors by name, maybe under state_dict')
     weights = plain_names(weights)

@@ -12,7 +12,6 @@ from numbers import Real
 from types import UnionType
 from typing import IO, Any
 
-from runnerkit.checkpoint.manifest import why_folder_damaged
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import plain_number
@@ -20,7 +19,7 @@ from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
 
-#: Of the state under ``'runnerkit'``, with which a run resumes; that of older formats is converted.
+#: Of the state under ``'runnerkit'``, with which a run resumes.
 STATE_FORMAT = 2
 
 #: No run makes more: a million iterations per second for three years are 10 ** 14.
@@ -42,6 +41,8 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     unnoticed. Old files that are not zip archives have no checksums; they count as intact if torch can read them.
     """
     if os.path.isdir(path):
+        from runnerkit.checkpoint.manifest import why_folder_damaged
+
         return why_folder_damaged(path)
     is_archive = False
     try:
@@ -116,7 +117,7 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', 1)) or _misfit(state, _STATE)
+    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or _misfit(state, _STATE)
 
 
 def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
@@ -146,11 +147,11 @@ def reading(checkpoint: str | os.PathLike[str], purpose: str = 'resumed') -> Ite
 
 
 def _problem_of_format(number: Any) -> str | None:
-    if isinstance(number, int) and 1 <= number <= STATE_FORMAT:
+    if number == STATE_FORMAT:
         return None
     return (
-        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads those up to '
-        f'{STATE_FORMAT}: resume with the version that saved it'
+        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format {STATE_FORMAT}: '
+        'resume with the version that saved it'
     )
 
 

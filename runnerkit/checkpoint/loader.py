@@ -16,11 +16,10 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.names import plain_names
 from runnerkit.checkpoint.safe_load import safe_load
-from runnerkit.checkpoint.shards import Place
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
 from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
@@ -256,7 +255,7 @@ def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -
 def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
     """The content of the local file or folder ``path``, which messages call ``filename``."""
     if path.is_dir():
-        return load_folder(path, filename, map_location, wanted=lambda place: place[0] != 'optimizer')
+        return load_folder(path, map_location, optimizer=False)
     if path.suffix == '.safetensors':
         return load_safetensors(path, map_location)
     damage = why_damaged(path)
@@ -267,45 +266,43 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
     return load_tensors(path, map_location, filename)
 
 
-def load_small(path: Path) -> Any:
-    """As `load_tensors`; of a folder, what it holds apart from large tensors, in whose places there is None."""
+def load_small(path: Path, load: Callable[[Any], Any] = load_tensors) -> Any:
+    """What ``load`` makes of a file; of a folder, all but large tensors, in whose places there is None."""
     if not is_checkpoint_folder(path):
-        return load_tensors(path)
-    from runnerkit.checkpoint.folder_reader import read_rest
+        return load(path)
+    from runnerkit.checkpoint.folder import read_rest
 
-    return read_rest(path, load_tensors)
+    return read_rest(path, load)
+
+
+def load_whole(checkpoint: str | os.PathLike[str], map_location: Any = None) -> Any:
+    """The content of a checkpoint with all that a resume needs, also the states of optimizers in a folder."""
+    if is_url(checkpoint) or not is_checkpoint_folder(local_path(checkpoint)):
+        return _load_checkpoint(checkpoint, map_location)
+    return load_folder(local_path(checkpoint), map_location)
 
 
 def load_folder(
-    path: Path,
-    filename: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     map_location: Any = None,
-    layout: Mapping[Place, Tensor] | None = None,
-    wanted: Callable[[Place], bool] = lambda place: True,
+    layout: Mapping[tuple[Any, ...], Tensor] | None = None,
+    optimizer: bool = True,
 ) -> dict[str, Any]:
-    """The content of a sharded checkpoint; each process reads for itself.
-
-    Args:
-        path: the folder.
-        filename: its name in messages.
-        map_location: as in `torch.load`, for what ``layout`` does not say.
-        layout: see `runnerkit.checkpoint.folder_reader.read_folder`.
-        wanted: the places whose tensors are read; at the others, there is None.
+    """The content of a sharded checkpoint; each process reads for itself. Arguments as of
+    `runnerkit.checkpoint.folder.read_folder`; ``map_location`` is for what ``layout`` does not say.
 
     Raises:
         ValueError: it is damaged.
     """
-    from runnerkit.checkpoint.folder_reader import read_folder
+    from runnerkit.checkpoint.folder import read_folder
 
     try:
-        content = read_folder(path, layout, wanted, load_tensors)
+        content = read_folder(Path(path), layout, optimizer, load_tensors)
     except (ValueError, OSError) as error:
         raise ValueError(
-            f'the checkpoint {os.fspath(filename)} cannot be read: {error}. Use an older one, or --auto-resume, which '
+            f'the checkpoint {os.fspath(path)} cannot be read: {error}. Use an older one, or --auto-resume, which '
             'skips it.'
         ) from None
-    if not wanted(('optimizer',)):
-        content.pop('optimizer', None)
     return content if layout else _moved(content, map_location)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are folders: how to recognise them, and whether they are intact."""
+"""Sharded checkpoints are folders with a list of their files: whether they are intact, and how they are removed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runnerkit.checkpoint.atomic import BLOCK, DiskFile, flush_folder
-from runnerkit.checkpoint.metadata import METADATA
+from runnerkit.checkpoint.atomic import BLOCK, MANIFEST, METADATA, DiskFile, flush_folder
 from runnerkit.utils.logging import printable
 from runnerkit.utils.small_files import open_regular, read_small
 
-#: The list of a folder's files, with size and checksum of each. It is written last: without it, the save was not ended.
-MANIFEST = 'MANIFEST'
 #: The file with all that is no large tensor.
 REST = 'rest.pth'
-#: Where that file has the id of its save.
-SAVE = 'runnerkit_save'
 
 _FORMAT = 1
 #: How many files are read at once to check them.
@@ -31,59 +26,21 @@ _OWN = re.compile(rf'{MANIFEST}|{re.escape(REST)}|{re.escape(METADATA)}(\.tmp)?|
 
 
 class ListedFile(NamedTuple):
-    """A file of a checkpoint.
-
-    Attributes:
-        size: in bytes.
-        crc: the CRC-32 of its content.
-    """
+    """A file of a checkpoint: its size in bytes, and the CRC-32 of its content."""
 
     size: int
     crc: int
 
 
-class Files(dict[str, ListedFile]):
-    """The files of a checkpoint by name.
-
-    Attributes:
-        save: the id of the save that has written all of them; None for folders that were written before there was one.
-    """
-
-    save: str | None = None
-
-
-def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether ``path`` is a folder that is one checkpoint, complete or not: of ours, or of
-    `torch.distributed.checkpoint`."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
-
-
-def write_manifest(folder: Path, files: Mapping[str, ListedFile], save: str | None = None) -> None:
-    """List ``files`` of ``folder``, which are on the disk; the folder is an intact checkpoint from then on.
-
-    Args:
-        folder: the checkpoint.
-        files: all of its files but the manifest.
-        save: the id that each of them holds.
-
-    Raises:
-        OSError: writing failed.
-    """
-    content: dict[str, Any] = {'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}}
-    if save is not None:
-        content['save'] = save
-    text = _text(content)
+def write_manifest(folder: Path, files: Mapping[str, ListedFile]) -> None:
+    """List ``files`` of ``folder``, which are on the disk; the folder is an intact checkpoint from then on."""
+    text = _text({'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}})
     with DiskFile(folder / MANIFEST) as file:
         file.write(f'{text}{zlib.crc32(text.encode()):08x}\n'.encode())
-        file.sync()
 
 
-def read_manifest(folder: Path) -> Files:
-    """The files of a checkpoint as they were written.
-
-    Raises:
-        ValueError: there is no list, or it is damaged.
-    """
+def read_manifest(folder: Path) -> dict[str, ListedFile]:
+    """The files of a checkpoint as they were written; a ValueError if there is no list, or if it is damaged."""
     try:
         data = read_small(folder / MANIFEST)
     except FileNotFoundError:
@@ -92,16 +49,40 @@ def read_manifest(folder: Path) -> Files:
     try:
         text, checksum = data[:-9].decode(), data[-9:].decode()
         content = json.loads(text)
-        is_whole = checksum == f'{zlib.crc32(text.encode()):08x}\n' and text == _text(content)
-        if is_whole and content['format'] == _FORMAT:
-            files = Files({name: ListedFile(*numbers) for name, numbers in content['files'].items()})
-            files.save = content.get('save')
-            return files
+        if checksum != f'{zlib.crc32(text.encode()):08x}\n' or text != _text(content):
+            raise ValueError
+        number = content['format']
+        files = {name: ListedFile(*numbers) for name, numbers in content['files'].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        is_whole = False
-    if is_whole:
-        raise ValueError(f'its format is {content["format"]!r}, and this version of runnerkit reads {_FORMAT}')
-    raise ValueError(f'its {MANIFEST} is damaged')
+        raise ValueError(f'its {MANIFEST} is damaged') from None
+    if number != _FORMAT:
+        raise ValueError(f'its format is {number!r}, and this version of runnerkit reads {_FORMAT}')
+    for name in (METADATA, REST):
+        if name not in files:
+            raise ValueError(f'its {name} is missing')
+    for name in files:
+        if os.path.basename(name) != name or name in ('', '.', '..'):
+            raise ValueError(f'its {MANIFEST} names {printable(name, 80)}')
+    return files
+
+
+def check_sizes(folder: Path, files: Mapping[str, ListedFile]) -> None:
+    """Raise a ValueError unless each of ``files`` is there, in its full length."""
+    for name, listed in files.items():
+        try:
+            size = os.stat(folder / name).st_size
+        except FileNotFoundError:
+            raise ValueError(f'its file {name} is missing') from None
+        if size != listed.size:
+            raise ValueError(f'its file {name} has {size} bytes instead of {listed.size}')
+
+
+def check_content(folder: Path, name: str, files: Mapping[str, ListedFile]) -> None:
+    """Raise a ValueError unless the file ``name`` is listed, and every byte of it as it was written."""
+    if name not in files:
+        raise ValueError(f'its {MANIFEST} does not list {printable(name, 80)}')
+    if listed_as(folder / name) != files[name]:
+        raise ValueError(f'the checksum of its file {name} is wrong')
 
 
 def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
@@ -109,67 +90,13 @@ def why_folder_damaged(folder: str | os.PathLike[str]) -> str | None:
     folder = Path(folder)
     try:
         files = read_manifest(folder)
-        for name in (METADATA, REST):
-            if name not in files:
-                return f'its {name} is missing'
-        for name, listed in files.items():
-            if not _is_beside(name):
-                return f'its {MANIFEST} names {printable(name, 80)}'
-            check_size(folder / name, listed)
+        check_sizes(folder, files)
         with ThreadPoolExecutor(_READERS) as pool:  # reading and summing let other threads run
-            found = pool.map(listed_as, [folder / name for name in files])
-            for name, listed in zip(files, found, strict=True):
-                if listed != files[name]:
-                    return f'the checksum of its file {name} is wrong'
+            for _ in pool.map(lambda name: check_content(folder, name, files), files):
+                pass
     except (OSError, ValueError) as error:
         return printable(error)
     return None
-
-
-def check_size(path: Path, listed: ListedFile) -> None:
-    """Whether a file is there, in its full length.
-
-    Raises:
-        ValueError: it is not.
-    """
-    try:
-        size = os.stat(path).st_size
-    except FileNotFoundError:
-        raise ValueError(f'its file {path.name} is missing') from None
-    if size != listed.size:
-        raise ValueError(f'its file {path.name} has {size} bytes instead of {listed.size}')
-
-
-def mark(save: str) -> bytes:
-    """The last bytes of a file with parts of tensors, behind what torch reads."""
-    return f'\nrunnerkit save {save}'.encode()
-
-
-def check_parts(folder: Path, files: Files) -> None:
-    """Whether all files with parts of tensors are of the save that the manifest names.
-
-    Raises:
-        ValueError: one is not.
-    """
-    if files.save is None:
-        return
-    expected = mark(files.save)
-    for name in files:
-        if name not in (METADATA, REST):
-            with (folder / name).open('rb') as file:
-                file.seek(max(0, files[name].size - len(expected)))
-                found = file.read()
-            check_save(name, files.save if found == expected else None, files)
-
-
-def check_save(name: str, save: Any, files: Files) -> None:
-    """Whether the file ``name``, which holds the id ``save``, is of the save that the manifest names.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if save != files.save:
-        raise ValueError(f'its file {name} is of another save than its {MANIFEST}: files of two checkpoints are mixed')
 
 
 def listed_as(path: Path) -> ListedFile:
@@ -203,17 +130,13 @@ def remove_checkpoint(path: Path) -> bool:
     names = sorted(os.listdir(path))
     others = [name for name in names if not _OWN.fullmatch(name)]
     if others:
-        told = f'it holds files that are none of a checkpoint, such as {printable(others[0], 80)}: move them elsewhere'
-        raise OSError(errno.ENOTEMPTY, told, str(path))
+        text = f'it holds files that are none of a checkpoint, such as {printable(others[0], 80)}: move them elsewhere'
+        raise OSError(errno.ENOTEMPTY, text, str(path))
     # The first to go is what makes it intact, the last what makes it a checkpoint.
     for name in sorted(names, key=lambda name: (name != MANIFEST, name == METADATA)):
         os.unlink(path / name)
     os.rmdir(path)
     return True
-
-
-def _is_beside(name: str) -> bool:
-    return os.path.basename(name) == name and name not in ('', '.', '..')
 
 
 def _text(content: Any) -> str:

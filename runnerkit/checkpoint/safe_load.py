@@ -11,6 +11,8 @@ import math
 import os
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import Any
 
@@ -44,20 +46,27 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
     """
     if isinstance(file, str | os.PathLike) and not stat.S_ISREG(os.stat(file).st_mode):
         raise OSError(f'{os.fspath(file)} is not a regular file')
+    with only_safe_names():
+        loaded = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
+    try:
+        return _with_arrays(loaded, {})
+    except RecursionError:
+        raise ValueError('its values are nested too deeply') from None
+
+
+@contextmanager
+def only_safe_names() -> Iterator[None]:
+    """While this lasts, `torch.load` makes numbers of the names of numpy, whatever the user allows."""
     with _lock:
         before = get_safe_globals()
         clear_safe_globals()
         add_safe_globals([each for each in before if not _full_name(each).startswith('numpy.')])
         add_safe_globals([(stand_in, name) for name, stand_in in _STAND_INS.items()])
         try:
-            loaded = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
+            yield
         finally:
             clear_safe_globals()
             add_safe_globals(before)
-    try:
-        return _with_arrays(loaded, {})
-    except RecursionError:
-        raise ValueError('its values are nested too deeply') from None
 
 
 class _Dtype:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
+from runnerkit.parallel.dtensors import is_dtensor, stacked
 
 #: Where a checkpoint says which tensors lie in other files.
 PLACES = 'sharded'
@@ -31,23 +31,6 @@ _IN_PARTS = ('state_dict', 'optimizer')
 
 #: Keys from the top of a checkpoint down to a value.
 Place = tuple[Any, ...]
-
-
-def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict[str, Any]:
-    """The ``state`` of an optimizer (its `state_dict`), laid out over the processes as its parameters are."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
-    if not any(map(is_dtensor, parameters)):
-        return dict(state)
-    moved = {
-        index: {
-            name: laid_out_like(value, parameters[index]) if isinstance(value, Tensor) else value
-            for name, value in values.items()
-        }
-        if isinstance(index, int) and index < len(parameters)
-        else values
-        for index, values in state['state'].items()
-    }
-    return {**state, 'state': moved}
 
 
 def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -140,29 +123,19 @@ def layout_of(
         optimizers: by name; a single one has the empty name.
         twin: the name in a checkpoint of a weight's average.
     """
-    found: dict[Place, Tensor] = {}
+    layout: dict[Place, Tensor] = {}
     for name, value in weights.items():
         if is_dtensor(value):
-            found['state_dict', name] = found['state_dict', twin(name)] = value
-    for name, optimizer in optimizers.items():
+            layout['state_dict', name] = layout['state_dict', twin(name)] = value
+    parameters = {
+        name: [p for group in optimizer.param_groups for p in group['params']] for name, optimizer in optimizers.items()
+    }
+    for name, listed in parameters.items():
         above: Place = ('optimizer', name) if name else ('optimizer',)
-        parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
-        for index, parameter in enumerate(parameters):
-            if is_dtensor(parameter):
-                place: Place = (*above, 'state', index)
-                found[place] = parameter.detach()
-    everywhere = [p for each in optimizers.values() for group in each.param_groups for p in group['params']]
-    own = {name: [p for group in each.param_groups for p in group['params']] for name, each in optimizers.items()}
-    for name, parameters in {'': everywhere, **own}.items():
-        for index, parameter in enumerate(parameters):
+        layout |= {(*above, 'state', index): p.detach() for index, p in enumerate(listed) if is_dtensor(p)}
+    for name, listed in {'': [p for listed in parameters.values() for p in listed], **parameters}.items():
+        for index, parameter in enumerate(listed):
             if is_dtensor(parameter):  # the gradients that each rank has kept to itself
                 nothing = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
-                found['runnerkit', 'ranks', EACH, 'updates', name, 'kept', index] = stacked(nothing, parameter)
-    return found
-
-
-def empty_like(size: torch.Size, dtype: torch.dtype, like: Tensor | None) -> Tensor:
-    """A tensor to read into: laid out as ``like`` if it has the same size, else whole, on the CPU."""
-    if like is not None and like.shape == size:
-        return torch.empty_like(like, dtype=dtype, requires_grad=False)
-    return torch.empty(size, dtype=dtype)
+                layout['runnerkit', 'ranks', EACH, 'updates', name, 'kept', index] = stacked(nothing, parameter)
+    return layout

@@ -7,17 +7,15 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder, weights_in
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.names import ema_name, get_state_dict, plain_names, renamed, to_names_of
-from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like
@@ -107,8 +105,9 @@ def _content_for(model: nn.Module, path: str, map_location: Any) -> Any:
     inner = unwrap(model)
     if not is_sharded(inner) or not is_checkpoint_folder(path):
         return _load_checkpoint(path, map_location)
-    layout = layout_of(get_state_dict(inner), {}, ema_name)
-    return load_folder(Path(path), path, None, layout, lambda place: place[0] != 'optimizer')
+    from runnerkit.checkpoint.shards import layout_of
+
+    return load_folder(path, layout=layout_of(get_state_dict(inner), {}, ema_name), optimizer=False)
 
 
 def load_part(

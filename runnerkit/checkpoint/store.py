@@ -10,22 +10,22 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
-from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.manifest import (
+from runnerkit.checkpoint.atomic import (
     MANIFEST,
+    is_abandoned,
     is_checkpoint_folder,
-    put_in_place,
-    remove_checkpoint,
-    why_folder_damaged,
+    replace_link,
+    sweep,
+    write_atomically,
 )
+from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import printable, shortened
@@ -78,7 +78,6 @@ class Store:
 
     Attributes:
         place: the folder or its URL; the path of a ``file://`` URL.
-        client: the `FileClient` that reads and writes there; None for the model cloud.
         is_local: whether it is a local folder, where writing is atomic and files may be links.
 
     Raises:
@@ -92,13 +91,31 @@ class Store:
                 raise ValueError(
                     f'file_client_args should be "None" if filename starts with "pavi://", but got {file_client_args}'
                 )
-            self.client: Any = None
             self.is_local = False
             return
-        from runnerkit.fileio.file_client import FileClient, HardDiskBackend
+        self._client_args, is_path = file_client_args, '://' not in self.place
+        self.is_local = is_path and (file_client_args is None or self._is_disk())
+        if not is_path:
+            self.client  # noqa: B018 (an unknown storage is refused at once)
 
-        self.client = FileClient.infer_client(file_client_args, self.place)
-        self.is_local = type(self.client.client) is HardDiskBackend and not is_url(self.place)
+    def _is_disk(self) -> bool:
+        from runnerkit.fileio.file_client import HardDiskBackend
+
+        return type(self.client.client) is HardDiskBackend
+
+    @cached_property
+    def client(self) -> Any:
+        """The `FileClient` that reads and writes there; None for the model cloud."""
+        if self.place.startswith(_CLOUD):
+            return None
+        from runnerkit.fileio.file_client import FileClient
+
+        return FileClient.infer_client(self._client_args, self.place)
+
+    @property
+    def writer(self) -> str | None:
+        """The name of the backend that writes here, as in MMCV; None for the model cloud."""
+        return 'HardDiskBackend' if self.is_local else self.client and self.client.name
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], file_client_args: dict[str, Any] | None = None) -> tuple[Store, str]:
@@ -111,7 +128,9 @@ class Store:
 
     def path(self, name: str) -> str:
         """The path or URL of the file called ``name``."""
-        return os.path.join(self.place, name) if self.client is None else str(self.client.join_path(self.place, name))
+        if self.is_local or self.client is None:
+            return os.path.join(self.place, name)
+        return str(self.client.join_path(self.place, name))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -130,17 +149,17 @@ class Store:
             NotSavedError: writing failed.
         """
         path = self.path(name)
-        if self.client is None:
-            _into_cloud(checkpoint, path)
-        elif self.is_local:
+        if self.is_local:
             with _naming(path, OSError):
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: is_checkpoint_folder(path) and remove_checkpoint(Path(path)),
+                    lambda: _remove_folder(path),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
+        elif self.client is None:
+            _into_cloud(checkpoint, path)
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)
@@ -228,9 +247,11 @@ class Store:
         """Delete a checkpoint if there is one; returns whether there was."""
         path = self.path(name)
         if self.is_local and os.path.isdir(path):
-            return is_checkpoint_folder(path) and remove_checkpoint(Path(path))
+            return _remove_folder(path)
         is_there = self.has(name)
-        if is_there:
+        if is_there and self.is_local:
+            os.remove(path)
+        elif is_there:
             self.client.remove(path)
         return is_there
 
@@ -260,14 +281,17 @@ class Store:
     def has(self, name: str) -> bool:
         """Whether the checkpoint exists."""
         path = self.path(name)
-        return bool(self.client.isfile(path)) or (self.is_local and is_checkpoint_folder(path))
+        if self.is_local:
+            return os.path.isfile(path) or is_checkpoint_folder(path)
+        return bool(self.client.isfile(path))
 
     def is_whole(self, name: str) -> bool:
-        """Whether the checkpoint exists and is intact."""
-        path = self.path(name)
+        """Whether the checkpoint exists and is intact; of the model cloud, this is assumed."""
+        if not self.is_local and self.client is None:
+            return True
         if not self.has(name):
             return False
-        with self.client.get_local_path(path) as copy:
+        with self._copied(self.path(name)) as copy:
             return why_damaged(copy) is None
 
     def numbered(self) -> list[CheckpointFile]:
@@ -290,7 +314,7 @@ class Store:
         """
         self._name_complete()
         for stored in self._candidates():
-            with self.client.get_local_path(stored.path) as path:
+            with self._copied(stored.path) as path:
                 reason = problem(Path(path))
             if reason is None:
                 return stored
@@ -312,15 +336,21 @@ class Store:
             return self.path(LATEST) if newest == named else newest
         return next((stored.path for stored in found or self.numbered()), None)
 
+    def _copied(self, path: str) -> AbstractContextManager[Any]:
+        """A context manager for a local path to the checkpoint at ``path``."""
+        return nullcontext(path) if self.is_local else self.client.get_local_path(path)
+
     def _name_complete(self) -> None:
         """Give checkpoint folders their names whose save was killed after their last byte, and before that."""
         if not self.is_local:
             return
         for temporary in Path(self.place).glob(f'.*.tmp/{MANIFEST}'):
+            from runnerkit.checkpoint.manifest import put_in_place
+
             folder = temporary.parent
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
-            is_free = not path.exists() or (path.is_dir() and why_folder_damaged(path) is not None)
-            if not (is_free and is_abandoned(folder.name)) or why_folder_damaged(folder) is not None:
+            is_free = not path.exists() or (path.is_dir() and why_damaged(path) is not None)
+            if not (is_free and is_abandoned(folder.name)) or why_damaged(folder) is not None:
                 continue
             try:
                 put_in_place(folder, path)
@@ -431,6 +461,15 @@ class Store:
             self.client.put(content, self.path(OWNER))
 
 
+def _remove_folder(path: str) -> bool:
+    """Delete a sharded checkpoint; returns whether ``path`` is one."""
+    if not is_checkpoint_folder(path):
+        return False
+    from runnerkit.checkpoint.manifest import remove_checkpoint
+
+    return remove_checkpoint(Path(path))
+
+
 def number_in(name: str) -> int | None:
     """The n of ``epoch_<n>.pth`` and ``iter_<n>.pth``; None for any other name."""
     match = _NUMBERED.fullmatch(name)
@@ -480,11 +519,12 @@ def why_not_finite(checkpoint: Any) -> str | None:
 
 def why_file_not_finite(path: Path) -> str | None:
     """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
-    from runnerkit.checkpoint.folder_reader import read_rest
-
-    read = partial(safe_load, mmap=True)  # of the tensors, nothing is read
     try:
-        return why_not_finite(read_rest(path, read) if is_checkpoint_folder(path) else read(path))
+        if not is_checkpoint_folder(path):
+            return why_not_finite(safe_load(path, mmap=True))  # reads no tensor
+        from runnerkit.checkpoint.folder import read_rest
+
+        return why_not_finite(read_rest(path))
     except Exception:  # the code that uses the file reports what is wrong with it
         return None
 

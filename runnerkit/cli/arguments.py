@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from runnerkit.config import DictAction
 
@@ -71,14 +71,19 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-def add_shared(parse: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
-    """Add `SHARED` arguments to a parser.
+class Argument(NamedTuple):
+    """What ``add_argument`` gets."""
 
-    Args:
-        parse: the parser.
-        names: the arguments.
-        changes: other settings for each of them, as for ``add_argument``.
-    """
-    for name in names:
-        spellings = [name, '--local_rank'] if name == '--local-rank' else [name]
-        parse.add_argument(*spellings, **{**SHARED[name], **changes})
+    names: tuple[str, ...]
+    options: dict[str, Any]
+
+
+def argument(name: str, **options: Any) -> Argument:
+    """An argument of a command; one of `SHARED` has its settings, which ``options`` change."""
+    names = (name, '--local_rank') if name == '--local-rank' else (name,)
+    return Argument(names, {**SHARED.get(name, {}), **options})
+
+
+def flag(name: str, help: str) -> Argument:
+    """A flag without a value."""
+    return argument(name, action='store_true', help=help)

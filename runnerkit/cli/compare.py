@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from runnerkit.cli.errors import usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, flag
+from runnerkit.cli.errors import wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.cli.runs import aligned, in_plain
 from runnerkit.utils.logging import print_out, printable
 
@@ -16,18 +17,14 @@ if TYPE_CHECKING:
     from runnerkit.flow.report.comparison import Comparison
 
 
-def parser(prog: str = 'runnerkit compare') -> Parser:
-    """The command line."""
-    parse = Parser(prog=prog, description='Show the scores of runs side by side, and the keys whose values differ.')
-    parse.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs')
-    parse.add_argument('--json', action='store_true', help='print the comparison as JSON')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the comparison; returns the exit code."""
-    args = parser().parse_args(argv)
+@command(
+    'runnerkit compare',
+    'Show the scores of runs side by side, and the keys whose values differ.',
+    argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs'),
+    flag('--json', 'print the comparison as JSON'),
+)
+def main(args: Namespace) -> int:
+    """Print the comparison."""
     from runnerkit.flow.report.comparison import compare  # imports torch
 
     with wrong_usage(OSError):

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from argparse import Namespace
 
-from runnerkit.cli.arguments import positive_number
-from runnerkit.cli.errors import usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, positive_number
+from runnerkit.cli.errors import wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.logging import print_out
 
 
-def parser(prog: str = 'runnerkit ctl') -> Parser:
-    """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Control a run whose config has custom_hooks=[dict(type="ControlHook")], and print its answer as '
-        f'JSON. {". ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
-    )
-    parse.add_argument('work_dir', help='the work dir of the run')
-    parse.add_argument('command', metavar='COMMAND', help=', '.join(COMMANDS))
-    parse.add_argument(
-        '--timeout',
-        type=positive_number,
-        help='how many seconds to wait for the answer (default: no limit)',
-    )
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Give the command; returns the exit code: 1 if no run answers or the command failed."""
-    args = parser().parse_args(argv)
+@command(
+    'runnerkit ctl',
+    'Control a run whose config has custom_hooks=[dict(type="ControlHook")], and print its answer as JSON. '
+    f'{". ".join(f"{name}: {text}" for name, text in COMMANDS.items())}.',
+    argument('work_dir', help='the work dir of the run'),
+    argument('command', metavar='COMMAND', help=', '.join(COMMANDS)),
+    argument('--timeout', type=positive_number, help='how many seconds to wait for the answer (default: no limit)'),
+)
+def main(args: Namespace) -> None:
+    """Give the command: 1 if no run answers or the command failed."""
     with wrong_usage(ValueError):
         check_command(args.command)
     from runnerkit.utils.control import ask
 
     print_out(json.dumps(ask(args.work_dir, args.command, args.timeout), indent=1))
-    return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, flag
+from runnerkit.cli.errors import UsageError, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.cli.replay import ranks
 from runnerkit.cli.runs import in_plain
 from runnerkit.utils.exit_codes import DIFFERENT
@@ -21,25 +22,17 @@ if TYPE_CHECKING:
 _MOST = 12
 
 
-def parser(prog: str = 'runnerkit diff') -> Parser:
-    """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Compare two runs from the outside in: config, code, machine, data, seeds, log lines, checkpoints. '
-        f'The exit code is 0 if all are equal, {DIFFERENT} if something differs.',
-    )
-    for name in 'AB':
-        parse.add_argument(name.lower(), metavar=name, help='a work dir or a checkpoint')
-    parse.add_argument('--exactly', action='store_true', help='replay both runs, and find what parted first')
-    parse.add_argument('--json', action='store_true', help='print the comparison as JSON')
-    add_shared(parse, '--trust', '--launcher', '--local-rank')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the comparison; returns the exit code."""
-    args = parser().parse_args(argv)
+@command(
+    'runnerkit diff',
+    'Compare two runs from the outside in: config, code, machine, data, seeds, log lines, checkpoints. '
+    f'The exit code is 0 if all are equal, {DIFFERENT} if something differs.',
+    *(argument(name.lower(), metavar=name, help='a work dir or a checkpoint') for name in 'AB'),
+    flag('--exactly', 'replay both runs, and find what parted first'),
+    flag('--json', 'print the comparison as JSON'),
+    *('--trust', '--launcher', '--local-rank'),
+)
+def main(args: Namespace) -> int:
+    """Print the comparison."""
     from runnerkit.distributed import get_dist_info  # imports torch
     from runnerkit.flow.moment.diff import as_plain, diff
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from runnerkit.cli.troubleshooting import section_about
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
@@ -144,6 +143,8 @@ def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
 
 def print_error(message: str) -> None:
     """Print ``message`` on stderr, and before it the place of the page that explains it, if one does."""
+    from runnerkit.cli.troubleshooting import section_about
+
     if place := section_about(message):
         print_err(f'help: {place}')
     print_err(f'error: {message}')

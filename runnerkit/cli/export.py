@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from argparse import Namespace
 
-from runnerkit.cli.arguments import add_shared, number
-from runnerkit.cli.errors import UsageError, check_extension, check_writable, usage_checked
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, number
+from runnerkit.cli.errors import UsageError, check_extension, check_writable
+from runnerkit.cli.parser import command
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -35,50 +35,43 @@ def free_size(text: str) -> tuple[str, str]:
     return key, name or key.replace('.', '_')
 
 
-def parser(prog: str = 'runnerkit export') -> Parser:
-    """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Write a trained model to a file, load it back, and compare its outputs with those of the model.',
-    )
-    add_shared(parse, 'source')
-    parse.add_argument('--out', required=True, metavar='FILE', help='the file: .pt2 (torch.export) or .onnx')
-    add_shared(parse, '--checkpoint', '--which')
-    parse.add_argument(
+@command(
+    'runnerkit export',
+    'Write a trained model to a file, load it back, and compare its outputs with those of the model.',
+    'source',
+    argument('--out', required=True, metavar='FILE', help='the file: .pt2 (torch.export) or .onnx'),
+    *('--checkpoint', '--which'),
+    argument(
         '--inputs',
         nargs='+',
         metavar='INPUT',
         help='a split or files; the first batch is the example input (default: the first of test, val, train)',
-    )
-    parse.add_argument(
+    ),
+    argument(
         '--shape',
         nargs='+',
         type=sizes,
         metavar='SIZES',
         help='the shape of a sample of each input, such as 1,28,28; the example input is random',
-    )
-    parse.add_argument(
+    ),
+    argument(
         '--dynamic',
         nargs='+',
         type=free_size,
         metavar='INPUT.DIM=NAME',
         help='further dynamic sizes besides the batch, such as words.1=length; sizes with the same NAME are equal',
-    )
-    parse.add_argument(
+    ),
+    argument(
         '--tolerance',
         type=number,
         default=1e-4,
         metavar='X',
         help='the allowed difference of outputs, relative to the largest one (default: 1e-4)',
-    )
-    add_shared(parse, '--trust', '--cfg-options', '--trust-pickles')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> int:
-    """Export; returns the exit code."""
-    args = parser(prog).parse_args(argv)
+    ),
+    *('--trust', '--cfg-options', '--trust-pickles'),
+)
+def main(args: Namespace) -> None:
+    """Export."""
     if args.inputs and args.shape:
         raise UsageError('--inputs and --shape both set the example input: give one of them')
     check_extension('--out', args.out, FORMATS, 'a model is exported')
@@ -102,4 +95,3 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit export') -> i
             cfg_options=args.cfg_options if cfg is None else None,
         )
     print_out(str(exported))
-    return 0

@@ -5,67 +5,67 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from runnerkit.utils.exit_codes import USAGE
 
-#: The commands: the module whose ``main`` is called, and a description.
+#: The commands: where `runnerkit.cli.parser.command` makes each, and its purpose.
 COMMANDS = {
-    'train': ('runnerkit.cli.train', 'train the model of a config file'),
-    'search': ('runnerkit.cli.search', 'run the steps of a pipeline: search over configs, train the best ones'),
-    'test': ('runnerkit.cli.test', 'evaluate a checkpoint'),
-    'predict': ('runnerkit.cli.predict', 'apply a trained model to files or to a split of its data'),
-    'export': ('runnerkit.cli.export', 'write a trained model as torch.export or ONNX'),
-    'publish': ('runnerkit.cli.publish', 'write a checkpoint with only its weights, and its hash in the name'),
-    'convert': ('runnerkit.cli.convert', 'convert a sharded checkpoint to one file, and back'),
-    'report': ('runnerkit.cli.report', 'write the curves, scores and settings of runs into one HTML file'),
-    'runs': ('runnerkit.cli.runs', 'list the runs below a folder'),
-    'diff': ('runnerkit.cli.diff', 'find the first difference of two runs, and what led to it'),
-    'compare': ('runnerkit.cli.compare', 'show scores and differing settings of runs side by side'),
-    'replay': ('runnerkit.cli.replay', 'train a run again up to any moment, and look at it'),
+    'train': ('runnerkit.cli.train:main', 'train the model of a config file'),
+    'search': ('runnerkit.cli.search:main', 'run the steps of a pipeline: search over configs, train the best ones'),
+    'test': ('runnerkit.cli.test:main', 'evaluate a checkpoint'),
+    'predict': ('runnerkit.cli.predict:main', 'apply a trained model to files or to a split of its data'),
+    'export': ('runnerkit.cli.export:main', 'write a trained model as torch.export or ONNX'),
+    'publish': ('runnerkit.cli.publish:main', 'write a checkpoint with only its weights, and its hash in the name'),
+    'convert': ('runnerkit.cli.convert:main', 'convert a sharded checkpoint to one file, and back'),
+    'report': ('runnerkit.cli.report:main', 'write the curves, scores and settings of runs into one HTML file'),
+    'runs': ('runnerkit.cli.runs:main', 'list the runs below a folder'),
+    'diff': ('runnerkit.cli.diff:main', 'find the first difference of two runs, and what led to it'),
+    'compare': ('runnerkit.cli.compare:main', 'show scores and differing settings of runs side by side'),
+    'replay': ('runnerkit.cli.replay:main', 'train a run again up to any moment, and look at it'),
     'verify': (
-        'runnerkit.cli.verify',
+        'runnerkit.cli.verify:main',
         'replay a run between its checkpoints and compare them: does it reproduce here?',
     ),
-    'ctl': ('runnerkit.cli.ctl', 'show, pause, save or stop a running training, or set its learning rate'),
-    'profile': ('runnerkit.cli.profile', 'show where the time of a training iteration goes'),
-    'summary': ('runnerkit.cli.summary', 'show the parameters, operations and shapes of a model'),
-    'find-lr': ('runnerkit.cli.find_lr', 'look for a good learning rate'),
-    'print-config': ('runnerkit.cli.print_config', 'print a config with its bases merged in'),
+    'ctl': ('runnerkit.cli.ctl:main', 'show, pause, save or stop a running training, or set its learning rate'),
+    'profile': ('runnerkit.cli.look:profile', 'show where the time of a training iteration goes'),
+    'summary': ('runnerkit.cli.look:summary', 'show the parameters, operations and shapes of a model'),
+    'find-lr': ('runnerkit.cli.look:find_lr', 'look for a good learning rate'),
+    'print-config': ('runnerkit.cli.print_config:main', 'print a config with its bases merged in'),
 }
 
 
-def usage() -> str:
-    """The text of ``--help``."""
-    rows = '\n'.join(f'  {name:<14}{purpose}' for name, (_, purpose) in COMMANDS.items())
-    return f'usage: runnerkit COMMAND …\n\n{rows}\n\nrunnerkit COMMAND --help shows more.'
-
-
-def way_out(words: Sequence[str]) -> str:
-    """What to write instead of a command that does not exist."""
-    from runnerkit.utils.suggest import suggestion
-
-    if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
-        return f': use runnerkit train {" ".join(words)}'
-    if words[0].startswith('-'):
-        return ': flags follow a command, such as runnerkit train CONFIG …'
-    return suggestion(words[0], COMMANDS)
+def command_named(name: str) -> Any:
+    """A command of the table, which is imported only now."""
+    module, _, function = COMMANDS[name][0].partition(':')
+    return getattr(import_module(module), function)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv``; returns its exit code."""
-    from runnerkit.version import __version__
-
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
-        return import_module(COMMANDS[words[0]][0]).main(words[1:])
-    if words and words[0] in ('-h', '--help'):
-        print(usage())
-        return 0
+        code: int = command_named(words[0])(words[1:])
+        return code
     if words and words[0] == '--version':
+        from runnerkit.version import __version__
+
         print(f'runnerkit {__version__}')
+        return 0
+    rows = '\n'.join(f'  {name:<14}{purpose}' for name, (_, purpose) in COMMANDS.items())
+    usage = f'usage: runnerkit COMMAND …\n\n{rows}\n\nrunnerkit COMMAND --help shows more.'
+    if words and words[0] in ('-h', '--help'):
+        print(usage)
         return 0
     problem = 'a command is missing'
     if words:
-        problem = f'unknown command {words[0]!r}{way_out(words)}'
-    print(f'{usage()}\n\nerror: {problem}', file=sys.stderr)
+        from runnerkit.utils.suggest import suggestion
+
+        way_out = suggestion(words[0], COMMANDS)
+        if words[0].endswith(('.py', '.yaml', '.yml', '.json')):
+            way_out = f': use runnerkit train {" ".join(words)}'
+        elif words[0].startswith('-'):
+            way_out = ': flags follow a command, such as runnerkit train CONFIG …'
+        problem = f'unknown command {words[0]!r}{way_out}'
+    print(f'{usage}\n\nerror: {problem}', file=sys.stderr)
     return USAGE

@@ -1,4 +1,4 @@
-"""The parser of every tool: it explains the usual flags of other tools, and does not guess at shortened ones."""
+"""What makes a function a command: a parser, which explains the usual flags of other tools, and exit codes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from runnerkit.cli.arguments import Argument, argument
+from runnerkit.cli.errors import check_one_process, usage_checked
 from runnerkit.utils.exit_codes import CommandLineExit
 from runnerkit.utils.suggest import suggestion
 
@@ -36,6 +38,45 @@ FLAGS = {
     **dict.fromkeys(('output', 'output-dir'), '--work-dir VALUE'),
     'eval': '--cfg-options evaluation.metric=VALUE',
 }
+
+
+def command(
+    prog: str, description: str, *arguments: str | Argument | list[Argument], one_process: bool = False
+) -> Callable[[Callable[[argparse.Namespace], int | None]], Any]:
+    """Make a command of a function that gets its arguments and returns an exit code, or None for 0.
+
+    The command is called with the words of the command line, and has a method ``parser``. Errors are messages on stderr
+    and exit codes.
+
+    Args:
+        prog: the name of the program in its usage; the command also takes it as an argument.
+        description: the text of ``--help``.
+        arguments: names of shared ones, others, and lists of those that exclude each other.
+        one_process: refuse to run in several.
+    """
+
+    def decorate(call: Callable[[argparse.Namespace], int | None]) -> Any:
+        def parser(prog: str = prog) -> Parser:
+            parse = Parser(prog=prog, description=description)
+            for each in arguments:
+                group: Any = parse.add_mutually_exclusive_group() if isinstance(each, list) else parse
+                for one in each if isinstance(each, list) else [each]:
+                    names, options = argument(one) if isinstance(one, str) else one
+                    group.add_argument(*names, **options)
+            return parse
+
+        @usage_checked
+        def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
+            args = parser(prog).parse_args(argv)
+            if one_process:
+                check_one_process(prog)
+            return call(args) or 0
+
+        main.parser = parser  # type: ignore[attr-defined]
+        main.__doc__ = call.__doc__
+        return main
+
+    return decorate
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from argparse import Namespace
 
-from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import check_extension, check_writable, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, count
+from runnerkit.cli.errors import check_extension, check_writable, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -15,31 +15,23 @@ from runnerkit.utils.logging import print_out
 FORMATS = ('.json', '.csv', '.npy')
 
 
-def parser(prog: str = 'runnerkit predict') -> Parser:
-    """The command line."""
-    parse = Parser(prog=prog, description='Apply a trained model to files, or to a split of its data.')
-    add_shared(parse, 'source')
-    parse.add_argument(
-        'inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test or val/clean'
-    )
-    add_shared(parse, '--checkpoint', '--which')
-    parse.add_argument('--batch-size', type=count, metavar='N', help="samples in a batch (default: the split's)")
-    parse.add_argument(
+@command(
+    'runnerkit predict',
+    'Apply a trained model to files, or to a split of its data.',
+    'source',
+    argument('inputs', nargs='+', metavar='INPUT', help='files; or a split of the config, such as test or val/clean'),
+    *('--checkpoint', '--which'),
+    argument('--batch-size', type=count, metavar='N', help="samples in a batch (default: the split's)"),
+    argument(
         '--apply',
         metavar='FUNCTION',
         help='apply argmax, softmax, sigmoid or your function, my_file.py:function, to the output of the model',
-    )
-    parse.add_argument(
-        '--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'
-    )
-    add_shared(parse, '--trust', '--cfg-options', '--trust-pickles', '--device')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> int:
-    """Predict; returns the exit code."""
-    args = parser(prog).parse_args(argv)
+    ),
+    argument('--out', metavar='FILE', help=f'{", ".join(FORMATS)}: write to this file (default: JSON to stdout)'),
+    *('--trust', '--cfg-options', '--trust-pickles', '--device'),
+)
+def main(args: Namespace) -> None:
+    """Predict."""
     if args.out:
         check_extension('--out', args.out, FORMATS, 'predictions are written')
         check_writable('--out', args.out)
@@ -70,4 +62,3 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit predict') -> 
         print_out(f'{len(found)} prediction{"s" * (len(found) != 1)} in {args.out}, with the weights of {trained.path}')
     else:
         print_out(as_json(inputs, found, classes))
-    return 0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import code
 import signal
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_writable, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, count, flag
+from runnerkit.cli.errors import UsageError, check_writable, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.cli.runs import aligned
 from runnerkit.utils.exit_codes import DIFFERENT, SIGNALLED, CommandLineExit
 from runnerkit.utils.logging import print_out, printable, shortened
@@ -21,40 +22,34 @@ if TYPE_CHECKING:
     from runnerkit.flow.moment.replay import Moment
 
 
-def replaying_parser(prog: str, description: str) -> Parser:
-    """A command line with the arguments of all commands that replay one run."""
-    parse = Parser(prog=prog, description=description)
-    parse.add_argument('work_dir', metavar='WORK_DIR', help='the work dir of the run')
-    add_shared(parse, '--trust', '--device', '--launcher', '--local-rank')
-    return parse
+#: The arguments of all commands that replay one run.
+REPLAYING = (
+    argument('work_dir', metavar='WORK_DIR', help='the work dir of the run'),
+    *('--trust', '--device', '--launcher', '--local-rank'),
+)
 
 
-def parser(prog: str = 'runnerkit replay') -> Parser:
-    """The command line."""
-    parse = replaying_parser(
-        prog,
-        'Train a run again up to the moment before an iteration, in a scratch folder, compare its log, and show that '
-        'iteration.',
-    )
-    parse.add_argument(
+@command(
+    'runnerkit replay',
+    'Train a run again up to the moment before an iteration, in a scratch folder, compare its log, and show that '
+    'iteration.',
+    *REPLAYING,
+    argument(
         '--to', required=True, metavar='N', help='how many iterations are done; or a place of the log, such as [3][50]'
-    )
-    parse.add_argument('--batch', metavar='FILE.pth', help='write the batch, as the step gets it, with torch.save')
-    parse.add_argument('--save', metavar='FILE.pth', help='write a checkpoint of the moment, which a run can resume')
-    after = parse.add_mutually_exclusive_group()
-    after.add_argument('--for', dest='count', type=count, metavar='K', help='train K iterations, with a row for each')
-    after.add_argument('--shell', action='store_true', help='open Python with run, model, batch and step()')
-    parse.add_argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add your hook')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Replay, and show the moment; returns the exit code."""
-    args = parser().parse_args(argv)
-    for flag in ('batch', 'save'):
-        if getattr(args, flag):
-            check_writable(f'--{flag}', getattr(args, flag))
+    ),
+    argument('--batch', metavar='FILE.pth', help='write the batch, as the step gets it, with torch.save'),
+    argument('--save', metavar='FILE.pth', help='write a checkpoint of the moment, which a run can resume'),
+    [
+        argument('--for', dest='count', type=count, metavar='K', help='train K iterations, with a row for each'),
+        flag('--shell', 'open Python with run, model, batch and step()'),
+    ],
+    argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add your hook'),
+)
+def main(args: Namespace) -> int:
+    """Replay, and show the moment."""
+    for name in ('batch', 'save'):
+        if getattr(args, name):
+            check_writable(f'--{name}', getattr(args, name))
     import torch
 
     from runnerkit.distributed import from_first_rank, get_dist_info

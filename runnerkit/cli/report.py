@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from argparse import Namespace
 
-from runnerkit.cli.errors import check_extension, check_writable, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument
+from runnerkit.cli.errors import check_extension, check_writable, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.utils.logging import print_out
 
 
-def parser(prog: str = 'runnerkit report') -> Parser:
-    """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Write the curves, scores, times, warnings and settings of a run into one HTML file, or compare '
-        'several runs in one, or show the trials of a study. Runs may be running; nothing of them is executed.',
-    )
-    parse.add_argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs, or of one study')
-    parse.add_argument(
-        '--out', metavar='FILE.html', default='', help='default: report.html in the only work dir, else here'
-    )
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report; returns the exit code."""
-    args = parser().parse_args(argv)
+@command(
+    'runnerkit report',
+    'Write the curves, scores, times, warnings and settings of a run into one HTML file, or compare several runs in '
+    'one, or show the trials of a study. Runs may be running; nothing of them is executed.',
+    argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs, or of one study'),
+    argument('--out', metavar='FILE.html', default='', help='default: report.html in the only work dir, else here'),
+)
+def main(args: Namespace) -> None:
+    """Write the report."""
     place = args.out or os.path.join(args.work_dirs[0] if len(args.work_dirs) == 1 else '.', 'report.html')
     check_extension('--out', place, ('.html', '.htm'), 'a report is written')
     if os.path.isdir(os.path.dirname(place) or '.'):  # else a folder is made, or there is no run
@@ -36,4 +28,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with wrong_usage(OSError, ValueError):
         print_out(f'Report {write_report(args.work_dirs, args.out)}')
-    return 0

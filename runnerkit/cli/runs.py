@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import math
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from runnerkit.cli.errors import UsageError, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, flag
+from runnerkit.cli.errors import UsageError, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.utils.logging import print_out, printable
 from runnerkit.utils.suggest import suggestion
 
 
-def parser(prog: str = 'runnerkit runs') -> Parser:
-    """The command line."""
-    parse = Parser(prog=prog, description='List the runs below a folder, newest first.')
-    parse.add_argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)')
-    parse.add_argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration')
-    parse.add_argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …')
-    parse.add_argument('--earlier', action='store_true', help='also list runs that later ones have moved to earlier/')
-    parse.add_argument('--json', action='store_true', help='print the records as JSON, one a line')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the list; returns the exit code."""
-    args = parser().parse_args(argv)
+@command(
+    'runnerkit runs',
+    'List the runs below a folder, newest first.',
+    argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)'),
+    argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration'),
+    argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …'),
+    flag('--earlier', 'also list runs that later ones have moved to earlier/'),
+    flag('--json', 'print the records as JSON, one a line'),
+)
+def main(args: Namespace) -> int:
+    """Print the list."""
     from runnerkit.flow.report.comparison import runs  # imports torch
 
     with wrong_usage(OSError):

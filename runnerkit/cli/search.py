@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, check_one_process, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, count
+from runnerkit.cli.errors import UsageError, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
 from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
@@ -22,36 +23,27 @@ if TYPE_CHECKING:
     from runnerkit.search.pipeline import Pipeline
 
 
-def parser(prog: str = 'runnerkit search') -> Parser:
-    """The command line."""
-    parse = Parser(
-        prog=prog,
-        description='Run the steps listed in `pipeline`: search, train, measure. Rerun with the same work dir to '
-        'continue. Exit codes: 0: success; 1: an error, or a step without a usable result; 2: wrong usage; '
-        f'{SOME_FAILED}: some trials failed; 128 plus the number of the signal that stopped it.',
-    )
-    add_shared(parse, 'config', '--cfg-options', '--device')
-    parse.add_argument('--work-dir', help="where all output goes (default: the config's, else work_dirs/<config>)")
-    parse.add_argument(
+@command(
+    'runnerkit search',
+    'Run the steps listed in `pipeline`: search, train, measure. Rerun with the same work dir to continue. Exit codes: '
+    '0: success; 1: an error, or a step without a usable result; 2: wrong usage; '
+    f'{SOME_FAILED}: some trials failed; 128 plus the number of the signal that stopped it.',
+    *('config', '--cfg-options', '--device'),
+    argument('--work-dir', help="where all output goes (default: the config's, else work_dirs/<config>)"),
+    argument(
         '--workers',
         type=count,
         metavar='N',
         help='run N trials at once, each in its own process (default: what the steps say)',
-    )
-    add_shared(
-        parse,
-        '--trust',
-        help='also measure models whose work dirs were not made on this machine; this executes their code',
-    )
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit search') -> int:
-    """Do the steps; returns the exit code: 0, 1 after an error or if a step has nothing usable, 2 for wrong usage, 4 if
+    ),
+    argument(
+        '--trust', help='also measure models whose work dirs were not made on this machine; this executes their code'
+    ),
+    one_process=True,
+)
+def main(args: Namespace) -> int:
+    """Do the steps: 0, 1 after an error or if a step has nothing usable, 2 for wrong usage, 4 if
     some trials have failed, 128 plus the signal's number after a signal."""
-    args = parser(prog).parse_args(argv)
-    check_one_process(prog)
     if args.work_dir is not None and os.path.isfile(args.work_dir):
         raise UsageError(f'--work-dir {args.work_dir} is a file: give a folder')
     cfg = read_config_with_options(args.config, args.cfg_options)

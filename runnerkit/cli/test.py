@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
-from runnerkit.cli.arguments import add_shared
-from runnerkit.cli.errors import check_writable, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, flag
+from runnerkit.cli.errors import check_writable, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -21,40 +21,31 @@ SECTIONS = (
 )
 
 
-def parser(prog: str = 'runnerkit test') -> Parser:
-    """The command line."""
-    parse = Parser(prog=prog, description='Evaluate a trained model on the test split of its data.')
-    parse.add_argument('config', help='the config file (.py, .yaml or .json), or a work dir, which contains it')
-    parse.add_argument(
+@command(
+    'runnerkit test',
+    'Evaluate a trained model on the test split of its data.',
+    argument('config', help='the config file (.py, .yaml or .json), or a work dir, which contains it'),
+    argument(
         'checkpoint',
         nargs='?',
         help='a checkpoint, or a work dir for its best or else latest one (default: the work dir of the config)',
-    )
-    parse.add_argument(
+    ),
+    argument(
         '--split', default='test', help='the split to evaluate on: a section of data in the config (default: test)'
-    )
-    parse.add_argument(
+    ),
+    flag(
         '--allow-partial',
-        action='store_true',
-        help='evaluate even if some tensors of the model or checkpoint do not match (default: refuse)',
-    )
-    parse.add_argument('--out', metavar='FILE.json', help='also write the scores to this file')
-    parse.add_argument(
+        'evaluate even if some tensors of the model or checkpoint do not match (default: refuse)',
+    ),
+    argument('--out', metavar='FILE.json', help='also write the scores to this file'),
+    argument(
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
-    )
-    add_shared(
-        parse,
-        '--trust',
-        help='execute code of a work dir that you did not make on this machine (default: refuse)',
-    )
-    add_shared(parse, '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int:
-    """Evaluate; returns the exit code."""
-    args = parser(prog).parse_args(argv)
+    ),
+    argument('--trust', help='execute code of a work dir that you did not make on this machine (default: refuse)'),
+    *('--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
+)
+def main(args: Namespace) -> None:
+    """Evaluate."""
     if args.out:
         check_writable('--out', args.out)
     if args.local_rank is not None:
@@ -80,4 +71,3 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit test') -> int
             print_out(f'{args.split} {name}: {value:.4f}')
         if args.out:
             Path(args.out).write_text(json.dumps(scores, indent=2) + '\n', encoding='utf-8')
-    return 0

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Collection, Sequence
+from argparse import Namespace
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
-from runnerkit.cli.arguments import add_shared, count
-from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.arguments import argument, count, flag
+from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, wrong_usage
+from runnerkit.cli.parser import command
 from runnerkit.config import Config, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.keys import resolve_synonyms
@@ -28,64 +29,44 @@ _AFTER_DIVERGENCE = (
 )
 
 
-def parser(prog: str = 'runnerkit train') -> Parser:
-    """The command line, with the flags of MMCV's downstream projects."""
-    parse = Parser(prog=prog, description='Train the model of a config file.')
-    add_shared(
-        parse, 'config', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'
-    )
-    parse.add_argument(
-        '--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"
-    )
-    parse.add_argument('--resume-from', metavar='CKPT', help='resume the run of this checkpoint or work dir')
-    parse.add_argument(
-        '--load-from', metavar='CKPT', help='start a new run from the weights of this checkpoint or work dir'
-    )
-    parse.add_argument(
-        '--auto-resume',
-        action='store_true',
-        help='resume from the newest usable checkpoint of the work dir, if any',
-    )
-    parse.add_argument(
+@command(
+    'runnerkit train',
+    'Train the model of a config file.',
+    *('config', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
+    argument('--work-dir', help="where logs and checkpoints go (default: the config's, else work_dirs/<config>)"),
+    argument('--resume-from', metavar='CKPT', help='resume the run of this checkpoint or work dir'),
+    argument('--load-from', metavar='CKPT', help='start a new run from the weights of this checkpoint or work dir'),
+    flag('--auto-resume', 'resume from the newest usable checkpoint of the work dir, if any'),
+    argument(
         '--if-used',
         choices=['resume', 'aside', 'refuse'],
         help='if the work dir has an earlier run: resume it (as --auto-resume), move its files aside to '
         'earlier/<timestamp> (the default), or refuse to start',
-    )
-    parse.add_argument('--gpus', type=int, metavar='N', help='1; for more GPUs, start more processes')
-    parse.add_argument('--gpu-ids', type=int, nargs='+', metavar='N', help='one number, as --gpu-id')
-    parse.add_argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training')
-    add_shared(
-        parse, '--seed', help='the random seed (default: from the config, else from the resumed run, else random)'
-    )
-    parse.add_argument('--diff-seed', action='store_true', help='use another seed in each process, e.g. for dropout')
-    parse.add_argument('--deterministic', action='store_true', help='use deterministic algorithms only')
-    parse.add_argument('--auto-scale-lr', action='store_true', help='scale the learning rate with the batch size')
-    parse.add_argument(
-        '--dry-run',
-        action='store_true',
-        help='build and show everything, run one iteration of each mode, keep nothing',
-    )
-    parse.add_argument(
+    ),
+    argument('--gpus', type=int, metavar='N', help='1; for more GPUs, start more processes'),
+    argument('--gpu-ids', type=int, nargs='+', metavar='N', help='one number, as --gpu-id'),
+    argument('--no-validate', dest='validate', action='store_false', help='do not evaluate while training'),
+    argument('--seed', help='the random seed (default: from the config, else from the resumed run, else random)'),
+    flag('--diff-seed', 'use another seed in each process, e.g. for dropout'),
+    flag('--deterministic', 'use deterministic algorithms only'),
+    flag('--auto-scale-lr', 'scale the learning rate with the batch size'),
+    flag('--dry-run', 'build and show everything, run one iteration of each mode, keep nothing'),
+    argument(
         '--overfit',
         type=count,
         metavar='N',
         help='train and evaluate on the first N training samples, to check that the model can learn them',
-    )
-    parse.add_argument(
+    ),
+    argument(
         '--stop-after',
         type=count,
         metavar='N',
         help='end after N epochs (iteration runner: iterations); schedules keep the length of the whole run',
-    )
-    parse.add_argument('--verbose', action='store_true', help='also show environment, config and hooks')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> int:
-    """Train; returns the exit code, see `runnerkit.utils.exit_codes`."""
-    args = parser(prog).parse_args(argv)
+    ),
+    flag('--verbose', 'also show environment, config and hooks'),
+)
+def main(args: Namespace) -> int:
+    """Train, see `runnerkit.utils.exit_codes`."""
     if args.auto_resume and args.if_used not in (None, 'resume'):
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none' and args.local_rank is not None:
@@ -98,11 +79,11 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
         )
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.flow import Flow
+    from runnerkit.flow import Flow, Options
 
     flows = []
     for run in runs:  # all stages are imported before the first run begins
-        options = options_of(args)
+        options = Options(**{option.name: getattr(args, option.name) for option in fields(Options)})
         options.device = options.device or run.device
         flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))
     for flow in flows:
@@ -119,24 +100,20 @@ def main(argv: Sequence[str] | None = None, prog: str = 'runnerkit train') -> in
 
 
 def use_gpus(args: argparse.Namespace) -> None:
-    """Read ``--gpus`` and ``--gpu-ids`` of MMCV's tools, which have no effect with a launcher.
-
-    Raises:
-        UsageError: they ask for another number of GPUs than one, in a single process.
-    """
+    """Read ``--gpus`` and ``--gpu-ids`` of MMCV's tools, which have no effect with a launcher."""
     asked = {'--gpus': args.gpus, '--gpu-ids': args.gpu_ids and len(args.gpu_ids)}
-    for flag, number in asked.items():
+    for name, number in asked.items():
         if number is None:
             continue
         if args.launcher != 'none':
-            print(f'{flag} has no effect with --launcher {args.launcher}: each process uses one GPU')
+            print(f'{name} has no effect with --launcher {args.launcher}: each process uses one GPU')
         elif number == 1:
             args.gpu_id = args.gpu_ids[0] if args.gpu_ids else args.gpu_id
-            print(f'{flag}: this process uses one GPU, if there is one: --gpu-id {args.gpu_id}')
+            print(f'{name}: this process uses one GPU, if there is one: --gpu-id {args.gpu_id}')
         else:
-            devices = f'CUDA_VISIBLE_DEVICES={",".join(map(str, args.gpu_ids))} ' if flag == '--gpu-ids' else ''
+            devices = f'CUDA_VISIBLE_DEVICES={",".join(map(str, args.gpu_ids))} ' if name == '--gpu-ids' else ''
             raise UsageError(
-                f'{flag} asks for {number} GPUs, but each process uses one: start that many processes: '
+                f'{name} asks for {number} GPUs, but each process uses one: start that many processes: '
                 f'{devices}torchrun --nproc_per_node {number} … --launcher pytorch'
             )
 
@@ -162,9 +139,6 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
         filename: its file.
         overrides: the ``--cfg-options``.
         sections: the top-level keys that the command reads; None for all.
-
-    Raises:
-        UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
     """
     return load_runs(filename, overrides, sections)[0].cfg
 
@@ -172,11 +146,7 @@ def load_config(filename: str, overrides: dict[str, Any] | None = None, sections
 def load_runs(
     filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None
 ) -> list[Run]:
-    """The runs of a config: one, or in another system's shape, as many as its reader finds.
-
-    Raises:
-        UsageError: there is no such file, the options do not fit it, or one of its keys is unknown.
-    """
+    """The runs of a config: one, or in another system's shape, as many as its reader finds."""
     cfg = read_config_with_options(filename, overrides)
     with wrong_usage(KeyError, TypeError, ValueError, of=f'{filename}: '):
         runs = read_runs(cfg)
@@ -188,11 +158,7 @@ def load_runs(
 
 
 def read_config_with_options(filename: str, overrides: dict[str, Any] | None = None) -> Config:
-    """The config in a file with ``--cfg-options`` merged in; its ``custom_imports`` are not imported.
-
-    Raises:
-        UsageError: there is no such file, or the options do not fit it.
-    """
+    """The config in a file with ``--cfg-options`` merged in; its ``custom_imports`` are not imported."""
     if not os.path.exists(filename):
         folder = os.path.dirname(filename) or '.'
         files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
@@ -202,10 +168,3 @@ def read_config_with_options(filename: str, overrides: dict[str, Any] | None = N
     with wrong_usage(KeyError, TypeError, IndexError, ValueError, of=f'--cfg-options does not fit {filename}: '):
         cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, overrides or {}))
     return cfg
-
-
-def options_of(args: argparse.Namespace) -> Any:
-    """The flags that do not change the config."""
-    from runnerkit.flow import Options
-
-    return Options(**{option.name: getattr(args, option.name) for option in fields(Options)})

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from argparse import Namespace
 from dataclasses import asdict
 
-from runnerkit.cli.errors import usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
-from runnerkit.cli.replay import ranks, replaying_parser
+from runnerkit.cli.arguments import flag
+from runnerkit.cli.errors import wrong_usage
+from runnerkit.cli.parser import command
+from runnerkit.cli.replay import REPLAYING, ranks
 from runnerkit.utils.exit_codes import DIFFERENT
 from runnerkit.utils.logging import print_out
 
 
-def parser(prog: str = 'runnerkit verify') -> Parser:
-    """The command line."""
-    parse = replaying_parser(
-        prog,
-        'Replay a run from one kept checkpoint to the next, and compare all that both files hold. The exit code is 0 '
-        f'if they are equal, {DIFFERENT} if not.',
-    )
-    parse.add_argument(
-        '--all',
-        action='store_true',
-        help='from the beginning of the run, through all kept checkpoints (default: between the two newest ones)',
-    )
-    parse.add_argument('--json', action='store_true', help='print the result as JSON')
-    return parse
-
-
-@usage_checked
-def main(argv: Sequence[str] | None = None) -> int:
-    """Verify; returns the exit code."""
-    args = parser().parse_args(argv)
+@command(
+    'runnerkit verify',
+    'Replay a run from one kept checkpoint to the next, and compare all that both files hold. The exit code is 0 '
+    f'if they are equal, {DIFFERENT} if not.',
+    *REPLAYING,
+    flag('--all', 'from the beginning of the run, through all kept checkpoints (default: between the two newest ones)'),
+    flag('--json', 'print the result as JSON'),
+)
+def main(args: Namespace) -> int:
+    """Verify."""
     from runnerkit.distributed import get_dist_info
     from runnerkit.flow.moment.verify import verify
 

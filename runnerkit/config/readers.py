@@ -13,7 +13,7 @@ from runnerkit.config.config import Config
 from runnerkit.config.known_keys import REQUIRED
 from runnerkit.utils.entry_points import EntryPoints
 
-_READERS = EntryPoints('runnerkit.config_readers', {'paddlerec': 'runnerkit.compat.paddlerec.config:PaddleRecReader'})
+_READERS = EntryPoints('runnerkit.config_readers')
 
 
 class Run(NamedTuple):
@@ -56,12 +56,9 @@ class ConfigReader(ABC):
 
 
 def config_readers() -> Iterator[ConfigReader]:
-    """All readers: those of this package, then those of installed packages, whose metadata is read only then."""
-    for name in _READERS.table:
-        yield _READERS.load(name)()
+    """The readers of all installed packages, this one included."""
     for name in _READERS.names():
-        if name not in _READERS.table:
-            yield _READERS.load(name)()
+        yield _READERS.load(name)()
 
 
 def read_runs(cfg: Config) -> list[Run]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         reduce_named_sums_and_row,
         reduce_sums,
         run_on_all_ranks,
+        same_on_all_ranks,
         same_seed_everywhere,
     )
     from runnerkit.distributed.groups import broadcast_patiently, cpu_group, meet_patiently, tell_failure
@@ -56,6 +57,7 @@ __all__ = [
     'reduce_named_sums_and_row',
     'reduce_sums',
     'run_on_all_ranks',
+    'same_on_all_ranks',
     'same_seed_everywhere',
     'shutdown',
     'tell_failure',

@@ -113,6 +113,12 @@ def reduce_extremes(value: float, group: Any = None) -> tuple[float, float]:
     return -smallest, largest
 
 
+def same_on_all_ranks(value: Any) -> bool:
+    """Whether the ranks have the same ``value``, of which a hash of its text is compared, by one collective."""
+    smallest, largest = reduce_extremes(zlib.crc32(repr(value).encode()))
+    return smallest == largest
+
+
 def broadcast_object(obj: T, src: int = 0, group: Any = None) -> T:
     """Return rank ``src``'s ``obj`` on all ranks; anything that can be pickled.
 

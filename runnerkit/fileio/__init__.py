@@ -31,7 +31,7 @@ __all__ = [
     'register_handler',
 ]
 
-_MODULES = ('backends', 'file_client', 'handlers', 'io')
+_MODULES = ('file_client', 'handlers', 'io')
 
 
 def __getattr__(name: str) -> Any:

@@ -1,28 +1,247 @@
-"""`FileClient`: one interface to files in all storages."""
+"""`FileClient`: one interface to files on the disk, on web servers, and at any URL that fsspec can open."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+import os
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
-from runnerkit.fileio.backends import BaseStorageBackend, FsspecBackend, HardDiskBackend, HTTPBackend, Suffix
-from runnerkit.fileio.paths import PathOrUrl, fsspec_module
+from runnerkit.fileio.paths import PathOrUrl, join
 from runnerkit.utils.entry_points import EntryPoints, load_dotted
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.paths import is_filepath
 from runnerkit.utils.suggest import suggestion
 
-__all__ = [
-    'BaseStorageBackend',
-    'FileClient',
-    'FsspecBackend',
-    'HTTPBackend',
-    'HardDiskBackend',
-]
+Suffix = str | tuple[str, ...] | None
 
 _OFFERED = EntryPoints('runnerkit.storage_backends')
+_PETREL = 'runnerkit.compat.mmcv.clusters:PetrelBackend'
+
+
+class BaseStorageBackend(ABC):
+    """Reads files of a storage.
+
+    Backends that can do more have further methods, with the names that `FsspecBackend` uses.
+    """
+
+    _allow_symlink = False
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return type(self).__name__
+
+    @property
+    def allow_symlink(self) -> bool:
+        """Whether the backend supports symbolic links."""
+        return self._allow_symlink
+
+    @abstractmethod
+    def get(self, filepath: PathOrUrl) -> bytes | memoryview:
+        """The bytes of a file."""
+
+    @abstractmethod
+    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
+        """The text of a file."""
+
+
+class RemoteBackend(BaseStorageBackend):
+    """A backend that derives texts and local copies from `get`, and lists of files from `_entries`."""
+
+    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
+        """The text of a file."""
+        return str(self.get(filepath), encoding)
+
+    @contextmanager
+    def get_local_path(self, filepath: PathOrUrl) -> Iterator[PathOrUrl]:
+        """A context manager for a temporary local copy."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'file')
+            with open(path, 'wb') as file:
+                file.write(self.get(filepath))
+            yield path
+
+    def list_dir_or_file(
+        self,
+        dir_path: PathOrUrl,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: Suffix = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """The contents of a folder, as paths relative to it. Arguments as in `FileClient.list_dir_or_file`."""
+        if list_dir and suffix is not None:
+            raise TypeError(
+                '`suffix` should be None when `list_dir` is True (`list_dir` should be False when `suffix` is not None)'
+            )
+        if suffix is not None and not isinstance(suffix, (str, tuple)):
+            raise TypeError(f'`suffix` must be a string or tuple of strings, but got {type(suffix)}: {suffix!r}')
+
+        def walk(folder: PathOrUrl, above: str) -> Iterator[str]:
+            for name, is_folder in self._entries(folder):
+                if list_dir if is_folder else list_file and (suffix is None or name.endswith(suffix)):
+                    yield above + name
+                if is_folder and recursive:
+                    yield from walk(join(folder, name), f'{above}{name}/')
+
+        return walk(dir_path, '')
+
+    def _entries(self, folder: PathOrUrl) -> Iterable[tuple[str, bool]]:
+        """The names in a folder, and whether each is a folder."""
+        raise NotImplementedError(f'{self.name} cannot list {os.fspath(folder)}')
+
+
+class HTTPBackend(RemoteBackend):
+    """Files of a web server, by URL; read-only."""
+
+    def get(self, filepath: PathOrUrl) -> bytes:
+        """The bytes at a URL."""
+        from urllib.request import urlopen  # imports http, ssl and email
+
+        with urlopen(str(filepath)) as answer:
+            content: bytes = answer.read()
+        return content
+
+
+class FsspecBackend(RemoteBackend):
+    """Files at any URL that fsspec can open (``s3://``, ``gs://``, ``hdfs://``, ``memory://``), and ordinary paths.
+
+    Args:
+        **storage_options: options of fsspec, such as keys.
+    """
+
+    def __init__(self, **storage_options: Any) -> None:
+        self._options = storage_options
+
+    def get(self, filepath: PathOrUrl) -> bytes:
+        """The bytes at a URL."""
+        content: bytes = self._call('cat_file', filepath)
+        return content
+
+    def put(self, obj: bytes, filepath: PathOrUrl) -> None:
+        """Write bytes, completely or not at all; folders are created if the storage has any.
+
+        An object store shows an upload only when it is complete. On file systems, the file is written as
+        ``.<name>.tmp`` and renamed when it is complete.
+        """
+        from fsspec import AbstractFileSystem
+
+        filesystem, path = self._open(filepath)
+        folder, _, name = path.rpartition('/')
+        with suppress(PermissionError):  # one may be allowed to write to a bucket but not to create it
+            filesystem.makedirs(folder, exist_ok=True)
+        if type(filesystem).mv is AbstractFileSystem.mv:  # it would copy and delete
+            filesystem.pipe_file(path, obj)
+            return
+        temporary = f'{folder}/.{name}.tmp'
+        try:
+            filesystem.pipe_file(temporary, obj)
+            try:
+                filesystem.mv(temporary, path)
+            except Exception:
+                if not filesystem.exists(path):
+                    raise
+                filesystem.rm_file(path)  # some (HDFS, SFTP) do not replace an existing file
+                filesystem.mv(temporary, path)
+        except BaseException:
+            with suppress(Exception):
+                filesystem.rm_file(temporary)
+            raise
+
+    def modified(self, filepath: PathOrUrl) -> float:
+        """A file's modification time in seconds since 1970; 0 if the storage does not tell."""
+        try:
+            written: float = self._call('modified', filepath).timestamp()
+        except NotImplementedError:
+            return 0.0
+        return written
+
+    def put_text(self, obj: str, filepath: PathOrUrl, encoding: str = 'utf-8') -> None:
+        """Write text."""
+        self.put(obj.encode(encoding), filepath)
+
+    def remove(self, filepath: PathOrUrl) -> None:
+        """Delete a file."""
+        self._call('rm_file', filepath)
+
+    def move(self, filepath: PathOrUrl, target: PathOrUrl) -> None:
+        """Move a file within a storage; an object store copies and deletes."""
+        filesystem, path = self._open(filepath)
+        _, inside = self._open(target)
+        with suppress(PermissionError):  # as in `put`
+            filesystem.makedirs(inside.rpartition('/')[0], exist_ok=True)
+        filesystem.mv(path, inside)
+
+    def exists(self, filepath: PathOrUrl) -> bool:
+        """Whether a file or folder exists."""
+        return bool(self._call('exists', filepath))
+
+    def isdir(self, filepath: PathOrUrl) -> bool:
+        """Whether it is a folder."""
+        return bool(self._call('isdir', filepath))
+
+    def isfile(self, filepath: PathOrUrl) -> bool:
+        """Whether it is a file."""
+        return bool(self._call('isfile', filepath))
+
+    def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
+        """Join parts of a URL."""
+        return join(filepath, *(os.fspath(part) for part in filepaths))
+
+    def _entries(self, folder: PathOrUrl) -> Iterable[tuple[str, bool]]:
+        filesystem, path = self._open(folder)
+        contents = filesystem.ls(path, detail=True)
+        return sorted(
+            (entry['name'].rstrip('/').rpartition('/')[2], entry['type'] == 'directory') for entry in contents
+        )
+
+    def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
+        """The file system of a URL, and the path in it."""
+        from fsspec.core import url_to_fs
+
+        filesystem, path = url_to_fs(os.fspath(filepath), **self._options)
+        return filesystem, path
+
+    def _call(self, method: str, filepath: PathOrUrl) -> Any:
+        filesystem, path = self._open(filepath)
+        return getattr(filesystem, method)(path)
+
+
+class HardDiskBackend(FsspecBackend):
+    """Files on the disk. Hidden files are not listed."""
+
+    _allow_symlink = True
+
+    def __init__(self) -> None:
+        """Nothing: the disk has no options, and fsspec is imported when a file is read or written."""
+
+    def get_text(self, filepath: PathOrUrl, encoding: str = 'utf-8') -> str:
+        """The text of a file, with all line ends as ``\\n``."""
+        with open(filepath, encoding=encoding) as file:
+            return file.read()
+
+    def put(self, obj: bytes, filepath: PathOrUrl) -> None:
+        """Write bytes, completely or not at all; of a link, the file behind it."""
+        super().put(obj, os.path.realpath(filepath))
+
+    def get_local_path(self, filepath: PathOrUrl) -> AbstractContextManager[PathOrUrl]:  # type: ignore[override]
+        """A context manager for the path itself."""
+        return nullcontext(filepath)
+
+    def _entries(self, folder: PathOrUrl) -> Iterable[tuple[str, bool]]:
+        contents = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        return [(entry.name, entry.is_dir()) for entry in contents if entry.is_dir() or not entry.name.startswith('.')]
+
+    def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return LocalFileSystem(), os.path.abspath(filepath)
 
 
 class FileClient:
@@ -50,12 +269,12 @@ class FileClient:
         'ceph': 'runnerkit.compat.mmcv.clusters:CephBackend',
         'memcached': 'runnerkit.compat.mmcv.clusters:MemcachedBackend',
         'lmdb': 'runnerkit.compat.mmcv.clusters:LmdbBackend',
-        'petrel': 'runnerkit.compat.mmcv.clusters:PetrelBackend',
+        'petrel': _PETREL,
         'http': HTTPBackend,
         'fsspec': FsspecBackend,
     }
     _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend] | str]] = {
-        's3': 'runnerkit.compat.mmcv.clusters:PetrelBackend',
+        's3': _PETREL,
         'http': HTTPBackend,
         'https': HTTPBackend,
     }
@@ -89,25 +308,27 @@ class FileClient:
         Raises:
             ValueError: there is no such backend.
         """
-        found = cls._backends.get(name) or _OFFERED.load(str(name))
-        if found is None:
-            known = [*cls._backends, *_OFFERED.names()]
+        backend = cls._backends.get(name) or _OFFERED.load(str(name))
+        if backend is None:
+            names = [*cls._backends, *_OFFERED.names()]
             raise ValueError(
-                f'Backend {name} is not supported. Currently supported ones are {known}{suggestion(str(name), known)}'
+                f'Backend {name} is not supported. Currently supported ones are {names}{suggestion(str(name), names)}'
             )
-        return _imported(found)
+        return _class(backend)
 
     @classmethod
     def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
-        if prefix in cls._prefix_to_backends:
-            storage = _imported(cls._prefix_to_backends[prefix])
-            return storage if storage.has_client_library() else FsspecBackend
-        if prefix not in fsspec_module().available_protocols():
-            raise ValueError(
-                f'prefix {prefix} is not supported. Currently supported ones are {list(cls._prefix_to_backends)} and '
-                f'those of fsspec; `FileClient.register_backend` adds another'
-            )
-        return FsspecBackend
+        if prefix not in cls._prefix_to_backends:
+            import fsspec
+
+            if prefix not in fsspec.available_protocols():
+                raise ValueError(
+                    f'prefix {prefix} is not supported. Currently supported ones are {list(cls._prefix_to_backends)} '
+                    'and those of fsspec; `FileClient.register_backend` adds another'
+                )
+        storage = cls._prefix_to_backends.get(prefix, FsspecBackend)
+        has_petrel = sys.modules.get('petrel_client') or find_spec('petrel_client')
+        return FsspecBackend if storage == _PETREL and not has_petrel else _class(storage)
 
     @property
     def name(self) -> str:
@@ -124,8 +345,8 @@ class FileClient:
         """The prefix of a URL: ``'s3'`` for ``'s3://a'`` and for ``'cluster:s3://a'``; None for a path."""
         if not is_filepath(uri):
             raise WrongType(f'uri must be a str or a Path, but got {type(uri)}: {uri!r}')
-        scheme, found, _ = str(uri).partition('://')
-        return scheme.rpartition(':')[2] if found else None
+        scheme, separator, _ = str(uri).partition('://')
+        return scheme.rpartition(':')[2] if separator else None
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: PathOrUrl | None = None) -> FileClient:
@@ -177,7 +398,9 @@ class FileClient:
         prefixes = [prefixes] if isinstance(prefixes, str) else prefixes or []
         if not isinstance(prefixes, (list, tuple)):
             raise WrongType(f'prefixes must be a str, or a list or tuple of them, but got {prefixes!r}')
-        taken = [name] if name in cls._backends else [each for each in prefixes if each in cls._prefix_to_backends]
+        taken = (
+            [name] if name in cls._backends else [prefix for prefix in prefixes if prefix in cls._prefix_to_backends]
+        )
         if taken and not force:
             raise KeyError(
                 f'{taken[0]} is already registered as a storage backend, add "force=True" if you want to override it'
@@ -253,6 +476,6 @@ class FileClient:
         return self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
 
 
-def _imported(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
-    found: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
-    return found
+def _class(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
+    storage: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
+    return storage

@@ -14,6 +14,9 @@ from typing import IO, Any
 from runnerkit.fileio.paths import open_file
 from runnerkit.utils.suggest import did_you_mean
 
+#: MMCV has a module for each format below this path (`runnerkit.compat.mmcv.aliases`).
+__path__: list[str] = []
+
 
 class BaseFileHandler(ABC):
     """A file format: reading an object from an open file, and writing it to one.

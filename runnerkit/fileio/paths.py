@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 from runnerkit.utils.logging import printable
@@ -81,7 +80,9 @@ def open_file(path: PathOrUrl, mode: str = 'r', **kwargs: Any) -> IO[Any]:
         kwargs.setdefault('encoding', 'utf-8')
     if not is_url(path):
         return open(path, mode, **kwargs)
-    opened: IO[Any] = fsspec_module().open(os.fspath(path), mode, **kwargs).open()
+    import fsspec
+
+    opened: IO[Any] = fsspec.open(os.fspath(path), mode, **kwargs).open()
     return opened
 
 
@@ -89,7 +90,9 @@ def exists(path: PathOrUrl) -> bool:
     """Whether a file or folder exists at a path or URL."""
     if not is_url(path):
         return os.path.exists(path)
-    filesystem, inner = fsspec_module().core.url_to_fs(os.fspath(path))
+    import fsspec
+
+    filesystem, inner = fsspec.core.url_to_fs(os.fspath(path))
     return bool(filesystem.exists(inner))
 
 
@@ -100,20 +103,6 @@ def join(path: PathOrUrl, *parts: str) -> str:
     scheme, _, start = os.fspath(path).partition('://')
     inner = '/'.join([start.rstrip('/'), *(part.strip('/') for part in parts)])
     return f'{scheme}://{inner}' if start else f'{scheme}://{inner.lstrip("/")}'
-
-
-def fsspec_module() -> ModuleType:
-    """Import fsspec.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    try:
-        import fsspec
-    except ImportError as error:
-        raise ImportError('files by URL need fsspec: pip install fsspec') from error
-    module: ModuleType = fsspec
-    return module
 
 
 def shown(path: str | os.PathLike[str]) -> str:

@@ -63,7 +63,7 @@ class Context:
         timestamp: the run's name in its work dir.
         resume_from: the checkpoint that the runner stage will resume from; None if it starts from the beginning.
         continues: whether this run continues the one in the work dir.
-        stages: where the stage of each slot comes from, for messages.
+        stages: what makes the stage of each slot; None for one that is left out.
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.
         guard: makes a context to enter around the training alone.
@@ -91,7 +91,7 @@ class Context:
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
     resume_from: str | None = None
     continues: bool = False
-    stages: dict[str, str] = field(default_factory=dict)
+    stages: dict[str, Callable[[Context], Any] | None] = field(default_factory=dict)
     closing: ExitStack = field(default_factory=ExitStack)
     hooks: list[tuple[Hook, str]] = field(default_factory=list)
     guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext()

@@ -12,7 +12,7 @@ from runnerkit.config import Config
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.stages.process_state import preserved_process_state
-from runnerkit.flow.stages.stage_config import SLOTS, Slot, add_place, makers, origin
+from runnerkit.flow.stages.stage import SLOTS, Slot, file_of_user, makers, note_place
 from runnerkit.flow.work_dir.journal import JournalHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.user_files import end_import
@@ -56,18 +56,18 @@ class Flow:
         guard: Callable[[Context], AbstractContextManager[Any]] = lambda context: nullcontext(),
     ) -> None:
         end_import()
-        for what, given, kind, way_out in (
-            ('cfg', cfg, Config, 'Config.fromfile(path), or Config(dict)'),
-            ('options', options or Options(), Options, 'Options(work_dir=…)'),
-        ):
-            if not isinstance(given, kind):
-                raise TypeError(f'{what} must be of the class {kind.__name__}, but got {given!r}: give {way_out}')
+        options = options or Options()
+        if not isinstance(cfg, Config):
+            raise TypeError(
+                f'cfg must be of the class Config, but got {cfg!r}: give Config.fromfile(path), or Config(dict)'
+            )
+        if not isinstance(options, Options):
+            raise TypeError(f'options must be of the class Options, but got {options!r}: give Options(work_dir=…)')
         self._has_run = False
-        self.context = Context(cfg, options or Options(), hooks=list(hooks), guard=guard)
+        self.context = Context(cfg, options, hooks=list(hooks), guard=guard)
         self.context['runner_name'] = name
         # All files are imported now, so that an error in one of them comes before anything is done.
-        self.stages = makers(cfg, self.context.options, stages or {})
-        self.context.stages = {name: origin(make) for name, make in self.stages.items()}
+        self.stages = self.context.stages = makers(cfg, options, stages or {})
 
     def run(self) -> Context:
         """Run all stages, and close what they have opened, whatever happens.
@@ -81,55 +81,54 @@ class Flow:
             raise RuntimeError('this Flow has already run: make another one')
         self._has_run = True
         context = self.context
+        *working, last = SLOTS
         with only_this_thread(), preserved_process_state(), context.closing:
-            *working, last = SLOTS
             try:
                 for slot in working:
                     self._run_stage(slot)
-                if context.outcome is None:  # the runner stage has its own loop, or none
-                    context.outcome = Outcome('completed')
             except BaseException:
                 try:
                     self._run_stage(last)
                 except Exception as error:  # the first error is the one to report
                     context.logger.error('the terminal stage has also failed: %s', error, exc_info=True)
                 raise
-            with self._noting_errors():
+            if context.outcome is None:  # the runner stage has its own loop, or none
+                context.outcome = Outcome('completed')
+            try:
                 run_on_all_ranks(partial(self._run_stage, last))
+            except BaseException as error:
+                self._note_failure(error)
+                raise
         return context
 
     def _run_stage(self, slot: Slot) -> None:
-        context, make = self.context, self.stages[slot.name]
+        make = self.stages[slot.name]
         if make is None:
             return
-        with self._noting_errors():
-            try:
-                stage = make(context)
-                if not isinstance(stage, slot.base):
-                    raise TypeError(f'{make!r} made a {type(stage).__name__}, which is no {slot.base.__name__}')
-                stage(context)
-            except BaseException as error:
-                add_place(error, slot, make)
-                raise
-
-    @contextmanager
-    def _noting_errors(self) -> Iterator[None]:
-        """An error changes the outcome, unless the run has failed before."""
         try:
-            yield
+            stage = make(self.context)
+            if not isinstance(stage, slot.base):
+                raise TypeError(f'{make!r} made a {type(stage).__name__}, which is no {slot.base.__name__}')
+            stage(self.context)
         except BaseException as error:
-            context, before, after = self.context, self.context.outcome, Outcome.of(error)
-            # The KeyboardInterrupt of a run that Ctrl-C has stopped is no other outcome.
-            is_stopped = before is not None and before.reason == 'SIGINT' and isinstance(error, KeyboardInterrupt)
-            if before is not None and (before.error is not None or is_stopped):
-                after = before
-            elif before is not None:
-                context.logger.error('Run %s', after)
-            context.outcome = after
-            for hook in getattr(context.runner, 'hooks', ()):
-                if isinstance(hook, JournalHook):
-                    hook.fail(after)
+            if (file := file_of_user(make)) is not None:
+                note_place(error, file, f'stage {slot.name!r}, ')
+            self._note_failure(error)
             raise
+
+    def _note_failure(self, error: BaseException) -> None:
+        """An error changes the outcome, unless the run has failed before."""
+        context, before, after = self.context, self.context.outcome, Outcome.of(error)
+        # The KeyboardInterrupt of a run that Ctrl-C has stopped is no other outcome.
+        is_stopped = before is not None and before.reason == 'SIGINT' and isinstance(error, KeyboardInterrupt)
+        if before is not None and (before.error is not None or is_stopped):
+            after = before
+        elif before is not None:
+            context.logger.error('Run %s', after)
+        context.outcome = after
+        for hook in getattr(context.runner, 'hooks', ()):
+            if isinstance(hook, JournalHook):
+                hook.fail(after)
 
 
 @contextmanager

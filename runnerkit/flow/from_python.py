@@ -121,7 +121,15 @@ def train(
         KeyboardInterrupt: Ctrl-C; the run has stopped after an iteration and saved it, if the config saves.
     """
     end_import()
-    check_arguments(work_dir, resume, validate, cfg_options)
+    path = (str, os.PathLike)
+    for name, value, kinds, needed in (
+        ('work_dir', work_dir, (*path, type(None)), 'the path or URL of a folder, or None for that of the config'),
+        ('resume', resume, (*path, bool), 'True, False, or the path of a checkpoint or work dir'),
+        ('validate', validate, (bool,), 'True or False'),
+        ('cfg_options', cfg_options, (Mapping, type(None)), "a dict by dotted key, such as {'optimizer.lr': 0.1}"),
+    ):
+        if not isinstance(value, kinds):
+            raise TypeError(f'{name} must be {needed}, but got {value!r}')
     check_whole_number('overfit', overfit, or_none=True, hint='None uses all samples')
     check_whole_number('stop_after', stop_after, or_none=True, hint='None trains to the end')
     if resume is True and if_used not in (None, 'resume'):
@@ -161,23 +169,6 @@ def train(
     )
 
 
-def check_arguments(work_dir: Any, resume: Any, validate: Any, cfg_options: Any) -> None:
-    """Refuse arguments of `train` of a wrong type.
-
-    Raises:
-        TypeError: there is one.
-    """
-    path = (str, os.PathLike)
-    for name, value, kinds, needed in (
-        ('work_dir', work_dir, (*path, type(None)), 'the path or URL of a folder, or None for that of the config'),
-        ('resume', resume, (*path, bool), 'True, False, or the path of a checkpoint or work dir'),
-        ('validate', validate, (bool,), 'True or False'),
-        ('cfg_options', cfg_options, (Mapping, type(None)), "a dict by dotted key, such as {'optimizer.lr': 0.1}"),
-    ):
-        if not isinstance(value, kinds):
-            raise TypeError(f'{name} must be {needed}, but got {value!r}')
-
-
 def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Config:
     """A new config with the changes merged in and its ``custom_imports`` imported.
 
@@ -185,10 +176,6 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
         config: a config file, a `Config`, or a dict like one.
         overrides: values by dotted key.
         keywords: the same, with two underscores for a dot.
-
-    Raises:
-        TypeError: it is something else, an override does not fit it, or a keyword is no key of it.
-        ValueError: a key is given twice.
     """
     if isinstance(config, (str, os.PathLike)):
         cfg = Config.fromfile(config, import_custom_modules=False)
@@ -210,13 +197,8 @@ def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str
 
 
 def key_of_keyword(keyword: str, cfg: Config) -> str:
-    """The key that a keyword of `train` is about: ``optimizer__lr`` is ``optimizer.lr``.
-
-    Misspelt keys are left to the preflight, which finds all of them.
-
-    Raises:
-        TypeError: it is no key of ``cfg``, nor one that a run reads.
-    """
+    """The key that a keyword of `train` is about: ``optimizer__lr`` is ``optimizer.lr``. Misspelt keys are left to the
+    preflight, which finds all of them."""
     section, *_ = parts = keyword.split('__')
     is_key = section in TOP or section in MMCV_TOOLS or section in cfg or near_miss(section, TOP)
     if not is_key or not all(parts):

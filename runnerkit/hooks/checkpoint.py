@@ -113,15 +113,14 @@ class CheckpointHook(StoringHook):
         self._failure, self._cut_by, self._tried_at = None, None, runner.position
         if is_sharded(runner.model):
             store.check_takes_folders()
-        if store.client is not None and not store.client.allow_symlink:
+        if not store.is_local and store.client is not None and not store.client.allow_symlink:
             if self.args.get('create_symlink'):
-                runner.logger.warning('create_symlink has no effect: %s has no links', store.client.name)
+                runner.logger.warning('create_symlink has no effect: %s has no links', store.writer)
             self.args['create_symlink'] = False
         if runner.rank == 0 and (swept := store.sweep()):
             runner.logger.info('half-written files of a killed run are deleted: %s', shortened(swept))
         expected = DETAIL if store.place == runner.work_dir else None
-        writer = store.client and store.client.name
-        runner.logger.info('Checkpoints will be saved to %s by %s', store, writer, extra=expected)
+        runner.logger.info('Checkpoints will be saved to %s by %s', store, store.writer, extra=expected)
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         if self.by_epoch and self._is_due_by_epoch(runner):

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from runnerkit.hooks.step_record import StepRecord
 
-_OF_PACKAGES = EntryPoints('runnerkit.hooks', {'VegaCallbacks': 'runnerkit.compat.vega.callbacks:VegaCallbacks'})
+_OF_PACKAGES = EntryPoints('runnerkit.hooks')
 
 #: Hooks by name; of one that is not registered, the entry points of installed packages are asked.
 HOOKS = Registry('hook', fallback=_OF_PACKAGES.load, fallback_names=_OF_PACKAGES.names)

@@ -13,7 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.nn.amp import wrap_fp16_model
 from runnerkit.optim.fused import why_not_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import (
@@ -325,6 +324,8 @@ class Fp16OptimizerHook(OptimizerHook):
         self._scale_update_param = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
 
     def before_run(self, runner: RunnerView) -> None:
+        from runnerkit.nn.amp import wrap_fp16_model
+
         wrap_fp16_model(runner.model)
         super().before_run(runner)
 
@@ -389,4 +390,6 @@ class _Fp16Methods(Hook):
     """Lets the decorated methods of the model run in fp16, as `Fp16OptimizerHook` does."""
 
     def before_run(self, runner: RunnerView) -> None:
+        from runnerkit.nn.amp import wrap_fp16_model
+
         wrap_fp16_model(runner.model)

@@ -90,5 +90,5 @@ class ReportHook(Hook):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if 'step' in state:
             self.last = state['step'], dict(state['scores'])
-        latest = state.get('latest', {'iter': 0, 'scores': {}})  # a file of an earlier version has none
-        self.latest, self.measured = (latest['iter'], dict(latest['scores'])), set(state.get('measured', ()))
+        latest = state['latest']
+        self.latest, self.measured = (latest['iter'], dict(latest['scores'])), set(state['measured'])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint import NotSavedError, Store
@@ -21,14 +21,12 @@ class StoringHook(Hook):
 
     Attributes:
         out_dir: from the start of the run, ``<out_dir>/<name of the work dir>`` if it was given, else the work dir.
-        file_client: reads, writes and deletes there.
     """
 
     needs_training = True
 
     out_dir: str | None = None
     file_client_args: dict[str, Any] | None = None
-    file_client: FileClient | None = None
     _store: Store | None = None
     _is_below_out_dir = False
 
@@ -45,8 +43,16 @@ class StoringHook(Hook):
                     f'{type(self).__name__} has nowhere to save to: give the runner a work_dir, or the hook an out_dir'
                 )
             store, self._is_below_out_dir = store_for(out_dir, self.file_client_args, runner.work_dir)
-            self._store, self.out_dir, self.file_client = store, store.place, store.client
+            self._store, self.out_dir = store, store.place
         return self._store
+
+    @cached_property
+    def file_client(self) -> FileClient:
+        """What reads, writes and deletes in ``out_dir``, from the start of the run."""
+        if self._store is None:
+            raise AttributeError(f'{type(self).__name__} has no file_client before the run starts')
+        client: FileClient = self._store.client
+        return client
 
     def claim_store(self, runner: RunnerView) -> Store:
         """Return `store` and claim it for this run. All ranks call it when the run begins.

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
-from runnerkit.nn.failures import note_layer, note_loss
 from runnerkit.registry import build_or_bind
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.nameable import nameable
@@ -146,6 +145,8 @@ class Supervised(BaseModule):
         try:
             result = self.loss(*outs, *wanted, **named_outs, **named_wanted)
         except Exception as error:
+            from runnerkit.nn.failures import note_loss
+
             note_loss(error, self.loss, preds, target, self._where)
             raise
         loss, log_vars = _total(result)
@@ -156,6 +157,8 @@ class Supervised(BaseModule):
         try:
             return self(*args, **kwargs)
         except Exception as error:
+            from runnerkit.nn.failures import note_layer
+
             note_layer(error, self, self._where)
             raise
 
@@ -192,7 +195,8 @@ def _build_metrics(metrics: Any) -> dict[str, Any]:
 
 
 def _build_metric(metric: Any) -> Any:
-    built = METRICS.build(metric) if isinstance(metric, dict) else metric
+    with torch.device('cpu'):  # also if the model is built on the meta device: FSDP2 fills weights only
+        built = METRICS.build(metric) if isinstance(metric, dict) else metric
     if not (hasattr(built, 'update') and hasattr(built, 'compute')):
         raise TypeError(
             f'metric {metric!r} is neither a config nor a torchmetrics.Metric: '

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 
 def is_dtensor(value: Any) -> bool:
@@ -86,3 +88,20 @@ def laid_out_like(value: Tensor, target: Any) -> Tensor:
         shape=target.shape,
         stride=target.stride(),
     )
+
+
+def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+    """The ``state`` of an optimizer (its `state_dict`), laid out over the processes as its parameters are."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+    if not any(map(is_dtensor, parameters)):
+        return dict(state)
+    moved = {
+        index: {
+            name: laid_out_like(value, parameters[index]) if isinstance(value, Tensor) else value
+            for name, value in values.items()
+        }
+        if isinstance(index, int) and index < len(parameters)
+        else values
+        for index, values in state['state'].items()
+    }
+    return {**state, 'state': moved}

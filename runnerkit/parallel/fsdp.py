@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from logging import Logger
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
 
-from runnerkit.distributed import all_gather_objects, broadcast_buffers, broadcast_object
+from runnerkit.distributed import all_gather_objects, broadcast_buffers, broadcast_object, from_first_rank
 from runnerkit.distributed.collectives import group_device
 from runnerkit.parallel.dtensors import is_dtensor
 from runnerkit.parallel.sharding import of_classes, recompute_activations, units
 from runnerkit.parallel.steps import Steps
 from runnerkit.parallel.wrappers import MODULE_WRAPPERS
-from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
+from runnerkit.utils.seed import rng_state, set_rng_state
 from runnerkit.utils.suggest import did_you_mean
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16, 'fp32': torch.float32}
@@ -267,6 +271,75 @@ def check_fsdp_arguments(
     to_checkpoint(module, units(module, module_classes, min_num_params), activation_checkpointing)
     mixed_precision(mp_policy)
     _methods(module, forward_methods)
+
+
+def build_without_weights(build: Callable[[], nn.Module], logger: Logger) -> nn.Module:
+    """The initialised model that ``build`` makes, for `FSDP2`: on the other ranks than 0 without weights, if it can be
+    built and can initialise itself on torch's meta device; else whole on every rank. A collective."""
+    built: list[nn.Module] = []
+    from_first_rank(lambda: built.append(build()))  # its error is raised on all ranks
+    problem = ''
+    if not built:
+        try:
+            with torch.device('meta'):
+                built.append(build())
+        except Exception as error:  # of code that needs numbers
+            problem = f'{type(error).__name__}: {one_line(error)}'
+        else:
+            problem = _meta_tensors_beside(built[0])
+    if problem := next(filter(None, all_gather_objects(problem)), ''):
+        logger.info('the model is built whole on every rank, since it cannot be built without weights: %s', problem)
+        built[:] = built if dist.get_rank() == 0 else [build()]
+    set_rng_state(broadcast_object(rng_state()))  # others have drawn less
+    return built[0]
+
+
+def _meta_tensors_beside(model: nn.Module) -> str:
+    """Whether something holds tensors on the meta device that are no parameters or buffers: those get no values."""
+    gc.collect()
+    named = {id(each) for each in (*model.parameters(), *model.buffers())}
+    tensors = [each for each in gc.get_objects() if issubclass(type(each), Tensor) and id(each) not in named]
+    return 'it holds tensors that are no parameters or buffers' if any(each.is_meta for each in tensors) else ''
+
+
+def prepare_for_one_process(model: nn.Module, options: Mapping[str, Any], logger: Logger) -> None:
+    """Do what FSDP2 does besides sharding, for a single process; it still looks up the names."""
+    parts = units(model, options.get('module_classes'), options.get('min_num_params'))
+    recompute_activations(to_checkpoint(model, parts, options.get('activation_checkpointing', False)))
+    mixed_precision(options.get('mp_policy'))
+    if left_out := [key for key in ('mp_policy', 'cpu_offload') if options.get(key)]:
+        logger.warning(
+            'model_wrapper: this single process trains without FSDP2, so %s has no effect: start it with torchrun and '
+            "--launcher pytorch, or use amp='bf16'",
+            ' and '.join(left_out),
+        )
+    else:
+        logger.info('model_wrapper: this single process trains without FSDP2')
+
+
+def hand_over(optimizers: Iterable[Optimizer], before: Mapping[str, nn.Parameter], wrapper: FSDP2) -> None:
+    """Let optimizers that were built over a model's whole parameters update its sharded ones.
+
+    Args:
+        optimizers: of the model's parameters, and perhaps of others.
+        before: the model's parameters by name, before it was wrapped.
+        wrapper: around the model.
+    """
+    from torch.distributed.tensor import distribute_tensor
+
+    after = dict(wrapper.module.named_parameters())
+    sharded: dict[int, Any] = {id(each): after[name] for name, each in before.items()}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group['params'] = [sharded.get(id(each), each) for each in group['params']]
+        for old in [each for each in optimizer.state if id(each) in sharded]:  # of Adagrad, for example
+            new = sharded[id(old)]
+            optimizer.state[new] = {
+                key: distribute_tensor(value, new.device_mesh, new.placements)
+                if isinstance(value, Tensor) and value.shape == old.shape and value.dim()
+                else value
+                for key, value in optimizer.state.pop(old).items()
+            }
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:

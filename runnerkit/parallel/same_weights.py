@@ -1,9 +1,9 @@
-"""Whether all ranks begin with the same weights, and what of a model is each rank's own."""
+"""Whether all ranks begin with the same weights, and what of a model is each rank's own. A single process imports none
+of it."""
 
 from __future__ import annotations
 
 import weakref
-import zlib
 from collections.abc import Iterator
 from logging import Logger
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from runnerkit.distributed import all_gather_objects, broadcast_buffers, get_dist_info, reduce_extremes
+from runnerkit.distributed import broadcast_buffers, get_dist_info, same_on_all_ranks
 from runnerkit.parallel.bits import checksum, has_bits
 from runnerkit.parallel.names import name_cleaner
 from runnerkit.parallel.wrappers import unwrap
@@ -43,60 +43,42 @@ def local_tensors(model: nn.Module) -> set[str]:
     return {name for name, each in named if id(each) in own}
 
 
-def shared_buffers(model: nn.Module) -> Iterator[Tensor]:
-    """The buffers of ``model`` without those that are each rank's own."""
+def broadcast_shared_buffers(model: nn.Module) -> None:
+    """Give all ranks rank 0's buffers of ``model``, without those that are each rank's own. A collective."""
     inner = unwrap(model)
     local = local_tensors(inner)
-    return (buffer for name, buffer in inner.named_buffers() if name not in local)
+    broadcast_buffers(buffer for name, buffer in inner.named_buffers() if name not in local)
 
 
 def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
-    """Compare the parameters and buffers of all ranks, once for each model; a difference is logged. A collective.
+    """Compare a hash of the parameters and buffers of all ranks, once for each model. A collective.
 
-    Those that are sharded or each rank's own (`local_tensors`) are left alone. If nothing differs, this is one small
-    message.
+    Those that are sharded or each rank's own (`local_tensors`) are left alone.
 
     Args:
         model: as it is trained, wrapped or not.
-        logger: for the difference.
+        logger: for the warning, if they differ.
         repairs: whether all ranks then take the values of rank 0.
     """
     inner = unwrap(model) if isinstance(model, nn.Module) else None
-    if get_dist_info()[1] == 1 or inner is None or inner in _compared:
+    if inner is None or inner in _compared:
         return
     if getattr(model, 'process_group', None) not in (None, dist.group.WORLD):  # of some ranks only
         return
     _compared.add(inner)
     local = local_tensors(inner)
     tensors = {name: each for name, each in _named(inner) if name not in local and has_bits(each)}
-    sums = {(name, tuple(each.shape), str(each.dtype)): checksum(each) for name, each in tensors.items()}
-    lowest, highest = reduce_extremes(zlib.crc32(repr(sums).encode()))
-    if lowest == highest:
+    if same_on_all_ranks([(name, checksum(each)) for name, each in tensors.items()]):
         return
-    first, *others = all_gather_objects(sums)
-    # Those that some rank lacks, or has in another shape, are none to compare.
-    differing = [
-        (key[0], rank)
-        for key in first
-        if all(key in other for other in others)
-        for rank in [next((i for i, other in enumerate(others, 1) if other[key] != first[key]), 0)]
-        if rank
-    ]
-    if not differing:
-        return
+    if not same_on_all_ranks([(name, each.shape, each.dtype) for name, each in tensors.items()]):
+        return  # each rank has another part of a model
     if repairs:
-        broadcast_buffers([tensors[name] for name, _ in differing])
+        broadcast_buffers(tensors.values())
     if get_dist_info()[0] == 0:
-        name, rank = differing[0]
         logger.warning(
-            'The ranks begin with different weights: %d of %d tensors differ, first %s, on rank %d. %s. Draw or load '
-            'the same on all ranks (after --diff-seed, a stage draws others), and list what is to differ in '
-            'local_to_rank of its module',
-            len(differing),
-            len(first),
-            name,
-            rank,
-            'All ranks take the values of rank 0' if repairs else 'They stay different, as the runner was given them',
+            'The ranks begin with different weights: %s. Draw or load the same on all ranks (after --diff-seed, a '
+            'stage draws others), and list what is to differ in local_to_rank of its module',
+            'all take those of rank 0' if repairs else 'they stay different, as the runner was given them',
         )
 
 

@@ -21,7 +21,6 @@ from runnerkit.checkpoint.conditions import (
     setting_changes,
     table,
 )
-from runnerkit.checkpoint.shards import optimizer_state_like
 from runnerkit.data.kinds import loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
@@ -41,6 +40,7 @@ from runnerkit.optim.settings import (
     with_rates_of,
 )
 from runnerkit.parallel import unwrap
+from runnerkit.parallel.dtensors import optimizer_state_like
 from runnerkit.utils.logging import NOT_EXACT
 
 

@@ -15,7 +15,6 @@ from runnerkit.data.kinds import describe_loader
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
-    broadcast_buffers,
     broadcast_patiently,
     meet_patiently,
     reduce_extremes,
@@ -26,7 +25,6 @@ from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_data
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.parallel.same_weights import shared_buffers
 from runnerkit.runner.readers import EvaluationReaders, loaders_to_evaluate
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.exceptions import WrongValue
@@ -140,7 +138,10 @@ class Evaluator:
         self.scores, log, before = found, runner.log_buffer, dict(runner.log_buffer.output)
         log.output.clear()
         meet_patiently()
-        broadcast_buffers(shared_buffers(runner.model))  # all ranks evaluate the model that rank 0 saves
+        if runner.world_size > 1:  # all ranks evaluate the model that rank 0 saves
+            from runnerkit.parallel.same_weights import broadcast_shared_buffers
+
+            broadcast_shared_buffers(runner.model)
         try:
             with runner.hooks.around['around_val'], evaluation_mode(runner.model):
                 yield found

@@ -14,7 +14,6 @@ from runnerkit.distributed.collectives import run_on_all_ranks
 from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.hook import Outcome
-from runnerkit.parallel.same_weights import check_same_weights
 from runnerkit.runner.snapshots import RollBackRequest
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import DETAIL, NOT_EXACT
@@ -224,7 +223,9 @@ class Lifecycle:
             runner.changes.tell_doubts()
         with reading('the checkpoint'):
             snapshots.restore()
-        if runner.parent is None:  # a nested run may share modules with it, whose buffers differ
+        if runner.world_size > 1 and runner.parent is None:  # a nested run may share modules, whose buffers differ
+            from runnerkit.parallel.same_weights import check_same_weights
+
             check_same_weights(runner.model, runner.logger, runner.repairs_weights)
         if is_own_run:
             readers.start()

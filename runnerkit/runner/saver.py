@@ -15,7 +15,6 @@ from torch import distributed as dist
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
-from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NON_FINITE, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
@@ -139,6 +138,8 @@ class Saver:
 
     def _save_in_parts(self, out_dir: str, given: dict[str, Any], request: _Request) -> str | NotSavedError:
         """Save a sharded model, on every rank; returns the folder's path, or the error of the storage."""
+        from runnerkit.checkpoint.shards import PLACES
+
         runner = self._runner
         store = Store(out_dir, given.get('file_client_args'))
         store.check_takes_folders()
@@ -181,6 +182,8 @@ class Saver:
         self, state: dict[str, Any], kept: Mapping[int, Any]
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """The state of this rank: sharded gradients of unfinished cycles, their keys, and the rest."""
+        from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
+
         for name, update in self._runner.updater.named().items():
             if not update.accumulated:
                 continue
@@ -203,6 +206,8 @@ class Saver:
         self, given: Mapping[str, Any], found: Mapping[str, str], ranks: list[Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The checkpoint's large tensors and the rest, which is complete on the first rank only."""
+        from runnerkit.checkpoint.shards import taken_apart
+
         runner = self._runner
         checkpoint = raw_checkpoint(
             runner.model,
@@ -354,7 +359,7 @@ class Saver:
         if last is None:
             return None
         store, name = Store.of(last)
-        if store.client is None or store.is_whole(name):
+        if store.is_whole(name):
             return last
         found = store.newest()
         return None if found is None else found.path

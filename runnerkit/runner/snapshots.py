@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
-from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
-from runnerkit.checkpoint.shards import layout_of
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
@@ -211,12 +209,12 @@ class Snapshots:
     def _read(self, checkpoint: str, map_location: Any) -> Any:
         """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
         model = self._runner.model
-        if not is_checkpoint_folder(checkpoint):
-            return _load_checkpoint(checkpoint, map_location)
-        if not is_sharded(model):
-            return load_folder(Path(checkpoint), checkpoint, map_location)
+        if not (is_sharded(model) and is_checkpoint_folder(checkpoint)):
+            return load_whole(checkpoint, map_location)
+        from runnerkit.checkpoint.shards import layout_of
+
         layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
-        return run_on_all_ranks(partial(load_folder, Path(checkpoint), checkpoint, None, layout))
+        return run_on_all_ranks(partial(load_folder, checkpoint, layout=layout))
 
     def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
         """`resume` from ``loaded``, the content of ``checkpoint``."""
@@ -277,10 +275,6 @@ class Snapshots:
         """Restore the counters: `Progress`, or from MMCV's files the counts of epochs and iterations."""
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
-        if state is not None and state.get('format', 1) < STATE_FORMAT:
-            from runnerkit.checkpoint.format_1 import from_format_1
-
-            state = from_format_1(state, meta)
         self.resumed = state
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:

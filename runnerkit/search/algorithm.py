@@ -12,11 +12,11 @@ from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import plain_number
 
-_ALGORITHMS = EntryPoints('runnerkit.search_algorithms', {'PruneEA': 'runnerkit.compat.vega.prune:PruneEA'})
-_CODECS = EntryPoints('runnerkit.codecs', {'PruneCodec': 'runnerkit.compat.vega.prune:PruneCodec'})
+_ALGORITHMS = EntryPoints('runnerkit.search_algorithms')
+_CODECS = EntryPoints('runnerkit.codecs')
 
-#: Search algorithms, and codecs, by name; of one that is not registered, the table and the entry points of installed
-#: packages are asked.
+#: Search algorithms, and codecs, by name; of one that is not registered, the entry points of installed packages are
+#: asked.
 SEARCH_ALGORITHMS = Registry('search algorithm', fallback=_ALGORITHMS.load, fallback_names=_ALGORITHMS.names)
 CODECS = Registry('codec', fallback=_CODECS.load, fallback_names=_CODECS.names)
 

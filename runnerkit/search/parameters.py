@@ -18,10 +18,7 @@ from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
-_OTHERS = EntryPoints(
-    'runnerkit.search_parameters',
-    {name: f'runnerkit.compat.vega.space:{name}' for name in ('AdjacencyList', 'BinaryCode')},
-)
+_OTHERS = EntryPoints('runnerkit.search_parameters')
 
 #: The kinds of parameters, for configs: ``dict(type='Float', low=1e-4, high=1e-1, log=True)``. A subclass of
 #: `Parameter` that is registered here is one more.

@@ -31,7 +31,7 @@ from runnerkit.utils.suggest import near_miss, suggestion
 #: What reads pipelines with sections in the shape of another system: ``reader(config, names of the steps)`` has
 #: ``work_dir``, which may be None, and ``translate(name, section)``, which returns a `Translation`, or None for a
 #: section in another shape.
-_READERS = EntryPoints('runnerkit.pipelines', {'vega': 'runnerkit.compat.vega.steps:VegaPipeline'})
+_READERS = EntryPoints('runnerkit.pipelines')
 
 #: The file in a step's folder that says that it is done, and with what.
 STATE = 'step.json'

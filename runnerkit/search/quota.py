@@ -1,4 +1,4 @@
-"""Quotas: how large a network of a search may be, as a text, checked before it is trained.
+"""Quotas: how large a network of a search may be, as a text that is checked before a trial begins.
 
 ::
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.suggest import suggestion
@@ -28,47 +28,14 @@ COUNTED = ('params', 'flops')
 #: A model whose ``forward`` takes a sample, as a separate term.
 VALID = 'model_valid'
 
-#: What is not known before a model is trained or deployed, and where it is measured.
-LATER = {
-    **dict.fromkeys(
-        ('latency', 'host_latency', 'device_latency'), 'make it an objective, which a BenchmarkPipeStep measures'
-    ),
-    **dict.fromkeys(('accuracy', 'affinity'), 'it is not known before the training; make it an objective'),
-}
-
-_COMPARE: dict[str, Callable[[float, float], bool]] = {
-    '<': operator.lt,
-    '<=': operator.le,
-    '>': operator.gt,
-    '>=': operator.ge,
-}
+_COMPARE = {'<': operator.lt, '<=': operator.le, '>': operator.gt, '>=': operator.ge}
 _TURNED = {'<': '>', '<=': '>=', '>': '<', '>=': '<='}
+_NUMBER = r'([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)'
 
-_NUMBER = r'[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?'
-_NAME = r'[A-Za-z_]\w*'
-_OPERATOR = '<=|>=|<|>'
-_ONE = re.compile(rf'({_NAME})\s*({_OPERATOR})\s*({_NUMBER})')
-_TWO = re.compile(rf'({_NUMBER})\s*({_OPERATOR})\s*({_NAME})(?:\s*({_OPERATOR})\s*({_NUMBER}))?')
-_IN = re.compile(rf'({_NAME})\s+in\s*\[\s*({_NUMBER})\s*,\s*({_NUMBER})\s*\]')
-
-_EXAMPLES = "'params < 1e6', '1e5 < params < 1e6', 'params in [1e5, 1e6]' and 'model_valid', joined by 'and'"
-
-
-class Limit(NamedTuple):
-    """One bound: ``name operator number``.
-
-    Attributes:
-        name: one of `COUNTED`.
-        operator: ``'<'``, ``'<='``, ``'>'`` or ``'>='``.
-        number: in the quota's unit.
-    """
-
-    name: str
-    operator: str
-    number: float
-
-    def __str__(self) -> str:
-        return f'{self.name} {self.operator} {self.number:.15g}'
+#: ``params``, with a number before it, after it, or both; or with an interval.
+_TERM = re.compile(
+    rf'(?:{_NUMBER}\s*(<=?|>=?)\s*)?([A-Za-z_]\w*)(?:\s*(<=?|>=?)\s*{_NUMBER}|\s+in\s*\[\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\])?'
+)
 
 
 class Quota:
@@ -82,24 +49,46 @@ class Quota:
         text: the quota.
         units: what numbers mean where it is not 1: Vega counts ``dict(flops=1e6, params=1e3)``.
 
+    Attributes:
+        limits: name, sign and number of each bound; numbers in the quota's units.
+        model_valid: whether that is a term.
+
     Raises:
         TypeError: it is not a text.
         KeyError: a term is unknown.
-        ValueError: it is no quota, or one that no model meets.
+        ValueError: it is no quota.
     """
 
     def __init__(self, text: str, units: Mapping[str, float] | None = None) -> None:
         if not isinstance(text, str):
             raise TypeError(f"a quota must be a text such as 'params < 1e6', but got {text!r}")
         self.text, self.units = text, dict(units or {})
-        self.limits: list[Limit] = []
+        self.limits: list[tuple[str, str, float]] = []
         self.model_valid = False
         for term in re.split(r'\s+and\s+', text.strip()):
-            if term == VALID:
-                self.model_valid = True
-            else:
-                self.limits += _limits(term.strip(), text)
-        self._refuse_contradictions()
+            self._add(term.strip())
+
+    def _add(self, term: str) -> None:
+        parts = _TERM.fullmatch(term)
+        given: Sequence[Any] = parts.groups() if parts else [None] * 7
+        number, turned, name, sign, bound, lowest, highest = given
+        if name is not None and name not in (*COUNTED, VALID):
+            raise KeyError(
+                f'the quota {self.text!r} has an unknown term {name!r}{suggestion(name, (*COUNTED, VALID))} (there are '
+                f'{", ".join((*COUNTED, VALID))}; what is measured later, such as the latency, can be an objective)'
+            )
+        if term == VALID:
+            self.model_valid = True
+            return
+        limits = [(_TURNED[turned], number)] if turned else []
+        limits += [(sign, bound)] if sign else []
+        limits += [('>=', lowest), ('<=', highest)] if lowest else []
+        if not limits or name == VALID:
+            raise ValueError(
+                f"{term!r} in the quota {self.text!r} is no term: there are 'params < 1e6', '1e5 < params < 1e6', "
+                f"'params in [1e5, 1e6]' and 'model_valid', joined by 'and'"
+            )
+        self.limits += [(name, sign, float(number)) for sign, number in limits]
 
     def __repr__(self) -> str:
         return f'Quota({self.text!r})'
@@ -107,7 +96,7 @@ class Quota:
     @property
     def needs_sample(self) -> bool:
         """Whether a sample is needed, because ``forward`` has to be called."""
-        return self.model_valid or any(limit.name == 'flops' for limit in self.limits)
+        return self.model_valid or any(name == 'flops' for name, _, _ in self.limits)
 
     def why_not(self, model: nn.Module, sample: Any = None) -> str | None:
         """Return why the quota refuses a model, with what was counted; None if it does not.
@@ -160,48 +149,6 @@ class Quota:
                 return f'the model cannot be built: {type(error).__name__}: {one_line(error)}'
             sample = first_batch(cfg, split, 1, device('cpu')) if self.needs_sample or not is_shaped(model) else None
             return self.why_not(model, sample)
-
-    def _refuse_contradictions(self) -> None:
-        for limit in self.limits:
-            for other in (*self.limits, Limit(limit.name, '>=', 0.0)):
-                if limit.name != other.name or limit.operator[0] != '<' or other.operator[0] != '>':
-                    continue
-                is_point = limit.operator == '<=' and other.operator == '>='
-                if limit.number < other.number or (limit.number == other.number and not is_point):
-                    raise ValueError(f'no model meets the quota {self.text!r}: {other} and {limit} exclude each other')
-
-
-def _limits(term: str, text: str) -> list[Limit]:
-    if found := _ONE.fullmatch(term):
-        return [Limit(_known(found[1], text), found[2], float(found[3]))]
-    if found := _TWO.fullmatch(term):
-        low, first, name, second, high = found.groups()
-        limits = [Limit(_known(name, text), _TURNED[first], float(low))]
-        if second is not None:
-            if first[0] != second[0]:
-                raise ValueError(f'{term!r} in the quota {text!r} is no interval: both signs must point the same way')
-            limits.append(Limit(name, second, float(high)))
-        return limits
-    if found := _IN.fullmatch(term):
-        name = _known(found[1], text)
-        return [Limit(name, '>=', float(found[2])), Limit(name, '<=', float(found[3]))]
-    if re.fullmatch(_NAME, term):
-        if term in COUNTED:
-            raise ValueError(f'{term!r} in the quota {text!r} is compared with nothing: write {term} < 1e6')
-        _known(term, text)
-    raise ValueError(f'{term!r} in the quota {text!r} is no term: there are {_EXAMPLES}')
-
-
-def _known(name: str, text: str) -> str:
-    if name in COUNTED:
-        return name
-    terms = (*COUNTED, VALID)
-    if name in LATER:
-        raise KeyError(f'the quota {text!r} cannot restrict {name}: {LATER[name]}')
-    if name == VALID:
-        raise ValueError(f'{VALID} in the quota {text!r} is compared with a number, but is a term by itself')
-    raise KeyError(f'the quota {text!r} has an unknown term {name!r}{suggestion(name, terms)} (there are '
-                   f'{", ".join(terms)})')  # fmt: skip
 
 
 def counted(cfg: Config) -> dict[str, float]:

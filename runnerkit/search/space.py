@@ -32,13 +32,7 @@ from runnerkit.utils.suggest import near_miss, suggestion
 
 #: What reads sections in the shape of another system, by the key that tells the shape: the arguments of `Space` for
 #: values, or a space of networks.
-_READERS = EntryPoints(
-    'runnerkit.search_spaces',
-    {
-        'hyperparameters': 'runnerkit.compat.vega.space:space_of',
-        'modules': 'runnerkit.compat.vega.networks:SearchSpace',
-    },
-)
+_READERS = EntryPoints('runnerkit.search_spaces')
 
 #: Keys of a section with a space that are no parameters.
 SECTION = ('parameters', 'conditions', 'forbidden', 'hyperparameters')

@@ -75,10 +75,15 @@ def collect_env() -> dict[str, Any]:
         'CUDA available': has_cuda,
     }
     if has_cuda:
-        info.update(_gpus())
+        kinds: dict[str, list[str]] = {}
+        for index in range(torch.cuda.device_count()):
+            kinds.setdefault(torch.cuda.get_device_name(index), []).append(str(index))
+        info.update({f'GPU {",".join(numbers)}': name for name, numbers in kinds.items()})
         info['CUDA'] = torch.version.cuda
         info['cuDNN'] = torch.backends.cudnn.version()
-        info.update(_cuda_toolkit())
+        home = cuda_home()  # whose compiler may differ from that with which torch was built
+        nvcc = home and _first_line(os.path.join(home, 'bin', 'nvcc'), '--version', marker='release')
+        info.update({'CUDA_HOME': str(home), 'NVCC': nvcc or 'n/a'})
     info['GCC'] = _first_line('gcc', '--version')
     info['PyTorch'] = torch.__version__
     info['PyTorch compiling details'] = torch.__config__.show()
@@ -88,23 +93,6 @@ def collect_env() -> dict[str, Any]:
     info['MMCV Compiler'] = info['MMCV CUDA Compiler'] = 'n/a'
     info['runnerkit'] = __version__
     return info
-
-
-def _gpus() -> dict[str, str]:
-    """Names of GPUs by index, equal ones together: ``{'GPU 0,1': 'NVIDIA H200'}``."""
-    import torch
-
-    kinds: dict[str, list[str]] = {}
-    for i in range(torch.cuda.device_count()):
-        kinds.setdefault(torch.cuda.get_device_name(i), []).append(str(i))
-    return {f'GPU {",".join(numbers)}': name for name, numbers in kinds.items()}
-
-
-def _cuda_toolkit() -> dict[str, str]:
-    """The CUDA toolkit's folder and compiler, which may differ from those torch was built with."""
-    home = cuda_home()
-    compiler = 'n/a' if home is None else _first_line(os.path.join(home, 'bin', 'nvcc'), '--version', marker='release')
-    return {'CUDA_HOME': str(home), 'NVCC': compiler}
 
 
 def cuda_home() -> str | None:

@@ -91,7 +91,8 @@ def one_line(error: BaseException) -> str:
         message = str(told)
     except Exception as failure:  # of the user's own __str__
         message = f'{type(error).__name__} (its __str__ raises {type(failure).__name__})'
-    message = _bare_key(error) or _without_traceback(message)
+    worker = _IN_WORKER.fullmatch(message)  # its traceback ends with the error itself
+    message = _bare_key(error) or (f'{worker[2].rstrip()}\n{worker[1]}' if worker else message)
     notes = getattr(error, '__notes__', [])
     text = ' '.join([message or type(error).__name__, *(f'({note})' for note in notes)])
     text = _LINE_WITHOUT_END.sub('; ', text).replace('\n', ' ').replace('\t', ' ')
@@ -103,12 +104,6 @@ def _bare_key(error: BaseException) -> str:
     if type(error) is not KeyError or len(error.args) != 1 or ' ' in str(error.args[0]):
         return ''
     return f'KeyError: {error.args[0]!r}'
-
-
-def _without_traceback(message: str) -> str:
-    """``message``; if it is the traceback of a worker, its last error, and which worker that was."""
-    found = _IN_WORKER.fullmatch(message)
-    return message if found is None else f'{found[2].rstrip()}\n{found[1]}'
 
 
 def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:

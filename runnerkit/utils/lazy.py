@@ -37,18 +37,17 @@ def lazy_getattr(package: str) -> Callable[[str], Any]:
     """
 
     def get(name: str) -> Any:
-        home = homes_in(package).get(name)
-        if home is not None:
-            found = getattr(import_module(home), name)
-            vars(sys.modules[package])[name] = found
-            return found
-        if not name.startswith('__'):
+        homes = homes_in(package)
+        if name not in homes and not name.startswith('__'):
             try:
                 return import_module(f'{package}.{name}')
             except ModuleNotFoundError as error:
                 if error.name != f'{package}.{name}':
                     raise
-        raise AttributeError(f'module {package!r} has no attribute {name!r}')
+        if name not in homes:  # nor is it one of the names that another system has added at that import
+            raise AttributeError(f'module {package!r} has no attribute {name!r}')
+        vars(sys.modules[package])[name] = value = getattr(import_module(homes[name]), name)
+        return value
 
     return get
 

@@ -48,7 +48,10 @@ class FolderLock:
             else:  # its owner has deleted the file meanwhile, so the lock is useless
                 os.close(file)
         _held.add(self)
-        self._sign(self._file)
+        since = time.strftime('%Y-%m-%d %H:%M:%S')
+        with contextlib.suppress(OSError):  # a full disk must not prevent a run from starting
+            os.truncate(self._file, 0)
+            os.write(self._file, f'process {os.getpid()} on {socket.gethostname()}, since {since}\n'.encode())
 
     def release(self) -> None:
         """Release the lock; calling it again has no effect."""
@@ -64,12 +67,6 @@ class FolderLock:
             return os.path.samestat(os.fstat(file), os.lstat(self.path))
         except FileNotFoundError:
             return False
-
-    def _sign(self, file: int) -> None:
-        since = time.strftime('%Y-%m-%d %H:%M:%S')
-        with contextlib.suppress(OSError):  # a full disk must not prevent a run from starting
-            os.truncate(file, 0)
-            os.write(file, f'process {os.getpid()} on {socket.gethostname()}, since {since}\n'.encode())
 
 
 def is_locked(path: Path) -> bool:

@@ -48,11 +48,8 @@ def harmless(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return ''.join(_escaped(each) if unicodedata.category(each) in _UNSAFE else each for each in text)
-
-
-def _escaped(character: str) -> str:
-    return character if character in '\n\t' else character.encode('unicode_escape').decode()
+    unsafe = {each for each in text if unicodedata.category(each) in _UNSAFE and each not in '\n\t'}
+    return ''.join(each.encode('unicode_escape').decode() if each in unsafe else each for each in text)
 
 
 class HarmlessFormatter(logging.Formatter):
@@ -101,10 +98,14 @@ def get_logger(
         return logger
     rank = process_rank()
     if first:
-        _spare_root_console()
+        handler: Any
+        for handler in logging.getLogger().handlers:  # of the user's, or of a library: lines would be shown twice
+            if type(handler) is logging.StreamHandler and _not_from_us not in handler.filters:
+                handler.addFilter(_not_from_us)
         logger.addHandler(ConsoleHandler())
         logger_initialized[name] = True
-    adds_file = log_file is not None and rank == 0 and not _writes_to(logger, log_file)
+    written = [handler.baseFilename for handler in logger.handlers if isinstance(handler, logging.FileHandler)]
+    adds_file = log_file is not None and rank == 0 and os.path.abspath(log_file) not in written
     if adds_file:
         logger.addHandler(LogFileHandler(str(log_file), file_mode))
     if first or adds_file:
@@ -320,18 +321,5 @@ def _own_handlers(logger: logging.Logger) -> list[logging.Handler]:
     return [each for each in logger.handlers if isinstance(each, (ConsoleHandler, LogFileHandler))]
 
 
-def _writes_to(logger: logging.Logger, log_file: str | os.PathLike[str]) -> bool:
-    path = os.path.abspath(log_file)
-    return any(isinstance(each, logging.FileHandler) and each.baseFilename == path for each in logger.handlers)
-
-
 def _not_from_us(record: logging.LogRecord) -> bool:
     return not any(record.name == name or record.name.startswith(f'{name}.') for name in logger_initialized)
-
-
-def _spare_root_console() -> None:
-    """Avoid showing lines twice if the user, or a library, has given the root logger a console handler."""
-    handler: Any
-    for handler in logging.getLogger().handlers:
-        if type(handler) is logging.StreamHandler and _not_from_us not in handler.filters:
-            handler.addFilter(_not_from_us)

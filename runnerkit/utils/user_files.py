@@ -30,7 +30,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from runnerkit.utils.suggest import suggestion
@@ -102,8 +102,10 @@ class _FileLoader(SourceFileLoader):
         try:
             super().exec_module(module)
         except _ImportEnds as end:
-            scripts = [each.f_code.co_filename for each, _ in walk_tb(end.__traceback__) if _is_script(each)]
-            others = [file for file in scripts if file != self.path]
+            codes = [frame.f_code for frame, _ in walk_tb(end.__traceback__)]
+            others = [
+                code.co_filename for code in codes if code.co_name == '<module>' and code.co_filename != self.path
+            ]
             if others:
                 raise ImportError(
                     f'{self.path} cannot be imported: it imports {others[-1]}, which trains on import. Move the '
@@ -112,11 +114,6 @@ class _FileLoader(SourceFileLoader):
                 ) from None
         finally:
             _is_importing.reset(token)
-
-
-def _is_script(frame: FrameType) -> bool:
-    """Whether what runs in ``frame`` is the top level of a file."""
-    return frame.f_code.co_name == '<module>'
 
 
 def with_neighbours(path: Path) -> list[Path]:
@@ -144,7 +141,8 @@ def _names_of_neighbours(text: bytes) -> list[str]:
 
 def name_of_file(path: Path) -> str:
     """The module name for the file at the absolute ``path``."""
-    return f'{__name__}.{_encode(str(path.parent))}.{path.stem}'
+    folder = re.sub(r'[^a-zA-Z0-9]', lambda found: f'_{ord(found[0]):x}_', str(path.parent))
+    return f'{__name__}.{folder}.{path.stem}'
 
 
 def file_of_module(name: str) -> str | None:
@@ -239,10 +237,6 @@ class _Known(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # which the import has replaced
-
-
-def _encode(path: str) -> str:
-    return re.sub(r'[^a-zA-Z0-9]', lambda found: f'_{ord(found[0]):x}_', path)
 
 
 def _decode(name: str) -> str:

@@ -71,7 +71,11 @@ def test_a_file_is_written_in_blocks_and_says_what_went_wrong(tmp_path, monkeypa
     assert (tmp_path / 'a').read_bytes() == b'abcdefghijklmnopq'
     assert written == [6, 1, 10, 5, 1]
 
+    room = iter([True] * 3)
+
     def full(descriptor, data):
+        if next(room, False):  # of a later error, torch says something else
+            return real(descriptor, data)
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     monkeypatch.setattr(os, 'write', full)

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 from runnerkit.checkpoint import why_damaged
 from runnerkit.checkpoint.convert import convert_checkpoint
-from runnerkit.checkpoint.folder_reader import read_folder
+from runnerkit.checkpoint.folder import read_folder
 
 
 def test_there_and_back_nothing_is_lost(tmp_path):

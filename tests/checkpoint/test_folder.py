@@ -1,21 +1,40 @@
-"""Writing checkpoint folders: completely or not at all, whatever happens."""
+"""Checkpoint folders are written completely or not at all, and checked as they are read; no code in them runs."""
 
 import errno
+import io
+import json
 import os
+import pickle
+import random
 import shutil
 import warnings
+import zlib
+from collections import OrderedDict
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from disk_model import watched
 from folders import checkpoint, same, write
 from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import metadata as tables
 
-from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, why_damaged
+from runnerkit.checkpoint import (
+    NotSavedError,
+    Store,
+    find_latest_checkpoint,
+    load_checkpoint,
+    trusted_pickles,
+    why_damaged,
+)
+from runnerkit.checkpoint.atomic import MANIFEST, METADATA
 from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.convert import convert_checkpoint
-from runnerkit.checkpoint.folder_reader import read_folder
+from runnerkit.checkpoint.folder import _Unpickler, read_folder, read_rest
+from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_folder
+from runnerkit.checkpoint.manifest import REST, listed_as, write_manifest
 from runnerkit.checkpoint.shards import taken_apart
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel.dtensors import local_part
@@ -259,8 +278,208 @@ def test_what_cannot_be_renamed_is_left_and_told(tmp_path, monkeypatch, caplog):
         os._exit(0)
     os.waitpid(pid, 0)
     (tmp_path / 'epoch_2.pth').rename(tmp_path / f'.epoch_2.pth.{pid}.tmp')
-    monkeypatch.setattr('runnerkit.checkpoint.store.put_in_place', lambda *args: os.rename('nothing', 'nowhere'))
+    monkeypatch.setattr('runnerkit.checkpoint.manifest.put_in_place', lambda *args: os.rename('nothing', 'nowhere'))
     assert newest(tmp_path) == 1
     assert 'is complete, but cannot be renamed to epoch_2.pth' in caplog.text
     monkeypatch.undo()
     assert newest(tmp_path) == 2
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write(tmp_path / 'epoch_1.pth', checkpoint())
+    return tmp_path / 'epoch_1.pth'
+
+
+def relisted(folder):
+    """Whoever alters a file on purpose alters the manifest too."""
+    write_manifest(folder, {path.name: listed_as(path) for path in folder.iterdir() if path.name != MANIFEST})
+
+
+def tabled(folder, change):
+    """Alter the table of contents on purpose."""
+    table = pickle.loads((folder / METADATA).read_bytes())
+    (folder / METADATA).write_bytes(pickle.dumps(change(table) or table))
+    relisted(folder)
+
+
+def test_optimizers_are_left_out_when_only_weights_are_wanted(folder):
+    found = read_folder(folder, optimizer=False)
+    assert same(found, {key: value for key, value in checkpoint().items() if key != 'optimizer'})
+    assert read_rest(folder)['meta'] == checkpoint()['meta']
+
+
+def test_a_damaged_byte_is_noticed_by_whoever_reads_it(folder):
+    pick = random.Random(1)
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        for _ in range(40):
+            bit = pick.randrange(len(data) * 8)
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(changed)
+            with pytest.raises(ValueError, match=f'checksum of its file {path.name}|MANIFEST is damaged'):
+                read_folder(folder, optimizer=False)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    'taken', [['__0_0.distcp'], [REST], [MANIFEST], [MANIFEST, '__0_0.distcp'], [MANIFEST, REST, METADATA]]
+)
+def test_files_of_two_saves_are_never_mixed(tmp_path, taken):
+    """Of the same run, and of the same size: weights of two moments, which nothing else would notice."""
+    first, second = tmp_path / 'epoch_1.pth', tmp_path / 'epoch_2.pth'
+    write(first, checkpoint(3))
+    write(second, checkpoint(4))
+    for name in taken:
+        assert name == MANIFEST or (first / name).stat().st_size == (second / name).stat().st_size
+        shutil.copy(first / name, second / name)
+    assert why_damaged(second) is not None
+    for read in (
+        read_folder,
+        lambda folder: load_checkpoint(torch.nn.Linear(1, 1), str(folder)),
+        lambda folder: convert_checkpoint(folder, tmp_path / 'whole.pth'),
+    ):
+        with pytest.raises(ValueError, match='the checksum of its file'):
+            read(second)
+    assert same(read_folder(first), checkpoint(3))
+    assert list(tmp_path.glob('whole*')) == []
+
+
+def test_folders_of_former_saves_are_read(folder):
+    """Their files hold the id of the save: behind the parts of tensors, in the rest, in the table, in the manifest."""
+    with (folder / '__0_0.distcp').open('ab') as file:
+        file.write(b'\nrunnerkit save 0123')
+    torch.save({**torch.load(folder / REST), 'runnerkit_save': '0123'}, folder / REST)
+    tabled(folder, lambda table: setattr(table.storage_meta, 'save_id', '0123'))
+    content = json.loads((folder / MANIFEST).read_bytes()[:-9])
+    text = json.dumps({**content, 'save': '0123'}, indent=1) + '\n'
+    (folder / MANIFEST).write_text(f'{text}{zlib.crc32(text.encode()):08x}\n')
+    assert why_damaged(folder) is None
+    assert same(read_folder(folder), checkpoint())
+
+
+class Runs:
+    """What pickle would run when it reads it."""
+
+    def __init__(self, call, *args):
+        self.call, self.args = call, args
+
+    def __reduce__(self):
+        return self.call, self.args
+
+
+def attacks(target):
+    """Objects that write the file ``target`` when pickle reads them."""
+    yield Runs(Path.touch, target)
+    yield Runs(eval, f'open({str(target)!r}, "w")')
+    yield OrderedDict([(Runs(open, target, 'w'), 1)])
+    yield tables.Metadata({'w': Runs(Path.touch, target)})
+
+
+def test_no_code_in_any_file_is_run(folder, tmp_path):
+    """Where torch's own reader runs it: in the table of contents, and in what is no tensor."""
+    target, whole = tmp_path / 'it ran', {path.name: path.read_bytes() for path in folder.iterdir()}
+    for attack in attacks(target):
+        tabled(folder, lambda table, attack=attack: attack)
+        with pytest.raises(ValueError, match=r'\.metadata: it names'):
+            _load_checkpoint(folder)
+        assert not target.exists()
+        pickle.loads((folder / METADATA).read_bytes())  # as torch reads it
+        target.unlink()
+        (folder / METADATA).write_bytes(whole[METADATA])
+    saved = io.BytesIO()
+    torch.save(Runs(os.mkdir, str(target)), saved)
+    (folder / REST).write_bytes(saved.getvalue())
+    relisted(folder)
+    with pytest.raises(ValueError, match='posix.mkdir'):
+        _load_checkpoint(folder)
+    # A tensor's part is replaced by an object.
+    (folder / REST).write_bytes(whole[REST])
+    (folder / '__0_0.distcp').write_bytes(whole['__0_0.distcp'] + saved.getvalue())
+
+    def leads_to_object(table):
+        index, place = next(iter(table.storage_data.items()))
+        table.storage_data[index] = type(place)(place.relative_path, len(whole['__0_0.distcp']), len(saved.getvalue()))
+
+    tabled(folder, leads_to_object)
+    with trusted_pickles(), pytest.raises(ValueError, match='Weights only'):
+        _load_checkpoint(folder)
+    assert not target.exists()
+    torch.load(io.BytesIO(saved.getvalue()), weights_only=False)
+    assert target.exists()
+
+
+def test_a_table_cannot_change_what_later_ones_are_read_with(folder):
+    """BUILD on a class sets its attributes."""
+    module = b'ctorch.distributed.checkpoint.metadata\n'
+    spoiled = module + b"Metadata\n(N(S'storage_data'\nS'x'\ndtb."
+    assert issubclass(_Unpickler(spoiled).load(), tables.Metadata)
+    assert tables.Metadata.storage_data is None
+    assert same(read_folder(folder), checkpoint())
+
+
+def placed(**changes):
+    """Every part at another place."""
+
+    def change(table):
+        for index, place in table.storage_data.items():
+            table.storage_data[index] = replace(place, **changes)
+
+    return change
+
+
+def stored(name, **changes):
+    def change(table):
+        table.state_dict_metadata[name] = replace(table.state_dict_metadata[name], **changes)
+
+    return change
+
+
+FORGED = {
+    'another file': (placed(relative_path='../f'), 'does not list ../f'),
+    'an absolute file': (placed(relative_path='/etc/passwd'), 'does not list /etc/passwd'),
+    'beyond the end': (placed(offset=10**6), 'its parts are not what .metadata says'),
+    'before the start': (placed(offset=-1), 'its parts are not what .metadata says'),
+    'encrypted': (placed(transform_descriptors=['zip']), "Unknown extension name='zip'"),
+    'another size': (stored('state_dict.w', size=torch.Size([10**15])), r'\.metadata: .*memory'),
+    'an object': (
+        lambda table: table.state_dict_metadata.update({'state_dict.w': tables.BytesStorageMetadata()}),
+        "its tensor 'state_dict.w' is missing",
+    ),
+    'nothing': (lambda table: table.state_dict_metadata.clear(), 'its tensor .* is missing'),
+    'no places': (lambda table: setattr(table, 'storage_data', None), r'\.metadata: '),
+    'no table': (lambda table: [1], r'\.metadata: it holds a list instead of a table'),
+}
+
+
+@pytest.mark.parametrize('name', FORGED)
+def test_a_table_that_contradicts_the_files_is_refused(folder, name):
+    change, text = FORGED[name]
+    tabled(folder, change)
+    with pytest.raises(ValueError, match=text):
+        read_folder(folder)
+
+
+def test_a_damaged_folder_says_what_to_do(folder):
+    (folder / '__0_0.distcp').unlink()
+    with pytest.raises(ValueError, match=r'epoch_1.pth cannot be read: its file __0_0.distcp is missing. Use an'):
+        load_folder(folder)
+
+
+def test_weights_are_loaded_from_a_folder_as_from_a_file(tmp_path):
+    torch.manual_seed(0)
+    model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    write(tmp_path / 'epoch_2.pth', {'meta': {}, 'state_dict': model.state_dict(), 'optimizer': {'state': {}}})
+    (tmp_path / 'latest.pth').symlink_to('epoch_2.pth')
+    for path in (tmp_path, tmp_path / 'latest.pth', tmp_path / 'epoch_2.pth'):
+        loaded = load_checkpoint(other, path, strict=True)
+        assert 'optimizer' not in loaded  # which only a resumed run needs
+        assert torch.equal(other.weight, model.weight)
+        assert find_checkpoint(path).endswith('.pth')
+        torch.nn.init.zeros_(other.weight)
+    half = load_checkpoint(other, tmp_path, map_location=lambda storage, where: storage)
+    assert torch.equal(half['state_dict']['weight'], model.weight)

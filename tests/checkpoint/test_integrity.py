@@ -197,7 +197,7 @@ PROBLEMS = {
     'state': ({**checkpoint(), 'runnerkit': 3}, "its state under 'runnerkit' is no dict"),
     'newer': (
         {**checkpoint(), 'runnerkit': {'format': 3}},
-        'its state is of format 3, and this version of runnerkit reads those up to 2',
+        'its state is of format 3, and this version of runnerkit reads format 2',
     ),
     'no format': ({**checkpoint(), 'runnerkit': {'format': 'new'}}, 'its state is of format new'),
 }

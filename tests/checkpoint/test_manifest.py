@@ -11,17 +11,14 @@ import torch
 from folders import checkpoint, write
 from torch.distributed import checkpoint as dcp
 
-from runnerkit.checkpoint.atomic import temporary_name
+from runnerkit.checkpoint.atomic import MANIFEST, METADATA, is_checkpoint_folder, temporary_name
 from runnerkit.checkpoint.manifest import (
-    MANIFEST,
     REST,
-    is_checkpoint_folder,
     put_in_place,
     read_manifest,
     remove_checkpoint,
     why_folder_damaged,
 )
-from runnerkit.checkpoint.metadata import METADATA
 
 
 @pytest.fixture

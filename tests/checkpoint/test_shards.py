@@ -7,7 +7,7 @@ import torch
 from folders import checkpoint, same
 
 from runnerkit.checkpoint.content import raw_checkpoint
-from runnerkit.checkpoint.shards import EACH, PLACES, empty_like, layout_of, put_together, taken_apart
+from runnerkit.checkpoint.shards import EACH, PLACES, layout_of, put_together, taken_apart
 
 
 def test_a_checkpoint_is_put_together_as_it_was():
@@ -74,4 +74,3 @@ def test_without_sharded_tensors_there_is_no_layout_to_follow():
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     assert layout_of(model.state_dict(), {'': optimizer}, lambda name: f'ema_{name}') == {}
-    assert empty_like(torch.Size([2, 3]), torch.float16, torch.ones(3)).shape == (2, 3)

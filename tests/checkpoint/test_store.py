@@ -22,7 +22,7 @@ from runnerkit.checkpoint.store import (
     why_not_finite,
 )
 from runnerkit.fileio import FileClient
-from runnerkit.fileio.backends import HardDiskBackend
+from runnerkit.fileio.file_client import HardDiskBackend
 
 
 def save(path, value=1.0, age=0):
@@ -221,7 +221,7 @@ def test_a_storage_that_fails_is_named(monkeypatch):
     def full(self, obj, filepath):
         raise Quota('the bucket is full')
 
-    monkeypatch.setattr('runnerkit.fileio.backends.FsspecBackend.put', full)
+    monkeypatch.setattr('runnerkit.fileio.file_client.FsspecBackend.put', full)
     with pytest.raises(NotSavedError, match="Quota: the bucket is full: 'memory://remote/a.pth'"):
         Store('memory://remote').write('a.pth', {})
 
@@ -254,7 +254,7 @@ def test_the_newest_whole_one_at_a_url(memory, caplog):
 def test_a_storage_that_tells_no_time_goes_by_the_numbers(memory, monkeypatch):
     for n in (9, 10, 2):
         save_checkpoint(nn.Linear(2, 1), f'memory://remote/iter_{n}.pth')
-    monkeypatch.delattr('runnerkit.fileio.backends.FsspecBackend.modified')
+    monkeypatch.delattr('runnerkit.fileio.file_client.FsspecBackend.modified')
     assert Store('memory://remote').newest() == (0.0, 10, 'memory://remote/iter_10.pth')
 
 

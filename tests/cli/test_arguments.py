@@ -2,7 +2,8 @@ import argparse
 
 import pytest
 
-from runnerkit.cli.arguments import SHARED, add_shared, count, number, positive_number, whole_number
+from runnerkit.cli.arguments import SHARED, argument, count, flag, number, positive_number, whole_number
+from runnerkit.cli.parser import command
 
 
 @pytest.mark.parametrize(
@@ -29,10 +30,25 @@ def test_wrong_values(convert, text, told):
         convert(text)
 
 
-def test_shared_arguments_may_be_changed():
-    parse = argparse.ArgumentParser()
-    add_shared(parse, 'config', '--local-rank')
-    add_shared(parse, '--which', default='latest')
-    args = parse.parse_args(['cfg.py', '--local_rank', '2'])
-    assert (args.config, args.local_rank, args.which) == ('cfg.py', 2, 'latest')
+def test_a_command_has_shared_arguments_which_may_be_changed_and_some_that_exclude_each_other(capsys):
+    exclusive = [flag('--one', 'first'), flag('--other', 'second')]
+
+    @command('tool', 'What it does.', 'config', '--local-rank', argument('--which', default='latest'), exclusive)
+    def main(args):
+        """Look at the arguments."""
+        assert (args.config, args.local_rank, args.which, args.one) == ('cfg.py', 2, 'latest', True)
+        return 3 if args.other else None
+
+    assert main(['cfg.py', '--local_rank', '2', '--one']) == 0
     assert 'default' in SHARED['--which']
+    with pytest.raises(SystemExit):
+        main(['cfg.py', '--one', '--other'], prog='other')
+    assert 'other: error: argument --other: not allowed with argument --one' in capsys.readouterr().err
+
+
+def test_a_command_of_one_process_is_refused_in_several(monkeypatch, capsys):
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    assert command('tool', '', one_process=True)(lambda args: 7)([]) == 2
+    assert 'tool works in one process' in capsys.readouterr().err
+    monkeypatch.setenv('WORLD_SIZE', '1')
+    assert command('tool', '', one_process=True)(lambda args: 7)([]) == 7

@@ -1,16 +1,15 @@
 """Flags of other tools, and settings in the wrong place."""
 
 import re
-from importlib import import_module
 
 import pytest
 
-from runnerkit.cli import main, print_config, summary, test, train
+from runnerkit.cli import look, main, print_config, test, train
 from runnerkit.cli.parser import FLAGS, Parser
 from runnerkit.config.known_keys import TOP
 
 
-def refused(capsys, words, parser=train.parser):
+def refused(capsys, words, parser=train.main.parser):
     """The last line of what the parser says before it ends the program."""
     with pytest.raises(SystemExit) as end:
         parser().parse_args(words)
@@ -49,22 +48,22 @@ def test_the_message_says_what_to_write(capsys, words, text):
 
 
 def test_a_hint_names_only_flags_of_its_tool(capsys):
-    assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.parser)
-    assert 'evaluation.metric=bbox' in refused(capsys, ['cfg.py', 'x.pth', '--eval', 'bbox'], test.parser)
-    assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.parser).endswith('unknown flag --resume')
-    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], summary.parser)
+    assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.main.parser)
+    assert 'evaluation.metric=bbox' in refused(capsys, ['cfg.py', 'x.pth', '--eval', 'bbox'], test.main.parser)
+    assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.main.parser).endswith('unknown flag --resume')
+    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], look.summary.parser)
 
 
 def test_hints_name_settings_of_a_config_and_flags_that_we_lack():
-    own = {flag for action in train.parser().arguments for flag in action.option_strings}
+    own = {flag for action in train.main.parser().arguments for flag in action.option_strings}
     assert not own & {f'--{name}' for name in FLAGS}
     named = [setting for hint in FLAGS.values() for setting in re.findall(r'(\w[\w.]*)=', hint)]
     assert {name.split('.')[0] for name in named} <= {*TOP}
 
 
 def test_every_parser_is_one_of_ours():
-    for command, (module, _) in main.COMMANDS.items():
-        parse = import_module(module).parser()
+    for command in main.COMMANDS:
+        parse = main.command_named(command).parser()
         assert isinstance(parse, Parser)
         assert parse.prog == f'runnerkit {command}'
 
@@ -72,9 +71,9 @@ def test_every_parser_is_one_of_ours():
 def test_what_is_right_passes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'lr=1.py').write_text('')
-    args = train.parser().parse_args(
+    args = train.main.parser().parse_args(
         ['lr=1.py', '--work-dir', 'lr=1', '--cfg-options', 'a=1', 'b.c=[2,3]', '--seed', '3', '--local_rank=1']
     )
     assert (args.config, args.work_dir, args.cfg_options) == ('lr=1.py', 'lr=1', {'a': 1, 'b.c': [2, 3]})
     assert (args.seed, args.local_rank) == (3, 1)
-    assert print_config.parser().parse_args(['--', '--epochs']).config == '--epochs'
+    assert print_config.main.parser().parse_args(['--', '--epochs']).config == '--epochs'

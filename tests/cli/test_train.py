@@ -92,8 +92,6 @@ def test_resume_from_goes_before_auto_resume_before_load_from(project, train):
         ],
         'resumed from .*epoch_3': ['--auto-resume', '--load-from', 'nowhere.pth'],
     }
-    import re
-
     for pattern, flags in chosen.items():
         assert re.search(pattern, train(*flags)[1]), pattern
     code, out, _ = train(
@@ -170,25 +168,6 @@ def test_modes_of_the_model(project, train):
     assert 'Epoch(gen) [2][2/5]' in out
 
 
-def test_dry_run_shows_everything_and_leaves_nothing(project, train):
-    before = sorted(project.rglob('*'))
-    code, out, _ = train('--dry-run', '--cfg-options', 'workflow=[(train,1),(val,1)]')
-    assert code == 0
-    for part in (
-        'Config:',
-        'MSELoss',
-        'Hooks:',
-        'after_train_iter:',
-        'Learning rate:',
-        "First batch of mode 'train'",
-        '(4, 4) float32',
-    ):
-        assert part in out
-    assert re.search(r'\nFirst losses: train [\d.]+, val [\d.]+\n', out)
-    left = [path for path in sorted(project.rglob('*')) if path not in before and '__pycache__' not in str(path)]
-    assert left == []
-
-
 def test_without_a_work_dir_it_is_called_after_the_config(project, monkeypatch, capsys):
     monkeypatch.chdir(project)
     assert main(['cfg.py', '--cfg-options', 'runner.max_epochs=1']) == 0
@@ -196,8 +175,6 @@ def test_without_a_work_dir_it_is_called_after_the_config(project, monkeypatch, 
 
 
 # --- wrong input: one clear error, a truthful exit code, nothing half-written ----------------------------------------
-
-HOOK = "custom_hooks = [dict(type='{{ fileDirname }}/hook.py:Mine')]\n_base_ = 'cfg.py'\n"
 
 #: One row a stage of the start; `tests/wrong_inputs.py` has wrong values of every key.
 BAD = {
@@ -222,7 +199,7 @@ BAD = {
         1,
         ["Supervised has no submodule 'modul'", "'model'"],
     ),
-    'model without loss': (
+    'section that is None': (
         ['--cfg-options', 'model=None'],
         1,
         ["cfg.py has no 'model' (--cfg-options); a run needs model, data, optimizer, runner"],
@@ -230,11 +207,45 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize('name', BAD)
-def test_wrong_flags_and_settings(name, train, project, capsys):
-    flags, code, parts = BAD[name]
+#: The same with a config ``bad.py`` (whose first line is ``_base_ = 'cfg.py'``), and another file, if there is one.
+HOOK = 'from runnerkit.hooks import Hook\n\n\nclass Mine(Hook):\n    def after_train_itr(self, runner):\n        pass\n'
+NO_LOSS = "dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)"
+BAD_FILES = {
+    'bases in a circle': ('', {'cfg.py': "_base_ = 'bad.py'\n"}, ['bad.py', 'cfg.py']),
+    'misspelt point': (
+        "custom_hooks = [dict(type='{{ fileDirname }}/hook.py:Mine')]",
+        {'hook.py': HOOK},
+        ['Mine.after_train_itr would never be called', "Did you mean 'after_train_iter'"],
+    ),
+    'step without loss': (
+        f'model = {NO_LOSS}',
+        {},
+        ["NoLoss's step returned no 'loss' (it returned ['log_vars', 'num_samples'])"],
+    ),
+    'unknown key in a hook': (
+        "custom_hooks = [dict(type='EMAHook', momentumm=0.1)]",
+        {},
+        ['EMAHook', 'momentumm', "'momentum'", 'bad.py'],
+    ),
+    'work dir below a file': ('', {'run': 'in the way'}, ['cannot be created', '--work-dir']),
+    'work dir in which nothing can be written': (  # what a test that is root can do against it
+        '',
+        {'run/.lock/x': ''},
+        ['cannot be used (Is a directory)', '--work-dir'],
+    ),
+}
+
+
+@pytest.mark.parametrize('name', [*BAD, *BAD_FILES])
+def test_what_is_wrong_is_one_clear_error_and_nothing_is_half_written(name, train, project, capsys):
+    flags, code, parts = BAD.get(name, (['--no-validate'], 1, ()))
+    if name in BAD_FILES:
+        line, files, parts = BAD_FILES[name]
+        for file, text in {'bad.py': f"_base_ = 'cfg.py'\n{line}\n", **files}.items():
+            (project / file).parent.mkdir(parents=True, exist_ok=True)
+            (project / file).write_text(text)
     try:
-        got, said, err = train(*flags)
+        got, said, err = train(*flags, config='bad.py' if name in BAD_FILES else 'cfg.py')
     except SystemExit as exit:  # argparse
         got, said = exit.code, capsys.readouterr().err
         err = said.strip().splitlines()[-1]
@@ -279,16 +290,6 @@ def test_custom_imports_may_be_options(project, train, monkeypatch):
     assert 'imported' in said
 
 
-def test_an_unknown_key_in_a_hook(project, train):
-    text = (project / 'cfg.py').read_text()
-    (project / 'cfg.py').write_text(text + "custom_hooks = [dict(type='EMAHook', momentumm=0.1)]\n")
-    code, said, err = train()
-    assert code == 1
-    for part in ('EMAHook', 'momentumm', "'momentum'", 'cfg.py'):
-        assert part in err
-    assert 'Traceback' not in said
-
-
 def test_a_missing_config(project, capsys):
     assert main([str(project / 'nowhere.py')]) == 2
     assert 'no such config file' in capsys.readouterr().err
@@ -297,29 +298,6 @@ def test_a_missing_config(project, capsys):
     (project / 'notes.txt').write_text('')
     assert main([str(project)]) == 2
     assert capsys.readouterr().err == f'error: {project} is a folder, not a config file; it holds cfg.py, points.py\n'
-
-
-def test_bases_in_a_circle(project, train):
-    (project / 'a.py').write_text("_base_ = 'b.py'\n")
-    (project / 'b.py').write_text("_base_ = 'a.py'\n")
-    code, _, err = train(config='a.py')
-    assert code == 1
-    assert 'a.py' in err
-    assert 'b.py' in err
-    assert 'Traceback' not in err
-    assert not (project / 'run').exists()
-
-
-def test_a_misspelt_event_method(project, train):
-    (project / 'hook.py').write_text(
-        'from runnerkit.hooks import Hook\n\n\n'
-        'class Mine(Hook):\n    def after_train_itr(self, runner):\n        pass\n'
-    )
-    (project / 'hooked.py').write_text(HOOK)
-    code, _, err = train(config='hooked.py')
-    assert code == 1
-    assert 'Mine.after_train_itr would never be called' in err
-    assert "Did you mean 'after_train_iter'" in err
 
 
 def test_a_checkpoint_of_another_model(project, train):
@@ -333,44 +311,12 @@ def test_a_checkpoint_of_another_model(project, train):
         assert 'is a checkpoint of another model' in err
 
 
-def test_a_model_whose_step_returns_no_loss(project, train):
-    (project / 'noloss.py').write_text(
-        "_base_ = 'cfg.py'\n"
-        "model = dict(_delete_=True, type='{{ fileDirname }}/points.py:NoLoss', in_features=4, out_features=1)\n"
-    )
-    code, _, err = train('--no-validate', config='noloss.py')
-    assert code == 1
-    assert "NoLoss's step returned no 'loss' (it returned ['log_vars', 'num_samples'])" in err
-    assert not list(project.rglob('*.pth'))
-
-
 def test_a_refused_run_leaves_the_config_of_the_one_before_alone(project, train):
     train('--seed', 9, '--cfg-options', 'runner.max_epochs=1')
     dumped = (project / 'run' / 'cfg.py').read_text()
     assert 'seed = 9' in dumped  # the effective one
     assert train('--cfg-options', 'model.type=Supervisd')[0] == 1
     assert (project / 'run' / 'cfg.py').read_text() == dumped
-
-
-def test_a_missing_config_names_the_nearest(project, capsys):
-    assert main([str(project / 'cgf.py')]) == 2
-    assert "did you mean 'cfg.py'?" in capsys.readouterr().err
-
-
-def test_a_work_dir_that_cannot_be_written(project, train):
-    (project / 'file').write_text('in the way')
-    code, _, err = train(work_dir='file/run')
-    assert code == 1
-    assert 'cannot be created' in err
-    assert '--work-dir' in err
-
-
-def test_a_work_dir_in_which_nothing_can_be_written(project, train):
-    (project / 'run' / '.lock').mkdir(parents=True)  # what a test that is root can do against it
-    code, _, err = train()
-    assert code == 1
-    assert f'the work dir {project / "run"} cannot be used (Is a directory)' in err
-    assert '--work-dir' in err
 
 
 def test_a_bug_of_the_user_keeps_its_traceback(project, train):
@@ -482,7 +428,8 @@ def test_results_are_on_stdout_and_the_log_is_not(project, capsys, monkeypatch):
     assert 'Best score' in next((project / 'run').glob('*.log')).read_text()
 
 
-def test_a_dry_run_shows_everything_on_stdout(project, capsys):
+def test_a_dry_run_shows_everything_on_stdout_and_leaves_nothing(project, capsys):
+    before = sorted(project.rglob('*'))
     assert main([str(project / 'cfg.py'), '--dry-run']) == 0
     out, err = capsys.readouterr()
     model, data, losses, verdict, *_ = out.splitlines()
@@ -491,9 +438,18 @@ def test_a_dry_run_shows_everything_on_stdout(project, capsys):
     assert re.fullmatch(r'First losses: train \d\.\d{4}, val \d\.\d{4}', losses)
     assert verdict == 'The run would start.'
     assert len(err.splitlines()) == 1  # the config: all of this is in the first five lines
-    for part in ('Config:', 'Hooks:', 'Learning rate: Step', "First batch of mode 'train'"):
+    for part in (
+        'Config:',
+        'MSELoss',
+        'Hooks:',
+        'Learning rate: Step',
+        "First batch of mode 'train'",
+        '(4, 4) float32',
+    ):
         assert part in out
         assert part not in err
+    left = [path for path in sorted(project.rglob('*')) if path not in before and '__pycache__' not in str(path)]
+    assert left == []
 
 
 def test_loggers_by_name_on_the_command_line(project, train):
@@ -520,7 +476,7 @@ def test_loggers_by_name_on_the_command_line(project, train):
     ],
 )
 def test_the_gpus_of_mmcvs_tools(words, gpu, line, capsys):
-    args = train.parser().parse_args(['cfg.py', *words])
+    args = train.main.parser().parse_args(['cfg.py', *words])
     train.use_gpus(args)
     assert args.gpu_id == gpu
     assert line in capsys.readouterr().out

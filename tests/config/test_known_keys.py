@@ -21,8 +21,7 @@ from runnerkit.config.known_keys import (
 )
 from runnerkit.data import build_dataloader
 from runnerkit.data.loader import LOADER_OPTIONS
-from runnerkit.flow.stages import defaults, instance, network, startup, switches, terminal, training, wrapping
-from runnerkit.flow.stages import stage_config as slots
+from runnerkit.flow.stages import defaults, instance, network, stage, startup, terminal, training, wrapping
 from runnerkit.optim import OPTIMIZER_BUILDERS
 from runnerkit.optim.default_constructor import CUSTOM_KEY_OPTIONS
 from runnerkit.parallel import MODULE_WRAPPERS
@@ -65,7 +64,7 @@ def test_functions_of_torch(name, function, without):
 
 
 def test_every_key_that_the_stages_ask_for_is_known():
-    stages = (instance, network, startup, training, terminal, defaults, slots, switches, wrapping)
+    stages = (instance, network, startup, training, terminal, defaults, stage, wrapping)
     sources = [inspect.getsource(part) for part in stages]
     asked = {name for source in sources for name in re.findall(r"cfg\.get\('(\w+)'", source)}
     assert len(asked) > 15
@@ -73,7 +72,7 @@ def test_every_key_that_the_stages_ask_for_is_known():
 
 
 def test_the_stages():
-    assert KEYS['flow'] == tuple(slot.name for slot in slots.SLOTS)
+    assert KEYS['flow'] == tuple(slot.name for slot in stage.SLOTS)
 
 
 def test_no_key_has_two_meanings():

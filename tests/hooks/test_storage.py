@@ -10,7 +10,7 @@ from support import Noisy, loader, tiny_runner
 from torch.utils.data import DataLoader
 
 from runnerkit.fileio import FileClient
-from runnerkit.fileio.backends import HardDiskBackend
+from runnerkit.fileio.file_client import HardDiskBackend
 from runnerkit.hooks import CheckpointHook
 
 

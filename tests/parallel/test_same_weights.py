@@ -216,22 +216,15 @@ def test_ranks_that_begin_with_other_weights_take_those_of_rank_0_or_it_is_warne
         return ''.join(first[name][1])
 
     assert (differing('quiet'), told('quiet'), told('no others')) == ([], '', '')
-    for name, tensor, number in (
-        ('weights', 'head.weight', 2),
-        ('buffers', 'body.1.running_mean', 1),
-        ('hook', 'head.bias', 1),
-        ('FSDP2', 'body.1.running_mean', 1),
-        ('page', 'model.classifier.1.weight', 2),
-    ):
+    for name in ('weights', 'buffers', 'hook', 'FSDP2', 'page'):
         assert differing(name) == [], name
-        assert f'{number} of ' in told(name), name
-        assert f'first {tensor}, on rank 1. All ranks take the values of rank 0' in told(name), name
+        assert 'different weights: all take those of rank 0' in told(name), name
 
     assert differing('own') == ['own.seen', 'own.expert.weight']
     assert told('own') == ''
     assert (first['own'][0]['own.seen'].tolist(), second['own'][0]['own.seen'].tolist()) == ([0, 0], [1, 1])
 
     assert 'head.weight' in differing('their wrapper')
-    assert 'They stay different' in told('their wrapper')
+    assert 'they stay different' in told('their wrapper')
     assert 'head.bias' in differing('python')
-    assert told('python').count('first head.bias, on rank 1. They stay different') == 1
+    assert told('python').count('they stay different') == 1

@@ -16,7 +16,7 @@ from studies import config_file
 
 import runnerkit
 from runnerkit.checkpoint.loader import load_tensors
-from runnerkit.cli.train import parser
+from runnerkit.cli.train import main
 from runnerkit.hooks.hook import Outcome
 from runnerkit.search.job import Job, as_option, command_of, overrides_of, run_job, same
 
@@ -269,7 +269,7 @@ def test_errors_of_the_report_are_raised(tmp_path):
 def test_the_command_has_all_of_it(tmp_path):
     found = job(tmp_path, device='cpu', threads=2, parent='a folder/x.pth', overrides={'widths': [16, 32]})
     words = shlex.split(command_of(found, 'again', stop_after=3))
-    args = parser().parse_args(words[2:])
+    args = main.parser().parse_args(words[2:])
     assert (args.seed, args.work_dir, args.device, args.stop_after) == (7, 'again', 'cpu', 3)
     assert args.cfg_options == {
         'optimizer.lr': 0.05,
@@ -286,7 +286,7 @@ def test_the_command_has_all_of_it(tmp_path):
 )
 def test_values_survive_the_command_line(value):
     words = shlex.split(shlex.join(['--cfg-options', f'key={as_option("key", value)}']))
-    read = parser().parse_args(['config.py', *words]).cfg_options['key']
+    read = main.parser().parse_args(['config.py', *words]).cfg_options['key']
     assert same(read, value)
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from runnerkit.checkpoint import find_checkpoint, find_latest_checkpoint
-from runnerkit.checkpoint.manifest import MANIFEST
+from runnerkit.checkpoint.atomic import MANIFEST
 from runnerkit.checkpoint.store import OWNER, Store
 from runnerkit.flow.work_dir.previous_runs import RECORD, files_of_a_run, read_record
 from runnerkit.utils.control import ADDRESS, read_address

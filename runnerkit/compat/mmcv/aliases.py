@@ -6,8 +6,6 @@ Both sides are below the package: ``runnerkit.runner.dist_utils``, and, where `r
 
 from __future__ import annotations
 
-from runnerkit.compat.moved import MOVED
-
 #: One target: the same module object, also for everything below it. Several targets: a module with the names of all of
 #: them. Modules with the same path on both sides are not listed.
 ALIASES: dict[str, str | tuple[str, ...]] = {
@@ -32,7 +30,6 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'runner.checkpoint': (
         'checkpoint.loader',
         'checkpoint.schemes',
-        'checkpoint.model_zoo',
         'checkpoint.hub',
         'checkpoint.names',
         'checkpoint.state_dict',
@@ -64,6 +61,13 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'utils.version_utils': 'compat.mmcv.version_utils',
 }
 
+#: Modules that configs in work dirs of Vega's runs name by their former paths.
+VEGA_ALIASES: dict[str, str] = {
+    'search.datasets': 'compat.vega.datasets',
+    'search.networks': 'compat.vega.networks',
+    'search.vega': 'compat.vega.names',
+}
+
 #: Aliases below ``mmcv`` only: at this path runnerkit has another module, or none.
 MMCV_ALIASES: dict[str, str] = {
     'cnn.utils.weight_init': 'nn.weight_init',
@@ -75,7 +79,7 @@ def homes_of(path: str) -> tuple[str, ...]:
     """Return our modules for the old ``path``, both relative to their package; empty if it is not an alias."""
     head, tail = path, ''
     while head:
-        homes = ALIASES.get(head) or MOVED.get(head)
+        homes = ALIASES.get(head) or VEGA_ALIASES.get(head)
         if homes is not None and (not tail or isinstance(homes, str)):
             return (homes + tail,) if isinstance(homes, str) else homes
         head, _, last = head.rpartition('.')

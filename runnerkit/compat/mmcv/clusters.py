@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from runnerkit.fileio.backends import BaseStorageBackend, ListingBackend, RemoteBackend, local_copy
+from runnerkit.fileio.file_client import BaseStorageBackend, RemoteBackend
 from runnerkit.fileio.paths import PathOrUrl
 from runnerkit.utils.exceptions import WrongType, WrongValue
 
@@ -149,7 +148,7 @@ class CephBackend(_Mapped, BytesBackend):
         super().__init__(path_mapping)
 
 
-class PetrelBackend(_Mapped, RemoteBackend, ListingBackend):
+class PetrelBackend(_Mapped, RemoteBackend):
     """Files in OpenMMLab's object store, through the library ``petrel_client``.
 
     Args:
@@ -165,11 +164,6 @@ class PetrelBackend(_Mapped, RemoteBackend, ListingBackend):
         library = getattr(package, 'client', None) or client_library('petrel_client.client', 'petrel_client', self)
         self._client = library.Client(conf_path=conf_path, enable_mc=enable_mc)
         super().__init__(path_mapping)
-
-    @classmethod
-    def has_client_library(cls) -> bool:
-        """Whether ``petrel_client`` is installed."""
-        return sys.modules.get('petrel_client') is not None or find_spec('petrel_client') is not None
 
     def put(self, obj: bytes, filepath: PathOrUrl) -> None:
         """Write bytes."""
@@ -201,23 +195,22 @@ class PetrelBackend(_Mapped, RemoteBackend, ListingBackend):
         return '/'.join([self._path(filepath).rstrip('/'), *(self._path(each).strip('/') for each in filepaths)])
 
     @contextmanager
-    def get_local_path(self, filepath: PathOrUrl) -> Iterator[str]:
+    def get_local_path(self, filepath: PathOrUrl) -> Iterator[PathOrUrl]:
         """A context manager for a temporary local copy."""
         if not self.isfile(filepath):
             raise WrongValue(f'there is no file {str(filepath)!r} in the store')
-        with local_copy(self.get(filepath)) as path:
+        with super().get_local_path(filepath) as path:
             yield path
 
-    def _entries_in(self, dir_path: PathOrUrl) -> Callable[[str], Iterable[tuple[str, bool]]]:
-        contents = self._ask('list')
-        root = self._path(dir_path).rstrip('/')
+    def list_dir_or_file(self, dir_path: PathOrUrl, *args: Any, **options: Any) -> Iterator[str]:
+        """The contents of a folder, as paths relative to it. Arguments as in `FileClient.list_dir_or_file`."""
+        self._ask('list')
+        return super().list_dir_or_file(self._path(dir_path), *args, **options)
 
-        def entries(inside: str) -> Iterator[tuple[str, bool]]:
-            for name in contents(f'{root}/{inside}/' if inside else f'{root}/'):
-                if name.rstrip('/'):
-                    yield name.rstrip('/'), name.endswith('/')
-
-        return entries
+    def _entries(self, folder: PathOrUrl) -> Iterator[tuple[str, bool]]:
+        for name in self._ask('list')(f'{str(folder).rstrip("/")}/'):
+            if name.rstrip('/'):
+                yield name.rstrip('/'), name.endswith('/')
 
     def _ask(self, *methods: str) -> Any:
         """The first of the client's ``methods``; old versions of the client lack some of them."""

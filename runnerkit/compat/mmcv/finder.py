@@ -1,4 +1,4 @@
-"""Makes MMCV's module paths, and our own old ones, aliases of our modules, and adds MMCV's names to them."""
+"""Makes MMCV's module paths aliases of our modules, and adds MMCV's names to them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import Any
 
-from runnerkit.compat.mmcv.aliases import ALIASES, homes_of
+from runnerkit.compat.mmcv.aliases import ALIASES, VEGA_ALIASES, homes_of
 from runnerkit.compat.mmcv.old_names import MODULES, OLD_METHODS, OLD_NAMES
-from runnerkit.compat.moved import MOVED
+from runnerkit.utils.lazy import homes_in
 
 PACKAGE = 'runnerkit'
 
 #: The parents of aliases, by their own paths.
-_PARENT_PATHS = {alias.rpartition('.')[0] for alias in (*ALIASES, *MOVED)}
+_PARENT_PATHS = {alias.rpartition('.')[0] for alias in (*ALIASES, *VEGA_ALIASES)}
 PARENTS = {home for path in _PARENT_PATHS for home in homes_of(path) or [path]}
 
 
@@ -43,23 +43,28 @@ class AliasFinder(MetaPathFinder):
         if inner not in PARENTS and inner not in MODULES:
             return None
         spec = PathFinder.find_spec(fullname, path)
-        if spec is not None and inner in PARENTS and spec.submodule_search_locations is None:
-            spec.submodule_search_locations = []  # Python imports submodules of packages only
-        if spec is not None and spec.loader is not None and inner in MODULES:
-            execute = partial(_execute_with_old_names, spec.loader.exec_module)
-            spec.loader.exec_module = execute  # type: ignore[method-assign]
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = partial(_run_with_old_names, spec.loader.exec_module)  # type: ignore[method-assign]
         return spec
 
 
-def _execute_with_old_names(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Execute a module, and add the names that code written for MMCV uses to it and its classes."""
+def _run_with_old_names(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     execute(module)
-    inner = module.__name__.partition('.')[2]
-    if inner in OLD_NAMES:
-        inside = vars(module)
-        inside['__getattr__'] = partial(_old_name, module.__name__, OLD_NAMES[inner], inside.get('__getattr__'))
-        if '__all__' in inside:
-            inside['__all__'] += list(OLD_NAMES[inner])
+    _add_old_names(module)
+
+
+def _add_old_names(module: ModuleType) -> None:
+    """Add the names that code written for MMCV uses to a module and its classes; let it have aliases as submodules."""
+    inner, inside = module.__name__.partition('.')[2], vars(module)
+    names = OLD_NAMES.get(inner, {})
+    if '__path__' in inside:
+        homes_in(module.__name__).update({name: _absolute(place.partition(':')[0]) for name, place in names.items()})
+    elif names:
+        inside['__getattr__'] = partial(_old_name, module.__name__, names)
+    if '__all__' in inside:
+        inside['__all__'] += list(names)
+    if inner in PARENTS:
+        inside.setdefault('__path__', [])  # Python imports submodules of packages only
     for owner, methods in OLD_METHODS.items():
         home, _, cls = owner.partition(':')
         if home == inner:
@@ -67,18 +72,20 @@ def _execute_with_old_names(execute: Callable[[ModuleType], None], module: Modul
                 setattr(getattr(module, cls), name, staticmethod(_at(place)))
 
 
-def _old_name(module: str, places: dict[str, str], own: Callable[[str], Any] | None, name: str) -> Any:
-    if name in places:
-        return _at(places[name])
-    if own is not None:
-        return own(name)
-    raise AttributeError(f'module {module!r} has no attribute {name!r}')
+def _old_name(module: str, places: dict[str, str], name: str) -> Any:
+    if name not in places:
+        raise AttributeError(f'module {module!r} has no attribute {name!r}')
+    return _at(places[name])
 
 
 def _at(place: str) -> Any:
     path, _, name = place.partition(':')
-    module = import_module(f'{PACKAGE}{path}' if path.startswith('.') else path)
+    module = import_module(_absolute(path))
     return getattr(module, name) if name else module
+
+
+def _absolute(path: str) -> str:
+    return f'{PACKAGE}{path}' if path.startswith('.') else path
 
 
 class AliasLoader(Loader):
@@ -136,7 +143,16 @@ class Facade(ModuleType):
         super().__setattr__(name, value)
 
 
-def install() -> None:
-    """Put the finder before all others, once."""
-    if not any(isinstance(finder, AliasFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, AliasFinder())
+def install() -> AliasFinder:
+    """Put the finder before all others, once, and add the old names to the modules that are imported already."""
+    present = [finder for finder in sys.meta_path if isinstance(finder, AliasFinder)]
+    if present:
+        return present[0]
+    finder = AliasFinder()
+    sys.meta_path.insert(0, finder)
+    for inner in (*PARENTS, *(inner for inner in MODULES if inner not in PARENTS)):
+        module = sys.modules.get(f'{PACKAGE}.{inner}')
+        if module is not None:
+            _add_old_names(module)
+    homes_in(PACKAGE).update(homes_in(f'{PACKAGE}.utils'))  # as in MMCV
+    return finder

@@ -43,6 +43,7 @@ OLD_NAMES: dict[str, dict[str, str]] = {
         '_BatchNorm': 'torch.nn.modules.batchnorm:_BatchNorm',
         'allreduce_grads': '.distributed.collectives:allreduce_grads',
         'logging': 'logging',
+        'wrap_fp16_model': '.nn.amp:wrap_fp16_model',
     },
     'nn': {'LossScaler': '.compat.mmcv.loss_scaler:LossScaler'},
     'nn.amp': {'LossScaler': '.compat.mmcv.loss_scaler:LossScaler'},

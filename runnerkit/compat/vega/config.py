@@ -91,10 +91,10 @@ STANDARD = {
 }
 
 #: What builds the network of a description with modules, each of which may be of a family.
-NETWORK = 'runnerkit.search.networks.build_network'
+NETWORK = 'runnerkit.compat.vega.networks.build_network'
 
 #: What builds a data set, and tells it its mode.
-DATASET = 'runnerkit.search.datasets.dataset_of_mode'
+DATASET = 'runnerkit.compat.vega.datasets.dataset_of_mode'
 
 #: The parts of a data set's section, and the keys that are no arguments of its class.
 SPLITS = ('train', 'val', 'test')
@@ -198,7 +198,7 @@ class _Step:
             'runner': {'type': 'EpochBasedRunner', 'max_epochs': trainer['epochs']},
             'log_config': {'interval': trainer['report_freq']},
             'seed': trainer['seed'],
-            'custom_imports': {'imports': ['runnerkit.search.vega']},  # which registers the metrics and callbacks
+            'custom_imports': {'imports': ['runnerkit.compat.vega.names']},  # which registers the metrics and callbacks
         }
         if trainer['lr_scheduler'] is not None:
             found['lr_config'] = self.renamed(self.of_trainer('lr_scheduler'), 'policy')

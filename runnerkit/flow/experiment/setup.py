@@ -29,12 +29,14 @@ from runnerkit.flow.experiment.valid_hook import ValidHook
 from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.stages.instance import choose_device, claim_work_dir
 from runnerkit.flow.stages.startup import newest
-from runnerkit.flow.stages.wrapping import hand_over, placed, wrapped
+from runnerkit.flow.stages.wrapping import placed, wrapped
 from runnerkit.flow.work_dir.previous_runs import earlier_run, free_timestamp, move_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
+from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import FSDP2, is_module_wrapper
+from runnerkit.parallel.fsdp import hand_over
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
 from runnerkit.runner.checks import absolute_work_dir
@@ -343,7 +345,9 @@ class ExperimentSetup(IterBasedRunner):
         before = dict(network.named_parameters())
         made = wrapped(placed(network, self.config, self.device), self.config, self.device, self.logger)
         if isinstance(made, FSDP2):
-            hand_over(self._all_optimizers(), before, made)
+            optimizers = self._all_optimizers()
+            hand_over(optimizers, before, made)
+            drop_missing_fused(optimizers)
         return made
 
     def _all_optimizers(self) -> list[Optimizer]:

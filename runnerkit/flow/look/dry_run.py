@@ -13,6 +13,7 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.look.outline import data_of, length_in_words, model_of
 from runnerkit.flow.look.preview import preview_curves
 from runnerkit.flow.look.summary import measured
+from runnerkit.flow.stages.stage import origin
 from runnerkit.flow.stages.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.hook_table import HookTable
@@ -54,7 +55,7 @@ class DryRun(RunnerBase):
         """Show the config, and where each stage comes from."""
         say = printer(context)
         say(f'Config:\n{context.cfg.pretty_text}')
-        say('Stages:\n' + '\n'.join(f'{name:<9} {origin}' for name, origin in context.stages.items()))
+        say('Stages:\n' + '\n'.join(f'{name:<9} {origin(make)}' for name, make in context.stages.items()))
 
     def try_batches(self, context: Context, loaders: Mapping[tuple[str, str], Any]) -> list[tuple[str, str]]:
         """What the first batch of each loader holds, with the model's parts, and the loss of one iteration with it; the

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from runnerkit.checkpoint import Store, why_damaged
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_small, load_tensors
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
 from runnerkit.checkpoint.store import LATEST, is_best
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.report.record import RunRecord, read_run
@@ -189,7 +189,7 @@ def saved_in(folder: Path, others: Sequence[str] = ()) -> list[Saved]:
 
 def _saved_at(path: Path) -> Saved | None:
     try:
-        content = load_small(path) if is_checkpoint_folder(path) else load_tensors(path, 'meta')  # reads no tensor
+        content = load_small(path, partial(load_tensors, map_location='meta'))  # reads no tensor
     except Exception:  # of a damaged file, whatever torch makes of it
         return None
     if training_state_problem(content) is not None or 'runnerkit' not in content:

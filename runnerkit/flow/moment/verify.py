@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.integrity import reading
-from runnerkit.checkpoint.loader import _load_checkpoint, load_folder
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.loader import load_whole
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.look.dry_run import leaves
 from runnerkit.flow.moment.history import History, Saved, history_of
@@ -153,8 +152,7 @@ def first_difference(then: str, now: str, compared: str) -> str:
 def state_of(path: str, compared: str) -> dict[str, Any]:
     """All values in a checkpoint by their places, those first from which others follow; without what belongs to a
     machine or a place."""
-    is_folder = is_checkpoint_folder(path)
-    content = load_folder(Path(path), path, 'cpu') if is_folder else _load_checkpoint(path, 'cpu')
+    content = load_whole(path, 'cpu')
     with reading(path, 'compared'):
         return _state_in(content, compared)
 

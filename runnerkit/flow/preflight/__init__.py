@@ -22,7 +22,6 @@ from runnerkit.config.findings import Finding, PreflightError, listed, without_e
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import evaluation, hooks, keys, lengths, schedules, updates, wrapping
 from runnerkit.flow.preflight.plan import Plan
-from runnerkit.flow.stages.switches import SWITCHES
 
 __all__ = ['CHECKS', 'CONFIG_CHECKS', 'RUN_CHECKS', 'Finding', 'Plan', 'PreflightError', 'find', 'preflight']
 
@@ -47,6 +46,10 @@ RUN_CHECKS = _checks_in(updates, evaluation, lengths, schedules, hooks)
 CHECKS = (*CONFIG_CHECKS, *RUN_CHECKS)
 
 
+#: Top-level keys that change how a run computes, not what it computes.
+SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch', 'num_threads', 'compile', 'amp', 'fp16')
+
+
 def find(plan: Plan) -> list[Finding]:
     """All findings, errors first; without a runner in ``plan``, those of its config."""
     checks = CONFIG_CHECKS if plan.runner is None else CHECKS
@@ -55,11 +58,7 @@ def find(plan: Plan) -> list[Finding]:
 
 
 def check_switches(cfg: Any) -> None:
-    """Refuse wrong values of `runnerkit.flow.stages.switches.SWITCHES`, for commands that do not train.
-
-    Raises:
-        PreflightError: there are such values.
-    """
+    """Refuse wrong values of `SWITCHES`, for commands that do not train."""
     plan = Plan(cfg=cfg)
     found = chain(keys.values(plan), keys.modes(plan))
     without_errors(each for each in found if each.key.partition('.')[0] in SWITCHES)

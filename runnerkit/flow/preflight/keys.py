@@ -10,9 +10,10 @@ from runnerkit.config.findings import Finding
 from runnerkit.config.keys import has_known_reader, unread_keys
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
-from runnerkit.flow.stages.defaults import EVALUATED, is_experiment, splits_in, validates
-from runnerkit.flow.stages.switches import check_mode
+from runnerkit.flow.stages.defaults import EVALUATED, compile_options, is_experiment, splits_in, validates
 from runnerkit.hooks import HOOKS
+from runnerkit.nn.compiled import check_options
+from runnerkit.optim.update import AMP_DTYPES
 from runnerkit.runner import RUNNERS
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import one_line
@@ -41,13 +42,18 @@ def training(plan: Plan) -> Iterator[Finding]:
 
 def modes(plan: Plan) -> Iterator[Finding]:
     """``amp``, ``fp16`` and ``compile``."""
-    for key in ('amp', 'fp16', 'compile'):
-        if plan.get(key) is not None:
-            try:
-                check_mode(key, plan.get(key))
-            except (TypeError, ValueError) as error:
-                on = "Write amp='bf16' (or 'fp16'), or leave amp out." if key == 'amp' else ''
-                yield plan.error((key,), one_line(error), on or f'Leave {key} out to switch it off.')
+    amp, fp16 = plan.get('amp'), plan.get('fp16')
+    if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
+        what = f"amp must be 'bf16', 'fp16' or None, but got {amp!r}"
+        yield plan.error(('amp',), what, "Write amp='bf16' (or 'fp16'), or leave amp out.")
+    if fp16 is not None and not isinstance(fp16, Mapping):
+        what = f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}"
+        yield plan.error(('fp16',), what, 'Leave fp16 out to switch it off.')
+    if plan.get('compile') is not None:
+        try:
+            check_options(compile_options(plan.cfg) or {})
+        except (TypeError, ValueError) as error:
+            yield plan.error(('compile',), one_line(error), 'Leave compile out to switch it off.')
 
 
 def workflow(plan: Plan) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from runnerkit.config.settings import differing
 from runnerkit.evaluation import rule_by_name
-from runnerkit.flow.report.record import RunRecord, is_run, read_run
+from runnerkit.flow.report.record import RunRecord, is_run, read_run, short_names
 from runnerkit.log_files import EARLIER
 
 #: Keys that differ between runs of the same experiment.
@@ -115,16 +115,6 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
     settings = [{key: value for key, value in run.settings.items() if key != 'work_dir'} for run in found]
     differs = {key: [each.get(key) for each in settings] for key in differing(settings)}
     return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))
-
-
-def short_names(found: Sequence[RunRecord]) -> list[str]:
-    """The names of runs, with as many folders above them as it takes to tell them apart."""
-    paths = [Path(os.path.abspath(run.folder)).parts for run in found]
-    for count in range(1, 1 + max(map(len, paths), default=1)):
-        names = [os.path.join(*parts[-count:]) for parts in paths]
-        if len(set(names)) == len(names):
-            break
-    return names if paths else []
 
 
 def _best(columns: Sequence[str], rows: Sequence[Sequence[Any]], scores: Iterable[str]) -> dict[str, float]:

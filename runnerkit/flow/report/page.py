@@ -13,17 +13,19 @@ import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look.log_lines import thinned
-from runnerkit.flow.report.comparison import Comparison, compare, short_names
 from runnerkit.flow.report.markup import Cell, controls, head, html_table, section
 from runnerkit.flow.report.one_run import one_run
-from runnerkit.flow.report.record import RunRecord, read_run
+from runnerkit.flow.report.record import RunRecord, read_run, short_names
 from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.texts import in_seconds, in_short
 from runnerkit.version import __version__
+
+if TYPE_CHECKING:
+    from runnerkit.flow.report.comparison import Comparison
 
 #: How many numbers all curves of a page have together, about; longer ones are drawn from averages and extremes.
 NUMBERS = 60_000
@@ -83,6 +85,8 @@ def html_page(title: str, body: str, data: dict[str, Any]) -> str:
 
 
 def _several(runs: Sequence[RunRecord]) -> str:
+    from runnerkit.flow.report.comparison import compare
+
     found = compare(runs)
     boxes = ''.join(
         f'<label><input type="checkbox" checked data-run="{i}"><i style="color:var(--c{i % 8})">●</i>'

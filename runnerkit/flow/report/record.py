@@ -13,6 +13,7 @@ import re
 import socket
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -296,6 +297,16 @@ def read_run(folder: str | os.PathLike[str]) -> RunRecord:
     _read_text_logs(run)
     _read_outcome(run)
     return run
+
+
+def short_names(runs: Sequence[RunRecord]) -> list[str]:
+    """The names of runs, with as many folders above them as it takes to tell them apart."""
+    paths = [Path(os.path.abspath(run.folder)).parts for run in runs]
+    for count in range(1, 1 + max(map(len, paths), default=1)):
+        names = [os.path.join(*parts[-count:]) for parts in paths]
+        if len(set(names)) == len(names):
+            break
+    return names if paths else []
 
 
 def _number(value: Any) -> float:

@@ -1,20 +1,14 @@
-"""Checks at the start that all ranks have the same config, flags and work dir."""
+"""Checks at the start of several ranks: the same config, and one work dir. A single process imports none of it."""
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from runnerkit.config.known_keys import TOP
-from runnerkit.config.origin import dotted
-from runnerkit.distributed import all_gather_objects, reduce_extremes
-from runnerkit.distributed.info import ranks_in_words
-from runnerkit.fileio.paths import shown
+from runnerkit.distributed.collectives import broadcast_object, reduce_max, same_on_all_ranks
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
@@ -23,98 +17,44 @@ from runnerkit.utils.nested import values_in
 #: What may differ between the ranks: rank 0's counts for the first two, the others belong to a process.
 OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
 
-#: Texts that say what is built or done. Others may be paths, which differ from machine to machine.
-_MEANT = ('type', 'policy', 'mode')
-
-#: The arguments of a data set: each rank may take another share (``rank=int(os.environ['RANK'])``).
-_SHARES = re.compile(r'data\.[^.]+\.')
-
-_MISSING = 'not there'
+#: Strings that say what is built or done. Others may be paths, which differ from machine to machine.
+_NAMES = ('type', 'policy', 'mode', 'amp')
 
 #: Seconds within which a network file system shows a new file to other machines.
 _PATIENCE = 20.0
 
 
 def check_same_config(context: Context) -> None:
-    """Refuse ranks whose configs or flags differ; warn where only texts and data sets' arguments do. A collective.
+    """Refuse ranks whose configs or flags differ. A collective.
 
     Raises:
-        ValueError: on rank 0: values differ.
+        ValueError: on rank 0: they do.
         ToldByFirstRank: on the others.
     """
-    mine = dict(values_of(context))
-    known = zlib.crc32(repr(sorted(mine.items())).encode())
-    lowest, highest = reduce_extremes(known)
-    if lowest == highest:
+    if same_on_all_ranks(sorted(common_settings(context))):
         return
-    wrong, odd = differences(all_gather_objects(mine))
-    way_out = 'Start all ranks with the same config file, --cfg-options and flags'
-    if wrong and context.rank > 0:
-        raise ToldByFirstRank('the ranks have different configs; see the error of rank 0')
-    if wrong:
-        raise WrongValue(f'the ranks have different configs: {"; ".join(wrong)}. {way_out}')
-    if odd and context.rank == 0:
-        context.logger.warning(
-            'the ranks have different configs: %s. If these are not the places or shares of each rank: %s',
-            '; '.join(odd),
-            way_out,
-        )
+    if context.rank > 0:
+        raise ToldByFirstRank('the ranks have different configs or flags; see the error of rank 0')
+    raise WrongValue(
+        'the ranks have different configs or flags: start all of them with the same config file, --cfg-options and '
+        f'flags. Compare what `runnerkit print-config {context.cfg.filename or "CONFIG"}` prints on each machine'
+    )
 
 
-def values_of(context: Context) -> Iterator[tuple[str, str]]:
-    """The plain values of the config and of the flags, as Python writes them, by key."""
-    for key, value in context.cfg.items():
-        if key in TOP and key not in OWN:
-            yield from ((dotted(path), _shown(each)) for path, each in values_in(value, (key,)))
-    for option in fields(context.options):
-        if option.name not in OWN:
-            yield f'--{option.name.replace("_", "-")}', _shown(getattr(context.options, option.name))
-
-
-def _shown(value: Any) -> str:
-    """A plain value as it is written; of another one its class, since its text may hold an address."""
-    plain = value is None or isinstance(value, (bool, int, float, str, list, tuple, Mapping))
-    return repr(value) if plain else f'a {type(value).__name__}'
-
-
-def differences(by_rank: Sequence[Mapping[str, str]]) -> tuple[list[str], list[str]]:
-    """What differs between the ranks: what may not, and what may (texts, and arguments of data sets).
-
-    Args:
-        by_rank: what `values_of` gives, for each rank.
-
-    Returns:
-        Two lists of texts, one text for each key: ``optimizer.lr is 0.1 on rank 0, 0.2 on rank 1``.
-    """
-    wrong: list[str] = []
-    odd: list[str] = []
-    for key in dict.fromkeys(key for values in by_rank for key in values):
-        ranks: dict[str, list[int]] = {}
-        for rank, values in enumerate(by_rank):
-            ranks.setdefault(values.get(key, _MISSING), []).append(rank)
-        if len(ranks) > 1:
-            told = ', '.join(f'{value} on {ranks_in_words(having)}' for value, having in ranks.items())
-            may_differ = _SHARES.match(key) is not None or all(value[0] in '\'"' for value in ranks)
-            (odd if may_differ and key.rpartition('.')[2] not in _MEANT else wrong).append(f'{key} is {told}')
-    return wrong, odd
-
-
-def same_place(work_dir: str, context: Context) -> str:
-    """Rank 0's work dir. A config that puts the time into the name gives each rank another one. A collective."""
-    first, *others = all_gather_objects(work_dir)
-    differ = [rank for rank, other in enumerate(others, 1) if other != first]
-    if differ and context.rank == 0:
-        context.logger.warning(
-            'the work dir is %s here and %s on %s: all ranks use the first one. To choose another, use --work-dir',
-            shown(first),
-            shown(others[differ[0] - 1]),
-            ranks_in_words(differ),
-        )
-    return first
+def common_settings(context: Context) -> Iterator[str]:
+    """The values that all ranks must have, each after its key: not strings that may be paths, nor arguments of data
+    sets, of which each rank may take its share (``rank=int(os.environ['RANK'])``)."""
+    config = {key: value for key, value in context.cfg.items() if key in TOP and key not in OWN}
+    flags = {key: value for key, value in asdict(context.options).items() if key not in OWN}
+    for path, value in values_in({'config': config, 'flags': flags}):
+        may_differ = isinstance(value, str) or (path[1:2] == ('data',) and len(path) > 3)
+        if not may_differ or path[-1] in _NAMES:
+            is_plain = value is None or isinstance(value, (bool, int, float, str, list, tuple, Mapping))
+            yield f'{path} {value if is_plain else type(value).__name__}'  # another one's text may hold an address
 
 
 def check_shared(context: Context, file: Path) -> None:
-    """Check that the work dir is the same one on all machines. A collective.
+    """Check that all ranks see the work dir of rank 0. A collective.
 
     Under FSDP2 all ranks write checkpoints there, else they read one when the run is resumed. With an ``out_dir``,
     checkpoints are elsewhere.
@@ -124,33 +64,22 @@ def check_shared(context: Context, file: Path) -> None:
         file: in the work dir, of a new name, which rank 0 has written.
 
     Raises:
-        FileNotFoundError: on rank 0: other ranks do not see it, and FSDP2 is used.
+        FileNotFoundError: on rank 0: a rank does not, and FSDP2 is used.
         ToldByFirstRank: on the others.
     """
-    saving = context.cfg.get('checkpoint_config') or {}
-    if context.world_size == 1 or saving.get('out_dir'):
-        return
     # Rank 0 may have no log file, as a full disk does not stop a run.
-    first, *others = all_gather_objects(file.exists() if context.rank == 0 else _appears(file))
-    blind = [rank for rank, sees in enumerate(others, 1) if not sees]
-    if not first or not blind:
+    if (context.cfg.get('checkpoint_config') or {}).get('out_dir') or not broadcast_object(file.exists()):
         return
-    is_refused, is_first = wrapper_of(context.cfg) == 'FSDP2', context.rank == 0
-    if is_refused and not is_first:
-        raise ToldByFirstRank('ranks do not see the work dir of rank 0; see the error of rank 0')
-    found = f'{ranks_in_words(blind)} do{"es" * (len(blind) == 1)} not see the files of rank 0 in the work dir'
-    way_out = 'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)'
-    if is_refused:
-        why = 'FSDP2 saves sharded checkpoints, to which all ranks write'
-        raise FileNotFoundError(f'{found} {file.parent}: {why}. {way_out}')
-    if is_first:
-        context.logger.warning('%s %s: such a run cannot be resumed. %s', found, file.parent, way_out)
-
-
-def _appears(file: Path) -> bool:
     end = time.monotonic() + _PATIENCE
-    while not file.exists():
-        if time.monotonic() > end:
-            return False
+    while not file.exists() and time.monotonic() < end:
         time.sleep(0.1)
-    return True
+    if not reduce_max(not file.exists()):
+        return
+    problem = f'some ranks do not see the files of rank 0 in the work dir {file.parent}'
+    way_out = 'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)'
+    if wrapper_of(context.cfg) != 'FSDP2':
+        context.logger.warning('%s: such a run cannot be resumed. %s', problem, way_out)
+    elif context.rank > 0:
+        raise ToldByFirstRank(f'{problem}; see the error of rank 0')
+    else:
+        raise FileNotFoundError(f'{problem}: FSDP2 saves sharded checkpoints, to which all ranks write. {way_out}')

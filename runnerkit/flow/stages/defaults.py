@@ -41,9 +41,9 @@ def fill_in(cfg: Any) -> None:
     training = cfg.get('training') if is_experiment(cfg) else None
     tenth = None if by_epoch or max_iters is None else max(1, max_iters // PARTS)
     interval = 1 if by_epoch else (training or {}).get('save_interval') or tenth or SAVE_INTERVAL
-    if 'checkpoint_config' not in cfg and not has_custom(cfg, CheckpointHook):
+    if 'checkpoint_config' not in cfg and not custom_of_kind(cfg, CheckpointHook):
         cfg.checkpoint_config = {'interval': interval, 'max_keep_ckpts': KEPT}
-    if 'log_config' not in cfg and not has_custom(cfg, TextLoggerHook):
+    if 'log_config' not in cfg and not custom_of_kind(cfg, TextLoggerHook):
         told = (training or {}).get('log_interval')
         cfg.log_config = {'interval': told or min(LOG_INTERVAL, tenth or LOG_INTERVAL)}
     if isinstance(cfg.get('log_config'), Mapping):
@@ -83,31 +83,19 @@ def is_experiment(cfg: Any) -> bool:
     return hasattr(runner_class(cfg), 'train_batch')
 
 
-def has_custom(cfg: Any, kind: type[Hook]) -> bool:
-    """Whether one of the config's ``custom_hooks`` is a ``kind``."""
-    return bool(custom_of_kind(cfg, kind))
-
-
 def custom_of_kind(cfg: Any, kind: type[Hook]) -> list[Any]:
     """Those of the config's ``custom_hooks``, dicts or hooks, that are a ``kind``."""
-    hooks = cfg.get('custom_hooks') or ()
-    return [hook for hook in (hooks if isinstance(hooks, list | tuple) else [hooks]) if _is_a(hook, kind)]
-
-
-def _is_a(hook: Any, kind: type[Hook]) -> bool:
-    if not isinstance(hook, Mapping):
-        return isinstance(hook, kind)
-    named = hook.get('type')
-    found = HOOKS.get(named) if isinstance(named, str) else named
-    return isinstance(found, type) and issubclass(found, kind)
+    hooks, found = cfg.get('custom_hooks') or (), []
+    for hook in hooks if isinstance(hooks, list | tuple) else [hooks]:
+        made = hook.get('type') if isinstance(hook, Mapping) else type(hook)
+        made = HOOKS.get(made) if isinstance(made, str) else made
+        if isinstance(made, type) and issubclass(made, kind):
+            found.append(hook)
+    return found
 
 
 def required_section(cfg: Any, key: str) -> Any:
-    """``cfg[key]``.
-
-    Raises:
-        KeyError: the config has no such section.
-    """
+    """``cfg[key]``; a KeyError if the config has no such section."""
     if cfg.get(key) is None:
         others = [name for name in REQUIRED if cfg.get(name) is None and name != key]
         if cfg.get('total_epochs') is not None and 'runner' in others:
@@ -132,13 +120,10 @@ def runner_config(cfg: Any) -> Any:
 
 
 def optimizer_config(cfg: Any) -> Any:
-    """``optimizer_config``, by default empty, with ``amp`` or MMCV's ``fp16`` merged into it.
-
-    Returns:
-        None if it is None, or if it is missing and one of ``custom_hooks`` is an OptimizerHook.
-    """
+    """``optimizer_config``, by default empty, with ``amp`` or MMCV's ``fp16`` merged into it; None if it is None, or if
+    it is missing and one of ``custom_hooks`` is an OptimizerHook."""
     config = cfg.get('optimizer_config')
-    if config is None and ('optimizer_config' in cfg or has_custom(cfg, OptimizerHook)):
+    if config is None and ('optimizer_config' in cfg or custom_of_kind(cfg, OptimizerHook)):
         return None
     amp, fp16 = cfg.get('amp'), cfg.get('fp16')
     if config is not None and amp is None and fp16 is None:
@@ -149,6 +134,18 @@ def optimizer_config(cfg: Any) -> Any:
     elif fp16 is not None:
         merged.update(amp='fp16', loss_scale=fp16.get('loss_scale', 512.0))
     return merged
+
+
+def compile_options(cfg: Any) -> dict[str, Any] | None:
+    """The config's ``compile`` as arguments of `runnerkit.nn.compiled.compile_model`; None if it is off."""
+    options = cfg.get('compile')
+    if options is None or isinstance(options, bool):
+        return {} if options else None
+    if not isinstance(options, Mapping):
+        raise TypeError(
+            f"compile must be True, False or a dict such as compile=dict(mode='reduce-overhead'), but got {options!r}"
+        )
+    return dict(options)
 
 
 def updating(cfg: Any) -> Any:
@@ -169,7 +166,14 @@ EVALUATED, TRAINED = ('val', 'test'), ('train',)
 
 def splits_in(data: Mapping[str, Any]) -> list[str]:
     """The keys of ``data`` that hold data sets."""
-    return [key for key, value in data.items() if _holds_data(str(key), value)]
+    return [
+        key
+        for key, value in data.items()
+        if not str(key).endswith('_dataloader')
+        and key not in LOADER_FUNCTIONS
+        # Of texts, only the mark of an object that has been there.
+        and (is_mark(value) if isinstance(value, str) else hasattr(value, '__getitem__') or hasattr(value, '__iter__'))
+    ]
 
 
 def split_of(mode: str, data: Mapping[str, Any]) -> str:
@@ -192,11 +196,3 @@ def validates(workflow: Any, data: Any) -> list[str]:
     known = data if isinstance(data, Mapping) else {}
     modes = [entry[0] for entry in entries if isinstance(entry, (list, tuple)) and entry]
     return [mode for mode in modes if isinstance(mode, str) and mode_of(mode, known) == 'val']
-
-
-def _holds_data(key: str, value: Any) -> bool:
-    if key.endswith('_dataloader') or key in LOADER_FUNCTIONS:
-        return False
-    if isinstance(value, str):
-        return is_mark(value)  # an object has been there
-    return hasattr(value, '__getitem__') or hasattr(value, '__iter__')

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.atomic import is_checkpoint_folder, write_atomically
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
@@ -44,8 +41,7 @@ class InferNetwork(NetworkBase):
             raise WrongKey('the config has no data.test to evaluate on')
         for split in splits:
             prefix = '' if split == 'test' else split
-            found = build_loaders(context, data, split, prefix=prefix)
-            context.loaders += found.values()
+            context.loaders += build_loaders(context, data, split, prefix=prefix).values()
         self.build_model(context)
 
 
@@ -88,24 +84,24 @@ class Infer(RunnerBase):
 
     def run(self, context: Context) -> None:
         """Evaluate, and write the scores."""
-        context['scores'] = found = []
+        context['scores'] = scores = []
         paths = from_first_rank(self.paths)
         self.begin(context)
         with scoring(context, context.work_dir) as score:
             for path in paths:
-                found.append(self.scores(context, path, score))
-                self.write(context)  # each time, so that an error in a later one does not lose them
+                checkpoint = context.runner.load_checkpoint(path, strict=True)
+                meta, name = checkpoint.get('meta') or {}, os.path.basename(path)
+                numbers = score(checkpoint)
+                scores.append({'checkpoint': name, 'epoch': meta.get('epoch'), 'iter': meta.get('iter'), **numbers})
+                if all(each['iter'] is not None for each in scores):
+                    scores.sort(key=itemgetter('iter'))  # epoch_<n>.pth and iter_<n>.pth may stand side by side
+                if context.rank == 0:
+                    text = ', '.join(f'{printable(name)} {value:.4g}' for name, value in numbers.items())
+                    print_result(f'{name}: {text}', context.logger)
+                    # Each time, so that an error in a later one does not lose them.
+                    write_atomically(context.work_dir / SCORES, (json.dumps(scores, indent=2) + '\n').encode())
         if context.rank == 0:
             curve.draw_and_tell('validation curve', partial(self.draw, context), context.logger)
-
-    def write(self, context: Context) -> None:
-        """Write the scores so far."""
-        found = context['scores']
-        if all(each['iter'] is not None for each in found):
-            found.sort(key=itemgetter('iter'))  # epoch_<n>.pth and iter_<n>.pth may stand side by side
-        if context.rank == 0:
-            content = json.dumps(found, indent=2) + '\n'
-            write_atomically(context.work_dir / SCORES, content.encode())
 
     def draw(self, context: Context) -> Path | None:
         """Draw the scores over the iterations after which the checkpoints were saved."""
@@ -116,27 +112,13 @@ class Infer(RunnerBase):
         return curve.draw_curve(lines, context.work_dir / PICTURE, title, focus=False)
 
     def paths(self) -> list[str]:
-        """The checkpoints to evaluate.
-
-        Raises:
-            FileNotFoundError: there are none.
-        """
+        """The checkpoints to evaluate."""
         if os.path.isfile(self.checkpoints) or is_checkpoint_folder(self.checkpoints):
             return [self.checkpoints]
-        found = sorted(Store(self.checkpoints).numbered(), key=lambda each: each.number)
-        if not found:
+        files = sorted(Store(self.checkpoints).numbered(), key=lambda each: each.number)
+        if not files:
             raise FileNotFoundError(
                 f'{self.checkpoints} holds no checkpoints (epoch_<n>.pth or iter_<n>.pth): give the folder in which a '
                 'run has saved them'
             )
-        return [each.path for each in found]
-
-    def scores(self, context: Context, path: str, score: Callable[[Any], dict[str, float]]) -> dict[str, Any]:
-        """The scores of one checkpoint, after where it was saved."""
-        checkpoint = context.runner.load_checkpoint(path, strict=True)
-        meta = checkpoint.get('meta') or {}
-        numbers = score(checkpoint)
-        if context.rank == 0:
-            told = ', '.join(f'{printable(name)} {value:.4g}' for name, value in numbers.items())
-            print_result(f'{os.path.basename(path)}: {told}', context.logger)
-        return {'checkpoint': os.path.basename(path), 'epoch': meta.get('epoch'), 'iter': meta.get('iter'), **numbers}
+        return [each.path for each in files]

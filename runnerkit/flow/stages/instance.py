@@ -17,6 +17,7 @@ from runnerkit.config import PreflightError, keys_of_other_tools
 from runnerkit.distributed import (
     Watch,
     barrier,
+    broadcast_object,
     from_first_rank,
     get_dist_info,
     init_dist,
@@ -28,10 +29,8 @@ from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import Plan, preflight
-from runnerkit.flow.stages.agreement import check_same_config, check_shared, same_place
 from runnerkit.flow.stages.defaults import fill_in
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
-from runnerkit.flow.stages.switches import set_tf32
 from runnerkit.flow.work_dir.previous_runs import free_timestamp, jobs_of_all_ranks
 from runnerkit.flow.work_dir.resume import check_start, seed_of_resumed
 from runnerkit.registry import placed_errors
@@ -48,15 +47,18 @@ class InstanceBase(Stage):
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
-        try:
-            context.findings = preflight(Plan.of(context))  # of the config alone, before anything is built
+        try:  # of the config alone, before anything is built
+            context.findings = preflight(Plan.of(context))
         except PreflightError as error:
             if context.options.launcher == 'none':
                 raise
             refuse_once(error)
         fill_in(context.cfg)
         self.start_processes(context)
-        check_same_config(context)
+        if context.world_size > 1:
+            from runnerkit.flow.stages.agreement import check_same_config
+
+            check_same_config(context)
         self.open_work_dir(context)
         self.settle_seed(context)
         self.set_backends(context)
@@ -97,11 +99,11 @@ class InstanceBase(Stage):
         """
         cfg, options = context.cfg, context.options
         chosen = local_path(options.work_dir or configured_work_dir(cfg))
-        own = chosen if is_url(chosen) else str(Path(chosen).absolute())
-        chosen = same_place(own, context)
+        chosen = broadcast_object(chosen if is_url(chosen) else str(Path(chosen).absolute()))
         remote = chosen if is_url(chosen) else None
         if remote is not None:
-            parent, name = split_url(remote)
+            scheme, _, inner = remote.partition('://')
+            parent, _, name = inner.rstrip('/').rpartition('/')
             chosen = os.path.join('work_dirs', name)
         context.work_dir = Path(chosen).absolute()
         from_first_rank(partial(check_start, context))
@@ -117,21 +119,18 @@ class InstanceBase(Stage):
                     '--work-dir'
                 ) from error
         if not options.dry_run:
-            context.timestamp = from_first_rank(partial(self.take_work_dir, context))
+            context.timestamp = from_first_rank(partial(take_work_dir, context))
         if remote is not None:
-            send_files_to(parent, cfg)
+            send_files_to(f'{scheme}://{parent}', cfg)
         cfg.work_dir = str(context.work_dir)
         log_file = context.work_dir / f'{context.timestamp}.log'
         with placed_errors(cfg, 'log_level'):
             context.logger = get_logger('runnerkit', str(log_file), cfg.get('log_level', logging.INFO))
-        if not options.dry_run:
+        if context.world_size > 1 and not options.dry_run:
+            from runnerkit.flow.stages.agreement import check_shared
+
             check_shared(context, log_file)
         set_verbose(context.logger, options.verbose)
-
-    def take_work_dir(self, context: Context) -> str:
-        """Lock the work dir; returns a timestamp that no log there has."""
-        context.closing.callback(claim_work_dir(context.work_dir).release)
-        return free_timestamp(context.work_dir, context.timestamp)
 
     def settle_seed(self, context: Context) -> None:
         """Use the seed from ``--seed``, else the config, else the run that is resumed, else a random one.
@@ -157,7 +156,8 @@ class InstanceBase(Stage):
         if benchmark is not None and not (benchmark and deterministic):
             torch.backends.cudnn.benchmark = benchmark
         if cfg.get('tf32') is not None:
-            set_tf32(cfg.tf32)
+            # Not the newer fp32_precision: if it is set, torch.compile fails when it reads it (torch 2.13).
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = cfg.tf32
         if cfg.get('prefetch') and context.device.type != 'cuda':
             context.logger.info('prefetch=True has no effect on the device %s: it needs a GPU', context.device)
 
@@ -170,7 +170,12 @@ class InstanceBase(Stage):
         text = cfg.pretty_text
         logger.info('Environment:\n%s', env, extra=DETAIL)
         logger.info('Config:\n%s', text, extra=DETAIL)
-        start = f'Config {cfg.filename or "from Python"}, seed {context.seed}, {resources(context)}'
+        start = f'Config {cfg.filename or "from Python"}, seed {context.seed}, device {context.device}'
+        if context.device.type == 'cpu':
+            threads = torch.get_num_threads()
+            start += f' with {threads} thread{"s" * (threads > 1)}'
+        if context.world_size > 1:
+            start += f', rank {context.rank} of {context.world_size}'
         if not (context.options.dry_run or context.options.verbose):
             start += f', log {shown(context.work_dir / f"{context.timestamp}.log")}'
         logger.info('%s', start)
@@ -205,6 +210,12 @@ def wait_for_others(context: Context) -> None:
         barrier()
 
 
+def take_work_dir(context: Context) -> str:
+    """Lock the work dir; returns a timestamp that no log there has."""
+    context.closing.callback(claim_work_dir(context.work_dir).release)
+    return free_timestamp(context.work_dir, context.timestamp)
+
+
 def configured_work_dir(cfg: Any) -> str:
     """The work dir that a config names; by default ``work_dirs/<its name>``."""
     stem = Path(cfg.filename).stem if cfg.filename else 'run'
@@ -212,12 +223,7 @@ def configured_work_dir(cfg: Any) -> str:
 
 
 def claim_work_dir(work_dir: Path) -> FolderLock:
-    """Lock the work dir against other runs.
-
-    Raises:
-        RuntimeError: another run uses it.
-        OSError: it is not writable.
-    """
+    """Lock the work dir against other runs."""
     try:
         return FolderLock(work_dir)
     except BlockingIOError as error:
@@ -228,22 +234,6 @@ def claim_work_dir(work_dir: Path) -> FolderLock:
         raise type(error)(
             f'the work dir {work_dir} cannot be used ({error.strerror}): choose another one with --work-dir'
         ) from error
-
-
-def resources(context: Context) -> str:
-    """What the run computes with, as text."""
-    threads = torch.get_num_threads()
-    text = f'device {context.device}'
-    if context.device.type == 'cpu':
-        text += f' with {threads} thread{"s" * (threads > 1)}'
-    return text + (f', rank {context.rank} of {context.world_size}' if context.world_size > 1 else '')
-
-
-def split_url(url: str) -> tuple[str, str]:
-    """The parent of a URL, and its last part."""
-    scheme, _, inner = url.partition('://')
-    parent, _, name = inner.rstrip('/').rpartition('/')
-    return f'{scheme}://{parent}', name
 
 
 def send_files_to(url: str, cfg: Any) -> None:
@@ -263,9 +253,6 @@ def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.devic
         name: ``'cpu'``, ``'cuda'`` (also that of ROCm), ``'xpu'``, ``'mps'``, with a number or without.
         gpu_id: the number where ``name`` has none, in a run of one process.
         world_size: how many processes train together; each of them has its device already.
-
-    Raises:
-        ValueError: there is no such device.
     """
     here = accelerator()
     if name is None:  # gloo sends nothing that is on MPS

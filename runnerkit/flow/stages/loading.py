@@ -36,7 +36,7 @@ def load_data(context: Context) -> None:
     if context.options.overfit is None:
         datasets = {split: build_datasets(data, split) for split in dict.fromkeys(splits)}
     else:
-        few = first_samples(build_single_dataset(data, 'train'), context.options.overfit)
+        few = first_samples(build_datasets(data, 'train'), context.options.overfit)
         dropped = (
             f'; {type(few.dataset).__name__}.evaluate is not called: the model computes the scores'
             if hasattr(few.dataset, 'evaluate')
@@ -51,14 +51,13 @@ def load_data(context: Context) -> None:
     # One loader per entry, even for the same data: two iterators over one loader would share its workers.
     for (name, n), split in zip(workflow, splits, strict=True):
         mode = mode_of(name, data)
-        with placed_errors(data):
-            prefix = '' if split == 'val' else split
-            loaders = build_loaders(context, data, split, datasets[split], mode != 'val', prefix)
+        loaders = build_loaders(context, data, split, datasets[split], mode != 'val', '' if split == 'val' else split)
         if mode != 'val' and '' not in loaders:
-            raise TypeError(
-                f'data.{split} has several data sets by name ({", ".join(loaders)}), but the workflow entry '
-                f'{(name, n)!r} trains on one: give a list to concatenate them, or one split each'
-            )
+            with placed_errors(data):
+                raise TypeError(
+                    f'data.{split} has several data sets by name ({", ".join(loaders)}), but the workflow entry '
+                    f'{(name, n)!r} trains on one: give a list to concatenate them, or one split each'
+                )
         context.workflow += [(mode, n)] * len(loaders)
         context.loaders += loaders.values()
     if context.options.validate and context.cfg.get('evaluation') is not None and data.get('val') is not None:
@@ -77,14 +76,6 @@ def build_datasets(data: Mapping[str, Any], split: str) -> dict[str, Any]:
         return datasets
 
 
-def build_single_dataset(data: Mapping[str, Any], split: str) -> Any:
-    """The data set of ``data[split]``, where there is only one."""
-    datasets = build_datasets(data, split)
-    if '' not in datasets:
-        raise TypeError(f'data.{split} has several data sets by name, {", ".join(datasets)}, but one is needed')
-    return datasets['']
-
-
 def build_loaders(
     context: Context,
     data: Mapping[str, Any],
@@ -94,38 +85,25 @@ def build_loaders(
     prefix: str = '',
 ) -> dict[str, Any]:
     """The loaders of ``data[split]`` by the data sets' names; ``prefix`` and name stand before each's scores."""
-    loaders = {}
-    for name, dataset in (build_datasets(data, split) if datasets is None else datasets).items():
-        loaders[name] = loader = build_loader(context, data, split, dataset, trains)
-        if full := '/'.join(part for part in (prefix, name) if part):
-            name_scores(loader, full)
-    return loaders
-
-
-def build_loader(
-    context: Context, data: Mapping[str, Any], split: str, dataset: Any = None, trains: bool | None = None
-) -> Any:
-    """The loader of ``data[split]``, see `loader_settings`."""
-    settings = loader_settings(data, split)
-    dataset = build_single_dataset(data, split) if dataset is None else dataset
-    trains = split == 'train' if trains is None else trains
-    settings.setdefault('shuffle', trains)
-    settings.setdefault('round_up', trains)  # an evaluation must count each sample once
+    # An evaluation must count each sample once.
+    settings = {'shuffle': trains, 'round_up': trains, **loader_settings(data, split)}
     if context.cfg.get('prefetch') and context.device.type == 'cuda':
         if settings.get('seeded', True):
             settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}
         else:
             context.logger.warning('prefetch=True has no effect on data.%s, which has seeded=False', split)
-    with placed_errors(data):
-        return build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+    loaders = {}
+    for name, dataset in (build_datasets(data, split) if datasets is None else datasets).items():
+        with placed_errors(data):
+            loader = build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+        loaders[name] = loader
+        if full := '/'.join(part for part in (prefix, name) if part):
+            name_scores(loader, full)
+    return loaders
 
 
 def check_split(data: Mapping[str, Any], split: str) -> None:
-    """Check that ``data`` has the split.
-
-    Raises:
-        KeyError: it has not.
-    """
+    """Refuse a split that ``data`` does not have."""
     if data.get(split) is not None:
         return
     held = splits_in(data)
@@ -137,14 +115,13 @@ def check_split(data: Mapping[str, Any], split: str) -> None:
     raise KeyError(f"the config's data has no {split!r} section; it has {', '.join(held) or 'none'}{hint}")
 
 
-def first_samples(dataset: Any, number: int) -> Subset[Any]:
-    """The first ``number`` samples of ``dataset``, or all if it has no more; each is made as it is there.
-
-    Raises:
-        TypeError: it has no length.
-    """
-    name = type(dataset).__name__
+def first_samples(datasets: Mapping[str, Any], number: int) -> Subset[Any]:
+    """The first ``number`` samples of the data set for ``--overfit``, or all if it has no more."""
+    if '' not in datasets:
+        raise TypeError(f'data.train has several data sets by name, {", ".join(datasets)}, but one is needed')
+    dataset = datasets['']
     if not hasattr(dataset, '__len__') or not hasattr(dataset, '__getitem__'):
+        name = type(dataset).__name__
         raise WrongType(f'--overfit takes the first samples of data.train, but {name} is a stream without a length')
     return Subset(dataset, range(min(number, len(dataset))))
 
@@ -153,31 +130,19 @@ def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
     """The arguments of `build_dataloader` for ``split``: those of ``data['<split>_dataloader']`` over the common ones.
 
     Both may have torch's names, ``batch_size`` and ``num_workers``; the result has MMCV's.
-
-    Raises:
-        ValueError: a number that is too small, or an option that is given by both of its names.
-        TypeError: what should be a whole number is none.
     """
     own = f'{split}_dataloader'
     common = {key: data[key] for key in KEYS['data'] if key in data}
     refuse_marks(common, 'data')
     refuse_marks(data.get(own), 'data', own)
-    settings = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
-    return {**settings, **_mmcv_names(data, common), **_mmcv_names(data, data.get(own) or {}, own)}
-
-
-def _mmcv_names(data: Mapping[str, Any], options: Mapping[str, Any], *path: str) -> dict[str, Any]:
-    """``options``, found at ``path`` of ``data``, with its two numbers under MMCV's names, and checked."""
-
-    def placed(key: str) -> str:
-        return '.'.join(('data', *path, key)) + at(data, *path, key)
-
-    named = dict(options)
-    for ours, theirs in SAME:
-        if theirs in options and ours in options:
-            raise ValueError(f'{placed(theirs)} and {placed(ours)} are two names of the same option: keep one of them')
-        key = theirs if theirs in options else ours
-        if key in options:
-            check_whole_number(placed(key), options[key], at_least=1 if ours == 'samples_per_gpu' else 0)
-            named[ours] = named.pop(key)
-    return named
+    settings: dict[str, Any] = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
+    for options, path in ((common, ()), (data.get(own) or {}, (own,))):
+        settings |= {key: value for key, value in options.items() if key not in dict(SAME).values()}
+        for ours, theirs in SAME:
+            places = ['.'.join(('data', *path, key)) + at(data, *path, key) for key in (theirs, ours) if key in options]
+            if len(places) > 1:
+                raise ValueError(f'{" and ".join(places)} are two names of the same option: keep one of them')
+            if places:
+                settings[ours] = options.get(theirs, options.get(ours))
+                check_whole_number(places[0], settings[ours], at_least=1 if ours == 'samples_per_gpu' else 0)
+    return settings

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from runnerkit.config.objects import refuse_marks
 from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.build_on_rank_zero import build_on_rank_zero
-from runnerkit.flow.stages.building import build_experiment, experiment_of
-from runnerkit.flow.stages.defaults import required_section
+from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section
 from runnerkit.flow.stages.loading import load_data, loader_settings
 from runnerkit.flow.stages.stage import STAGES, Stage
-from runnerkit.flow.stages.switches import compile_options, use_channels_last
-from runnerkit.flow.stages.wrapping import placed, wrapped
+from runnerkit.flow.stages.wrapping import placed, wrapped, wrapper_of
 from runnerkit.flow.work_dir.resume import resume_from, resumes
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
 from runnerkit.parallel.steps import Steps
 from runnerkit.registry import placed_errors
+from runnerkit.runner import build_runner
 from runnerkit.utils.seed import set_random_seed
 
 
@@ -30,11 +29,7 @@ class NetworkBase(Stage):
     """Build data, model and optimizer: a subclass overrides `build_network`, which may call the other methods."""
 
     def __call__(self, context: Context) -> None:
-        """Run the stage.
-
-        Raises:
-            ValueError: it has built no model, or no loaders.
-        """
+        """Run the stage."""
         self.build_network(context)
         for name, way_out in (('model', 'build_model'), ('loaders', 'build_data')):
             if getattr(context, name) in (None, []):
@@ -65,22 +60,27 @@ class NetworkBase(Stage):
         """
         config = required_section(context.cfg, 'model')
         refuse_marks(config, 'model')
+        is_given = isinstance(config, nn.Module)
 
         def build() -> Any:
             set_random_seed(context.seed)
             with placed_errors(context.cfg, 'model'):
-                return build_model(config)
-
-        def initialise(model: Any) -> None:
-            if hasattr(model, 'init_weights'):
-                with placed_errors(context.cfg, 'model'):
+                model: Any = build_model(config)
+                if not is_given and hasattr(model, 'init_weights'):
                     model.init_weights()
+            return model
 
-        is_given = isinstance(config, nn.Module)
-        model = build() if is_given else build_on_rank_zero(build, initialise, context.cfg, context.logger)
+        if context.world_size > 1 and wrapper_of(context.cfg) == 'FSDP2' and not is_given:
+            from runnerkit.parallel.fsdp import build_without_weights
+
+            model = build_without_weights(build, context.logger)
+        else:
+            model = build()
         model = placed(model, context.cfg, context.device)
         if context.cfg.get('channels_last'):
-            use_channels_last(model)
+            for tensor in (*model.parameters(), *model.buffers()):
+                if tensor.dim() == 4:
+                    tensor.data = tensor.data.to(memory_format=torch.channels_last)
         options = compile_options(context.cfg)
         if options is not None:
             with placed_errors(context.cfg, 'compile'):
@@ -112,20 +112,33 @@ class Network(NetworkBase):
     """The default: everything as the config says."""
 
     def build_network(self, context: Context) -> None:
-        """Build the data, the model, the optimizer."""
-        if experiment_of(context.cfg) is None:
-            self.build_data(context)
-            self.build_model(context)
-            self.build_optimizer(context)
-            return
-        for section, build in (
-            ('data', self.build_data),
-            ('model', self.build_model),
-            ('optimizer', self.build_optimizer),
-        ):
-            if context.cfg.get(section) is not None:
+        """Build the data, the model, the optimizer; an `Experiment` has what its config does not say."""
+        parts = ('data', self.build_data), ('model', self.build_model), ('optimizer', self.build_optimizer)
+        may_lack = is_experiment(context.cfg)
+        for section, build in parts:
+            if not (may_lack and context.cfg.get(section) is None):
                 build(context)
-        build_experiment(context)  # which has the rest
+        if may_lack:
+            build_experiment(context)
+
+
+def build_experiment(context: Context) -> None:
+    """Build the config's `Experiment`, and what it sets up itself: a model and loaders that are not there yet."""
+    own = {'config': context.cfg, 'args': context.options}
+    with placed_errors(context.cfg, 'runner'):
+        experiment = build_runner(context.cfg.runner, {**runner_arguments(context), **own})
+    experiment.setup_in(context)
+
+
+def runner_arguments(context: Context) -> dict[str, Any]:
+    """The arguments of a runner's constructor that its config need not say."""
+    return {
+        'model': context.model,
+        'optimizer': context.optimizer,
+        'work_dir': str(context.work_dir),
+        'logger': context.logger,
+        'meta': context.meta,
+    }
 
 
 def scaled_lr(config: Any, cfg: Any, context: Context) -> Any:

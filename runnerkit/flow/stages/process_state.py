@@ -29,28 +29,38 @@ _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = (
 
 
 @contextmanager
-def preserved_process_state(logger: str = 'runnerkit') -> Iterator[None]:
-    """Restore torch's settings, environment variables and the logger on leaving the context.
-
-    Random generators are not restored: code after a run may rely on its seed.
-
-    Args:
-        logger: the name of the logger that the run sets up; handlers added inside the context are closed.
-    """
+def preserved_process_state() -> Iterator[None]:
+    """Restore torch's settings, environment variables and the logger on leaving the context; close handlers that were
+    added to it. Random generators are not restored: code after a run may rely on its seed."""
     switches = [(read, _read(read), write) for read, write in _SWITCHES]
     variables = {name: os.environ.get(name) for name in VARIABLES}
+    logger, was_set_up = logging.getLogger('runnerkit'), 'runnerkit' in logger_initialized
+    level = logger.level
+    handlers = {each: (each.level, getattr(each, 'verbose', None)) for each in logger.handlers}
+    filters = [(each, list(each.filters)) for each in logging.getLogger().handlers]
     try:
-        with _preserved_logger(logger):
-            yield
+        yield
     finally:
         for read, before, write in switches:
             if before is not None and _read(read) != before:
                 write(before)
         for name, value in variables.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
+            os.environ.pop(name, None)
+            if value is not None:
                 os.environ[name] = value
+        for handler in list(logger.handlers):
+            if handler not in handlers:
+                logger.removeHandler(handler)
+                handler.close()
+        for handler, (its_level, verbose) in handlers.items():
+            handler.setLevel(its_level)
+            if isinstance(handler, ConsoleHandler):
+                handler.verbose = bool(verbose)
+        logger.setLevel(level)
+        for handler, its_filters in filters:
+            handler.filters[:] = its_filters
+        if not was_set_up:
+            logger_initialized.pop('runnerkit', None)
 
 
 def _read(read: Callable[[], Any]) -> Any:
@@ -58,27 +68,3 @@ def _read(read: Callable[[], Any]) -> Any:
         return read()
     except RuntimeError:  # set through torch's newer API, which a run does not use
         return None
-
-
-@contextmanager
-def _preserved_logger(name: str) -> Iterator[None]:
-    logger, was_set_up = logging.getLogger(name), name in logger_initialized
-    level, levels = logger.level, {handler: handler.level for handler in logger.handlers}
-    verbose = [(handler, handler.verbose) for handler in logger.handlers if isinstance(handler, ConsoleHandler)]
-    filters = [(handler, list(handler.filters)) for handler in logging.getLogger().handlers]
-    try:
-        yield
-    finally:
-        for handler in list(logger.handlers):
-            if handler not in levels:
-                logger.removeHandler(handler)
-                handler.close()
-        for handler, its_level in levels.items():
-            handler.setLevel(its_level)
-        for console, its_own in verbose:
-            console.verbose = its_own
-        logger.setLevel(level)
-        for root_handler, its_filters in filters:
-            root_handler.filters[:] = its_filters
-        if not was_set_up:
-            logger_initialized.pop(name, None)

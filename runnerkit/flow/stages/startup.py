@@ -76,15 +76,13 @@ def to_resume(context: Context) -> str | None:
     context.continues = True
     if is_restarted:
         context.logger.info('restarted job: continuing the run in %s', shown(context.work_dir))
-    latest = from_first_rank(partial(newest, stores))
-    if latest is None and explicit:
-        return explicit
-    if latest is None:
+    path = from_first_rank(partial(newest, stores)) or explicit
+    if not path:
         if context.rank == 0:
             set_aside(context.work_dir)  # logs of a run that was killed before its first checkpoint
         places = ', '.join(map(str, stores))
         context.logger.info('nothing to resume in %s: starting from the beginning', places)
-    return latest
+    return path or None
 
 
 def checkpoint_stores(context: Context) -> list[Store]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ from runnerkit.flow.report.page import write_runs
 from runnerkit.flow.report.record import is_run
 from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.work_dir.journal import is_trial
-from runnerkit.hooks.hook import Score
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result, printable
 
@@ -42,27 +40,26 @@ class Terminal(TerminalBase):
         has_run = getattr(context.runner, 'outcome', None) is not None  # else the files there are of another run
         if has_run and context.rank == 0 and not context.options.dry_run:
             self.report(context)
-            self.draw(context)
+            best = context.runner.meta.get('hook_msgs', {}).get('best_ckpt')
+            outcome = '' if context.outcome is None or context.outcome.kind == 'completed' else context.outcome.kind
+            draw_and_tell('learning curve', partial(plot, context.work_dir, best, outcome), context.logger)
             self.write_report(context)
         if has_run or context.options.dry_run:  # else they have not been shown before
             show_findings(context, 'Warnings' if context.options.dry_run else 'Once more, from the start of the run')
 
     def report(self, context: Context) -> None:
         """Print the latest scores, the best one, and the paths of the best and the last checkpoint."""
+        by_iter: dict[int, list[str]] = {}
+        for name, score in context.runner.scores.items():
+            by_iter.setdefault(score.iter, []).append(f'{printable(name)} {score.value:.4g}')
+        for done in sorted(by_iter):
+            print_result(f'Scores after {done} iterations: {", ".join(by_iter[done])}', context.logger)
         messages: dict[str, Any] = context.runner.meta.get('hook_msgs', {})
-        for done, values in latest(context.runner.scores).items():
-            print_result(f'Scores after {done} iterations: {values}', context.logger)
         if 'best_ckpt' in messages:
             best = f'Best score {messages["best_score"]:.4f}, checkpoint {shown(messages["best_ckpt"])}'
             print_result(best, context.logger)
         if 'last_ckpt' in messages:
             print_result(f'Last checkpoint {shown(messages["last_ckpt"])}', context.logger)
-
-    def draw(self, context: Context) -> None:
-        """Draw ``curve.png``, or log that matplotlib is missing."""
-        best = context.runner.meta.get('hook_msgs', {}).get('best_ckpt')
-        outcome = '' if context.outcome is None or context.outcome.kind == 'completed' else context.outcome.kind
-        draw_and_tell('learning curve', partial(plot, context.work_dir, best, outcome), context.logger)
 
     def write_report(self, context: Context) -> None:
         """Write ``report.html``, unless ``report`` is off in the config or this is a trial of a study."""
@@ -74,11 +71,3 @@ class Terminal(TerminalBase):
         except Exception as error:  # what was trained is worth more than its report
             context.logger.warning('no report is written: %s: %s', type(error).__name__, one_line(error))
             context.logger.debug('no report is written', exc_info=True)
-
-
-def latest(scores: Mapping[str, Score]) -> dict[int, str]:
-    """The latest value of each score, as text, by the iterations done when it was computed."""
-    found: dict[int, list[str]] = {}
-    for name, score in scores.items():
-        found.setdefault(score.iter, []).append(f'{printable(name)} {score.value:.4g}')
-    return {done: ', '.join(found[done]) for done in sorted(found)}

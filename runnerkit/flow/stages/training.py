@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
@@ -12,15 +11,14 @@ from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.look.outline import training_line
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
-from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
-from runnerkit.flow.stages.defaults import runner_config, updating
+from runnerkit.flow.stages.defaults import is_experiment, runner_config, updating
+from runnerkit.flow.stages.network import build_experiment, runner_arguments
 from runnerkit.flow.stages.stage import STAGES, Stage
-from runnerkit.flow.stages.wrapping import moves_batches
 from runnerkit.flow.use.scoring import evaluating_hook
 from runnerkit.flow.work_dir.journal import recording_hooks
 from runnerkit.flow.work_dir.take_over import take_over
 from runnerkit.hooks import StopAfterHook
-from runnerkit.parallel.steps import check_step
+from runnerkit.parallel.steps import Steps, check_step
 from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
@@ -30,44 +28,40 @@ from runnerkit.utils.logging import is_terminal
 
 _EXPERIMENT = 'runnerkit.flow.experiment.experiment:Experiment'
 
-DEFAULT_TIMER = {'type': 'IterTimerHook'}
-
 
 class RunnerBase(Stage):
     """Build the runner, register its hooks, check the plan, resume; then call `run`, which a subclass overrides."""
 
     def __call__(self, context: Context) -> None:
         """Run the stage."""
+        is_kept = not context.options.dry_run
         self.build_runner(context)
-        model = context.runner.model
+        runner = context.runner
         # A wrapper of the user's own may spread plain tensors over the ranks.
-        context.runner.repairs_weights = isinstance(model, DistributedDataParallel) or is_fsdp2(model)
-        context.runner.lr_scaled_for = context.lr_scaled_for
+        runner.repairs_weights = isinstance(runner.model, DistributedDataParallel) or is_fsdp2(runner.model)
+        runner.lr_scaled_for = context.lr_scaled_for
         self.register_hooks(context)
         # Rank 0 looks for all: others may lack its hooks, or a part of a small data set.
         context.findings = from_first_rank(lambda: preflight(Plan.of(context)))
         self.resume(context)
-        if not context.options.dry_run:  # which has them below what it shows
+        if is_kept:  # a dry run has them below what it shows
             show_findings(context, 'Before the first batch')
         with context.guard(context):
             try:
                 self.begin(context)
-                if not context.options.dry_run:
+                if is_kept:
                     for hook in recording_hooks(context):
-                        context.runner.register_hook(hook, priority='LOWEST')
+                        runner.register_hook(hook, priority='LOWEST')
                     context.logger.info('Training %s', training_line(context))
-                with context.runner.custom_loop(context.loaders, context.workflow):
+                with runner.custom_loop(context.loaders, context.workflow):
                     self.run(context)
             finally:
-                context.outcome = context.runner.outcome or context.outcome
+                context.outcome = runner.outcome or context.outcome
 
     def run(self, context: Context) -> None:
         """Train: ``context.runner`` is ready, ``context.loaders`` and ``context.workflow`` belong together.
 
         Your own loop calls ``context.runner.train(loader)``; see `custom_loop` of the runner.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
         """
         raise NotImplementedError(f'{type(self).__name__} must override run')
 
@@ -82,8 +76,7 @@ class RunnerBase(Stage):
         context.runner.save()
 
     def begin(self, context: Context) -> None:
-        """Make the work dir this run's, unless nothing is kept. Only now, so that a run refused earlier changes nothing
-        there."""
+        """Make the work dir this run's; only now, so that a run that is refused changes nothing there."""
         if not context.options.dry_run:
             from_first_rank(partial(take_over, context))
 
@@ -98,7 +91,7 @@ class RunnerBase(Stage):
 
     def build_runner(self, context: Context) -> None:
         """Build the runner that the config names."""
-        if experiment_of(context.cfg) is not None:
+        if is_experiment(context.cfg):
             if context.runner is None:  # a network stage of the user's own
                 build_experiment(context)
             return
@@ -110,7 +103,7 @@ class RunnerBase(Stage):
                 check_step(context.model, None)
         with placed_errors(context.cfg, 'runner'):
             context.runner = build_runner(config, runner_arguments(context))
-        if not moves_batches(context.model) and context.device.type != 'cpu':
+        if not isinstance(context.model, Steps) and context.device.type != 'cpu':
             context.runner.batch_device = context.device
         context.runner.timestamp = context.timestamp
 
@@ -120,18 +113,18 @@ class RunnerBase(Stage):
         runner.keeps_random_states = True
         if not acts_as_mmcv():
             runner.evaluates_on = 'val' if context.options.overfit is None else 'train'
-        of_all: dict[str, Any] = {
-            'checkpoint_config': cfg.get('checkpoint_config'),
-            'log_config': cfg.get('log_config'),
-            'timer_config': cfg.get('timer_config', DEFAULT_TIMER),
-        }
-        if isinstance(runner, loaded_class(_EXPERIMENT)):
-            runner.register_training_hooks(None, **of_all)
+        is_own = isinstance(runner, loaded_class(_EXPERIMENT))  # it registers what updates and evaluates
+        runner.register_training_hooks(
+            None if is_own else cfg.get('lr_config'),
+            None if is_own else updating(cfg),
+            momentum_config=None if is_own else cfg.get('momentum_config'),
+            checkpoint_config=cfg.get('checkpoint_config'),
+            log_config=cfg.get('log_config'),
+            timer_config=cfg.get('timer_config', {'type': 'IterTimerHook'}),
+        )
+        if is_own:
             runner.setup_hooks()
         else:
-            runner.register_training_hooks(
-                cfg.get('lr_config'), updating(cfg), momentum_config=cfg.get('momentum_config'), **of_all
-            )
             if context.val_loader is not None:
                 with placed_errors(cfg, 'evaluation'):
                     evaluation = {'by_epoch': runner.by_epoch, **cfg.evaluation}

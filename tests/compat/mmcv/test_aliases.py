@@ -2,7 +2,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from runnerkit.compat.mmcv.aliases import ALIASES, MMCV_ALIASES, homes_of
+from runnerkit.compat.mmcv.aliases import ALIASES, MMCV_ALIASES, VEGA_ALIASES, homes_of
 
 GUIDE = Path(__file__).resolve().parents[3] / 'docs' / 'mmcv.md'
 HOMES = {home for homes in ALIASES.values() for home in ((homes,) if isinstance(homes, str) else homes)}
@@ -11,6 +11,11 @@ HOMES = {home for homes in ALIASES.values() for home in ((homes,) if isinstance(
 def test_every_home_exists():
     for home in HOMES | {*MMCV_ALIASES.values()}:
         import_module(f'runnerkit.{home}')
+
+
+def test_what_configs_of_vegas_runs_name_is_found():
+    for path, home in VEGA_ALIASES.items():
+        assert import_module(f'runnerkit.{path}') is import_module(f'runnerkit.{home}')
 
 
 def test_homes():

@@ -10,8 +10,8 @@ STEP = {
 }
 
 
-OF_MODE = 'runnerkit.search.datasets.dataset_of_mode'
-BUILD = {'type': 'runnerkit.search.networks.build_network'}
+OF_MODE = 'runnerkit.compat.vega.datasets.dataset_of_mode'
+BUILD = {'type': 'runnerkit.compat.vega.networks.build_network'}
 
 
 def step(trainer=(), **sections):
@@ -40,7 +40,7 @@ def test_a_small_step():
         'runner': {'type': 'EpochBasedRunner', 'max_epochs': 1},
         'log_config': {'interval': 10},
         'seed': 0,
-        'custom_imports': {'imports': ['runnerkit.search.vega']},
+        'custom_imports': {'imports': ['runnerkit.compat.vega.names']},
         'evaluation': {'interval': 1, 'save_best': 'auto'},
     }
 
@@ -191,7 +191,7 @@ def test_sections_of_runnerkit_beside_vegas():
     found = translated(**own)
     assert (found['work_dir'], found['evaluation']) == ('w', {'interval': 2})
     assert [hook['type'] for hook in found['custom_hooks']] == ['EMAHook', 'VegaCallbacks']
-    imports = ['mine', 'runnerkit.search.vega']
+    imports = ['mine', 'runnerkit.compat.vega.names']
     assert found['custom_imports'] == {'imports': imports, 'allow_failed_imports': True}
     without = translated({'disable_callbacks': 'ModelStatistics'}, **own)
     assert without['custom_hooks'] == own['custom_hooks']

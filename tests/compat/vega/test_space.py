@@ -4,18 +4,9 @@ import random
 
 import pytest
 
+from runnerkit.compat.vega.space import AdjacencyList, BinaryCode
 from runnerkit.config import Config
-from runnerkit.search import (
-    AdjacencyList,
-    BinaryCode,
-    Bool,
-    Categorical,
-    Condition,
-    Float,
-    Int,
-    RandomSuggest,
-    Space,
-)
+from runnerkit.search import Bool, Categorical, Condition, Float, Int, RandomSuggest, Space
 
 #: The types of the document, and what they are here.
 TEXT = """

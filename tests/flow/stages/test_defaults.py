@@ -4,8 +4,8 @@ import pytest
 
 from runnerkit.config import Config
 from runnerkit.flow.stages.defaults import (
+    custom_of_kind,
     fill_in,
-    has_custom,
     length_of_run,
     mode_of,
     required_section,
@@ -70,11 +70,11 @@ def test_custom_hooks_of_these_kinds_take_their_place():
 
 
 def test_which_custom_hooks_there_are():
-    assert has_custom({'custom_hooks': [CheckpointHook()]}, CheckpointHook)
-    assert has_custom({'custom_hooks': [{'type': CheckpointHook}]}, CheckpointHook)
-    assert has_custom({'custom_hooks': ({'type': 'Fp16OptimizerHook'},)}, OptimizerHook)
-    assert not has_custom({'custom_hooks': [{'type': 'NoSuchHook'}, {'type': 'CheckpointHook'}]}, TextLoggerHook)
-    assert not has_custom({'custom_hooks': None}, TextLoggerHook)
+    assert custom_of_kind({'custom_hooks': [CheckpointHook()]}, CheckpointHook)
+    assert custom_of_kind({'custom_hooks': [{'type': CheckpointHook}]}, CheckpointHook)
+    assert custom_of_kind({'custom_hooks': ({'type': 'Fp16OptimizerHook'},)}, OptimizerHook)
+    assert not custom_of_kind({'custom_hooks': [{'type': 'NoSuchHook'}, {'type': 'CheckpointHook'}]}, TextLoggerHook)
+    assert not custom_of_kind({'custom_hooks': None}, TextLoggerHook)
 
 
 def test_the_length_of_odd_runners_is_not_known():

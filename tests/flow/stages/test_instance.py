@@ -8,11 +8,10 @@ import torch
 
 from runnerkit.config import Config, PreflightError
 from runnerkit.distributed import launch
-from runnerkit.fileio.paths import join
 from runnerkit.flow import Context, Instance, Options
 from runnerkit.flow.preflight import check_switches
 from runnerkit.flow.stages import instance
-from runnerkit.flow.stages.instance import choose_device, split_url
+from runnerkit.flow.stages.instance import choose_device
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger
 
@@ -105,10 +104,10 @@ def test_no_log_of_an_earlier_start_is_overwritten(tmp_path):
         assert f'start {number}' in (tmp_path / f'{name}.log').read_text()
 
 
-@pytest.mark.parametrize('where', ['option', 'config'])
-def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, where):
+@pytest.mark.parametrize('where, parent', [('option', 'memory://bucket/exp/'), ('config', 'memory://')])
+def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, where, parent):
     monkeypatch.chdir(tmp_path)
-    url = 'memory://bucket/exp/run1/'
+    url = f'{parent}run1/'
     cfg = Config({'checkpoint_config': {'interval': 1}, 'evaluation': {'out_dir': 'best'}, 'log_config': LOGS})
     if where == 'config':
         cfg.work_dir = url
@@ -117,21 +116,10 @@ def test_a_work_dir_at_a_url_has_its_logs_on_the_disk(tmp_path, monkeypatch, whe
     context.closing.close()
     assert context.work_dir == tmp_path / 'work_dirs' / 'run1'
     assert cfg.work_dir == str(context.work_dir)
-    assert cfg.checkpoint_config.out_dir == 'memory://bucket/exp'
+    parent = 'memory://' if where == 'config' else 'memory://bucket/exp'
+    assert cfg.checkpoint_config.out_dir == parent
     assert cfg.evaluation.out_dir == 'best'
-    assert [hook.get('out_dir') for hook in cfg.log_config.hooks] == ['memory://bucket/exp', None]
-
-
-@pytest.mark.parametrize(
-    'url, parts',
-    [
-        ('memory://run1', ('memory://', 'run1')),
-        ('s3://bucket/exp/run1/', ('s3://bucket/exp', 'run1')),
-    ],
-)
-def test_the_parts_of_a_url(url, parts):
-    assert split_url(url) == parts
-    assert join(*parts) == url.rstrip('/')
+    assert [hook.get('out_dir') for hook in cfg.log_config.hooks] == [parent, None]
 
 
 LOGS = {'hooks': [{'type': 'TextLoggerHook'}, {'type': 'TensorboardLoggerHook'}]}

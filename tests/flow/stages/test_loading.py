@@ -7,7 +7,7 @@ import torch
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Options
-from runnerkit.flow.stages.loading import build_loader, first_samples, load_data
+from runnerkit.flow.stages.loading import build_loaders, first_samples, load_data
 
 
 class Five(torch.utils.data.Dataset):
@@ -19,10 +19,12 @@ class Five(torch.utils.data.Dataset):
 
 
 def test_the_first_samples_of_a_data_set():
-    assert list(first_samples(Five(), 2)) == [0, 1]
-    assert list(first_samples(Five(), 9)) == [0, 1, 2, 3, 4]
+    assert list(first_samples({'': Five()}, 2)) == [0, 1]
+    assert list(first_samples({'': Five()}, 9)) == [0, 1, 2, 3, 4]
     with pytest.raises(TypeError, match='--overfit takes the first samples of data.train, but list_iterator is a str'):
-        first_samples(iter([1, 2]), 1)
+        first_samples({'': iter([1, 2])}, 1)
+    with pytest.raises(TypeError, match='data.train has several data sets by name, clean, noisy, but one is needed'):
+        first_samples({'clean': Five(), 'noisy': Five()}, 1)
 
 
 def test_loaders_take_common_settings_and_their_splits_own():
@@ -35,11 +37,11 @@ def test_loaders_take_common_settings_and_their_splits_own():
         'train_dataloader': {'drop_last': True, 'shuffle': False},
     }
     context = Context(Config({}), Options(), seed=1)
-    train, val = (build_loader(context, data, split) for split in ('train', 'val'))
+    train, val = (build_loaders(context, data, split)[''] for split in ('train', 'val'))
     assert [batch.tolist() for batch in train] == [[0, 1], [2, 3]]
     assert [batch.tolist() for batch in val] == [[0, 1, 2], [3, 4]]
     with pytest.raises(KeyError, match=r"no 'test' section; it has train, val \(use --split val\)"):
-        build_loader(context, data, 'test')
+        build_loaders(context, data, 'test')
 
 
 def test_a_loader_may_be_described_in_torchs_words():
@@ -53,7 +55,7 @@ def test_a_loader_may_be_described_in_torchs_words():
         'test_dataloader': {'batch_size': 5, 'num_workers': 1},
     }
     context = Context(Config({}), Options(), seed=1)
-    loaders = [build_loader(context, data, split) for split in ('train', 'val', 'test')]
+    loaders = [build_loaders(context, data, split)[''] for split in ('train', 'val', 'test')]
     assert [(loader.batch_size, loader.num_workers) for loader in loaders] == [(2, 0), (3, 0), (5, 1)]
 
 
@@ -76,7 +78,7 @@ def test_wrong_loader_options_are_refused_with_their_place(data, words, tmp_path
     path = tmp_path / 'config.py'
     path.write_text(f'data = dict(\n    {data})\n')
     with pytest.raises((TypeError, ValueError)) as caught:
-        build_loader(Context(Config({})), Config.fromfile(str(path)).data, 'train')
+        build_loaders(Context(Config({})), Config.fromfile(str(path)).data, 'train')
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
@@ -102,7 +104,7 @@ def test_entries_share_a_data_set_and_not_a_loader():
         ),
         (
             "data = dict(train=dict(type='builtins.list'), train_dataloader=dict(sufle=1))",
-            lambda context: build_loader(context, context.cfg.data, 'train', Five()),
+            lambda context: build_loaders(context, context.cfg.data, 'train', {'': Five()}),
             '(cfg.py:2)',
         ),
     ],

@@ -13,7 +13,6 @@ from runnerkit.cli.test import main
 from runnerkit.config import PreflightError
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.preflight import Plan
-from runnerkit.flow.stages.loading import build_single_dataset
 from runnerkit.hooks import Hook
 
 NAMES = ('clean', 'noisy')
@@ -189,11 +188,6 @@ def test_a_split_that_the_workflow_names_is_no_misspelling():
 
     assert ('error', 'data.vals') in told([('train', 1)])
     assert ('error', 'data.vals') not in told([('train', 1), ('vals', 1)])
-
-
-def test_where_one_is_needed_several_are_refused():
-    with pytest.raises(TypeError, match='several data sets by name, clean, noisy, but one is needed'):
-        build_single_dataset(named()['data'], 'val')
 
 
 # --- ranks -----------------------------------------------------------------------------------------------------------

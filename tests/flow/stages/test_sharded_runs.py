@@ -9,7 +9,7 @@ from wrapping_runs import Points
 
 import runnerkit
 from runnerkit.checkpoint import load_checkpoint, why_damaged
-from runnerkit.checkpoint.manifest import is_checkpoint_folder
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.cli.convert import main as convert
 from runnerkit.cli.predict import main as predict
 

@@ -7,8 +7,8 @@ from runnerkit.config import Config, PreflightError
 from runnerkit.data import prefetch
 from runnerkit.flow import Context, Flow, Instance, Network, Options
 from runnerkit.flow.preflight import check_switches
-from runnerkit.flow.stages.loading import build_loader
-from runnerkit.flow.stages.switches import compile_options, set_tf32, use_channels_last
+from runnerkit.flow.stages.defaults import compile_options
+from runnerkit.flow.stages.loading import build_loaders
 
 CONVOLUTIONS = [
     {'type': 'Unflatten', 'dim': 1, 'unflattened_size': (1, 2, 2)},
@@ -75,7 +75,7 @@ def test_what_compile_says(value, options):
 @pytest.mark.filterwarnings('error')
 def test_tf32_holds_for_products_and_convolutions_and_can_be_asked_for():
     for allowed in (True, False):
-        set_tf32(allowed)
+        Instance(None).set_backends(Context(Config({'tf32': allowed})))
         assert torch.backends.cuda.matmul.allow_tf32 is allowed
         assert torch.backends.cudnn.allow_tf32 is allowed
         assert torch.get_float32_matmul_precision() == ('high' if allowed else 'highest')  # torch.compile asks, too
@@ -84,7 +84,7 @@ def test_tf32_holds_for_products_and_convolutions_and_can_be_asked_for():
 @pytest.mark.parametrize('before', [True, False])
 @pytest.mark.parametrize('value', [True, False, None])
 def test_backends_are_switched_on_and_off_or_left_alone(before, value):
-    set_tf32(before)
+    Instance(None).set_backends(Context(Config({'tf32': before})))
     torch.backends.cudnn.benchmark = before
     Instance(None).set_backends(Context(Config({'tf32': value, 'cudnn_benchmark': value})))
     Instance(None).set_backends(Context(Config({'cudnn_benchmark': True}), Options(deterministic=True)))
@@ -105,9 +105,10 @@ def test_loaders_of_a_gpu_prefetch_from_pinned_memory():
         ({'prefetch': False}, gpu, (False, None)),
         ({}, gpu, (False, None)),
     ):
-        loader = build_loader(Context(Config(cfg), device=device), data(), 'train')
+        (loader,) = build_loaders(Context(Config(cfg), device=device), data(), 'train').values()
         assert (loader.pin_memory, loader.prefetch_to) == expected
-    loader = build_loader(Context(Config({'prefetch': True}), device=gpu), data(pin_memory=False), 'train')
+    context = Context(Config({'prefetch': True}), device=gpu)
+    (loader,) = build_loaders(context, data(pin_memory=False), 'train').values()
     assert (loader.pin_memory, loader.prefetch_to) == (False, gpu)
 
 
@@ -116,7 +117,7 @@ def test_where_prefetching_has_no_effect_it_is_said(caplog):
     Instance(None).set_backends(Context(Config({'prefetch': True})))
     assert 'prefetch=True has no effect on the device cpu' in caplog.text
     context = Context(Config({'prefetch': True}), device=torch.device('cuda', 0))
-    build_loader(context, data(seeded=False), 'train')
+    build_loaders(context, data(seeded=False), 'train')
     assert 'prefetch=True has no effect on data.train, which has seeded=False' in caplog.text
 
 
@@ -269,6 +270,6 @@ def test_a_checkpoint_goes_on_in_a_run_without_the_switch_and_back(name, tmp_pat
 
 def test_only_weights_of_four_dimensions_get_the_layout():
     model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.Conv3d(3, 3, 3))
-    use_channels_last(model)
+    Network(None).build_model(Context(Config({'model': model, 'channels_last': True})))
     assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
     assert model[1].weight.is_contiguous()

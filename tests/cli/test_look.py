@@ -1,11 +1,11 @@
-"""The tool that tells where the time of an iteration goes."""
+"""The tools that look at a model, for a learning rate, and where the time of an iteration goes."""
 
 import os
 
 import pytest
 
+from runnerkit.cli.look import profile as main
 from runnerkit.cli.main import main as runnerkit
-from runnerkit.cli.profile import main
 
 SLOW = """
 import time
@@ -129,3 +129,52 @@ def test_it_is_a_command(capsys):
         runnerkit(['profile', '--help'])
     assert ended.value.code == 0
     assert '--warmup' in capsys.readouterr().out
+
+
+def test_a_model_is_shown_and_nothing_is_kept(project, capsys, monkeypatch, tmp_path_factory):
+    monkeypatch.chdir(tmp_path_factory.mktemp('here'))
+    before = sorted(path for path in project.iterdir() if path.name != '__pycache__')
+    assert runnerkit(['summary', str(project / 'cfg.py'), '--device', 'cpu']) == 0
+    out = capsys.readouterr().out
+    assert 'parameters, ' in out.splitlines()[0]
+    assert 'for each of the 4 samples' in out.splitlines()[0]
+    assert sorted(path for path in project.iterdir() if path.name != '__pycache__') == before
+    assert runnerkit(['summary', str(project / 'missing.py')]) == 2
+
+
+@pytest.mark.parametrize('command', ['summary', 'find-lr'])
+def test_several_processes_are_refused(command, project, monkeypatch, capsys):
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    assert runnerkit([command, str(project / 'cfg.py')]) == 2
+    assert f'runnerkit {command} works in one process, but torchrun has started 2' in capsys.readouterr().err
+    monkeypatch.setenv('WORLD_SIZE', '1')
+    assert runnerkit([command, str(project / 'missing.py')]) == 2
+    assert 'missing.py' in capsys.readouterr().err
+
+
+def test_a_rate_is_found_and_nothing_is_kept(project, capsys, monkeypatch, tmp_path_factory):
+    here = tmp_path_factory.mktemp('here')
+    monkeypatch.chdir(here)
+    before = sorted(path for path in project.iterdir() if path.name != '__pycache__')
+    words = ['find-lr', str(project / 'cfg.py'), '--device', 'cpu', '--iters', '12', '--to', '1']
+    assert runnerkit(words) == 0
+    assert 'Try optimizer.lr=' in capsys.readouterr().out
+    assert list(here.iterdir()) == []
+    assert sorted(path for path in project.iterdir() if path.name != '__pycache__') == before
+
+
+@pytest.mark.parametrize(
+    'wrong, words',
+    [
+        (['--from', '1', '--to', '0.1'], '--from 1 must be below --to 0.1\n'),
+        (['--from', '-1'], 'a number above 0'),
+        (['--iters', '2'], '--iters must be at least 3, but got 2'),
+    ],
+)
+def test_wrong_usage_of_find_lr(wrong, words, project, capsys):
+    try:
+        code = runnerkit(['find-lr', str(project / 'cfg.py'), *wrong])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    assert words in capsys.readouterr().err

@@ -8,8 +8,8 @@ from support import weights
 import runnerkit
 from runnerkit.cli.main import main
 from runnerkit.config import Config
-from runnerkit.flow import Context, Flow, NetworkBase, Options
-from runnerkit.flow.stages.building import build_experiment, experiment_of, runner_arguments
+from runnerkit.flow import Flow, NetworkBase, Options
+from runnerkit.flow.stages.network import build_experiment
 from runnerkit.hooks import EarlyStoppingHook
 
 TEXT = """
@@ -133,10 +133,6 @@ def test_training_is_for_experiments_only(train, tmp_path, capfd):
     good = SECTIONS + "runner = dict(type='EpochBasedRunner', max_epochs=1)\ntraining = dict(max_iteration=5)\n"
     assert train('other', good) == 0
     assert 'unused: the runner is not an Experiment' in capfd.readouterr().err
-    assert experiment_of(Config({'runner': {'type': 'EpochBasedRunner'}})) is None
-    assert experiment_of(Config({'runner': {'type': 'experiments.Line'}})) is Line
-    assert experiment_of(Config({})) is None
-    assert runner_arguments(Context(Config({})))['work_dir'] == '.'
 
 
 class Steps(Line):

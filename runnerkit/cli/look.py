@@ -1,0 +1,91 @@
+"""``runnerkit summary``, ``find-lr``, ``profile``: they train a little, show what they see, and keep nothing."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+from runnerkit.cli.arguments import argument, count, positive_number
+from runnerkit.cli.errors import UsageError
+from runnerkit.cli.parser import command
+from runnerkit.cli.train import guarded, load_config, stopped_by
+from runnerkit.utils.exit_codes import SIGNALLED
+from runnerkit.utils.logging import print_out
+from runnerkit.utils.stopwatch import SORT_KEYS, time_table
+
+
+def look(args: Namespace, module: str, stage: str, **options: Any) -> Any:
+    """The context of a run of the config whose runner stage is that of ``runnerkit.flow.look.<module>``."""
+    cfg = load_config(args.config, args.cfg_options)
+    # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
+    from runnerkit.flow import Flow, Options
+
+    runner = {'type': f'runnerkit.flow.look.{module}.{stage}', **options}
+    flow = Flow(
+        cfg, Options(device=args.device, dry_run=True), stages={'startup': None, 'runner': runner}, guard=guarded
+    )
+    return flow.run()
+
+
+@command(
+    'runnerkit summary',
+    'Build the model of a config, take one training step with its first batch, and show parameters, floating-point '
+    'operations, and the output of each top-level module. Nothing is kept.',
+    *('config', '--cfg-options', '--device'),
+    one_process=True,
+)
+def summary(args: Namespace) -> None:
+    """Print the summary."""
+    context = look(args, 'summary', 'Summarize')
+    print_out(str(context['summary']) if 'summary' in context else 'the workflow does not train: nothing is measured')
+
+
+@command(
+    'runnerkit find-lr',
+    'Train for some iterations with a growing learning rate and show the loss (range test, Smith 2017). Nothing is '
+    'kept.',
+    *('config', '--cfg-options', '--device'),
+    argument('--from', dest='low', type=positive_number, default=1e-6, help='the first rate (default: 1e-6)'),
+    argument('--to', dest='high', type=positive_number, default=10.0, help='the last one (default: 10)'),
+    argument('--iters', type=count, default=100, help='how many iterations (default: 100)'),
+    one_process=True,
+)
+def find_lr(args: Namespace) -> None:
+    """Run the range test and print what it has found."""
+    if args.low >= args.high:
+        raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
+    if args.iters < 3:
+        raise UsageError(f'--iters must be at least 3, but got {args.iters}')
+    context = look(args, 'find_lr', 'FindLr', low=args.low, high=args.high, iters=args.iters)
+    if 'range_test' not in context:
+        raise UsageError('the workflow does not train, so there is no learning rate to find')
+    print_out(str(context['range_test']))
+
+
+@command(
+    'runnerkit profile',
+    'Run the first iterations of a training and show where their time goes: data, forward, backward, update, each '
+    'hook. Nothing is kept.',
+    *('config', '--cfg-options', '--device'),
+    argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)'),
+    argument(
+        '--warmup', type=count, default=10, help='how many iterations to run first, without measuring (default: 10)'
+    ),
+    argument('--sort', choices=list(SORT_KEYS), default='total', help='how to sort the table (default: total)'),
+)
+def profile(args: Namespace) -> int:
+    """Measure and print the table, with a summary above it."""
+    context = look(args, 'profile', 'Profile', iters=args.iters, warmup=args.warmup)
+    stage, number = context['profile'], stopped_by(context.runner)
+    if number is not None:
+        return SIGNALLED + number
+    if not stage.measured:
+        raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
+    parts = stage.watch.parts()
+    mean = sum(part.seconds for part in parts) / stage.measured
+    print_out(
+        f'{stage.measured} iterations after {stage.warmup} for warming up: {1e3 * mean:.3f} ms each, '
+        f'{1 / mean:.4g} per second ({stage.watch.clock.description})\n\n'
+        + time_table(parts, stage.measured, args.sort)
+    )
+    return 0
