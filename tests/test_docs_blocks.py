@@ -44,8 +44,7 @@ from runnerkit.data.files import dataset_of_files
 from runnerkit.data.kinds import loader_facts
 from runnerkit.flow import Flow, Options
 from runnerkit.flow.stages.defaults import compile_options
-from runnerkit.hooks import HOOKS, Hook, OptimizerHook
-from runnerkit.hooks.lr_updater import build_lr_hook
+from runnerkit.hooks import HOOKS, Hook, OptimizerHook, build_lr_hook
 from runnerkit.nn import METRICS, build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.parallel.same_weights import local_tensors

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, LATEST, number_in
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, LATEST, number_in, why_file_not_finite
 from runnerkit.distributed import allreduce_params
 from runnerkit.fileio.paths import lies_in
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView

@@ -20,12 +20,11 @@ from torch.optim import Optimizer
 from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
-from runnerkit.hooks.finiteness import Finiteness
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each, check_method_names
 from runnerkit.hooks.registration import Registration
 from runnerkit.hooks.step_record import StepRecord, record_of
-from runnerkit.hooks.weight_watch import WeightWatch
+from runnerkit.hooks.weights import Finiteness, WeightWatch
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import learning_rates, momenta

@@ -331,7 +331,6 @@ class Lifecycle:
         if is_own_run:
             runner.start_readers()
         runner.weight_watch.begin(runner)
-        runner.finiteness.begin()
         self.resume_hooks()
 
     def _tell_begin(self) -> None:

@@ -9,12 +9,11 @@ from typing import Any, NoReturn
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
-from runnerkit.checkpoint.finite import why_not_finite
 from runnerkit.checkpoint.integrity import reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
+from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import Hook, Score
@@ -127,7 +126,7 @@ class Snapshots:
         runner, loaded = self._runner, dict(loaded)
         runner.changes.note_settings()
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
-        runner.finiteness.resume(loaded, checkpoint)  # before hooks add what the file does not have
+        runner.finiteness.resume(loaded, checkpoint)
         for hook in runner.hooks:
             hook.before_resume(runner, loaded)
         self._leave_averages_behind(loaded)
