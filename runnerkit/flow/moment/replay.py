@@ -167,7 +167,7 @@ class Moment:
         iteration."""
         folder, name = os.path.split(os.path.abspath(path))
         template = name.replace('{', '{{').replace('}', '}}')
-        return str(self.call(lambda runner: runner.save(folder, template, create_symlink=False)))
+        return str(self.call(lambda runner: runner.save(folder, template, create_symlink=False, caller=self)))
 
 
 @contextmanager
@@ -424,7 +424,9 @@ def checkpoint_at(passage: Passage, folder: Path, iterations: int) -> str:
     saved = next((each for each in saved_in(folder) if each.iterations == iterations), None)
     if saved is not None:
         return saved.path
-    return str(passage.call(lambda runner: runner.save(filename_tmpl='at_start.pth', create_symlink=False)))
+    return str(
+        passage.call(lambda runner: runner.save(filename_tmpl='at_start.pth', create_symlink=False, caller=passage))
+    )
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
-from runnerkit.checkpoint.finite import AT_START, NON_FINITE, describe_counts
 from runnerkit.checkpoint.integrity import reading
 from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
-from runnerkit.checkpoint.store import finite_beside
+from runnerkit.checkpoint.store import NON_FINITE, finite_beside
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.literals import read_literals
@@ -30,7 +29,6 @@ from runnerkit.flow.stages.instance import choose_device
 from runnerkit.flow.work_dir.record import check_made_here, config_of, is_made_here
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
-from runnerkit.optim.finite import find_non_finite
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import get_logger, printable, shortened
 from runnerkit.utils.suggest import suggestion
@@ -211,15 +209,15 @@ def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
 def warn_if_not_finite(trained: Trained) -> None:
     """Log a warning if the weights that are used of a checkpoint are NaN or infinite.
 
-    Infinities may be on purpose, in masks for example: those that the run had from its start do not count, nor any in a
-    file that does not say which these were.
+    Infinities may be on purpose, in masks for example: they count only in a file whose run has found broken weights.
     """
+    from runnerkit.hooks.weights import describe_counts, find_non_finite
+
     with reading(trained.path, 'used'):
         meta, weights = trained.content.get('meta', {}), weights_of(trained)
         twins = {ema_name(name) for name in weights}  # the weights behind averages, which are not used
-        ignored = twins | set(meta.get(AT_START, ()))
-        bad = find_non_finite({name: each for name, each in weights.items() if name not in ignored})
-        if NON_FINITE not in meta:
+        bad = find_non_finite({name: each for name, each in weights.items() if name not in twins})
+        if 'weights' not in meta.get(NON_FINITE, ()):
             bad = {name: count for name, count in bad.items() if weights[name].isnan().any()}
     if bad:
         other = finite_beside(trained.path)
