@@ -154,7 +154,7 @@ class Store:
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: _remove_folder(path),
+                    lambda: os.path.isdir(path) and _remove_folder(path),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
@@ -423,13 +423,13 @@ class Store:
         return [name for name in names if _is_saved(name) or own.fullmatch(name)]
 
     def move(self, names: Iterable[str], to: str) -> list[str]:
-        """Move files into the folder ``to``, a name below this one; returns the names of those that stay, because the
+        """Move files into the folder ``to`` of the same storage; returns the names of those that stay, because the
         storage cannot move files."""
         move = getattr(self.client and self.client.client, 'move', None)
         if move is None:
             return list(names)
         for name in names:
-            move(self.path(name), self.client.join_path(self.place, to, name))
+            move(self.path(name), self.client.join_path(to, name))
         return []
 
     # --- ownership ---------------------------------------------------------------------------------------------------

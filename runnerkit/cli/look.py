@@ -7,11 +7,10 @@ from typing import Any
 
 from runnerkit.cli.arguments import argument, count, positive_number
 from runnerkit.cli.errors import UsageError
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import guarded, load_config, stopped_by
 from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import print_out
-from runnerkit.utils.stopwatch import SORT_KEYS, time_table
 
 
 def look(args: Namespace, module: str, stage: str, **options: Any) -> Any:
@@ -27,20 +26,20 @@ def look(args: Namespace, module: str, stage: str, **options: Any) -> Any:
     return flow.run()
 
 
-@command(
+@command_line(
     'runnerkit summary',
     'Build the model of a config, take one training step with its first batch, and show parameters, floating-point '
     'operations, and the output of each top-level module. Nothing is kept.',
     *('config', '--cfg-options', '--device'),
     one_process=True,
 )
-def summary(args: Namespace) -> None:
+def summary_main(args: Namespace) -> None:
     """Print the summary."""
     context = look(args, 'summary', 'Summarize')
     print_out(str(context['summary']) if 'summary' in context else 'the workflow does not train: nothing is measured')
 
 
-@command(
+@command_line(
     'runnerkit find-lr',
     'Train for some iterations with a growing learning rate and show the loss (range test, Smith 2017). Nothing is '
     'kept.',
@@ -50,7 +49,7 @@ def summary(args: Namespace) -> None:
     argument('--iters', type=count, default=100, help='how many iterations (default: 100)'),
     one_process=True,
 )
-def find_lr(args: Namespace) -> None:
+def find_lr_main(args: Namespace) -> None:
     """Run the range test and print what it has found."""
     if args.low >= args.high:
         raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
@@ -62,30 +61,20 @@ def find_lr(args: Namespace) -> None:
     print_out(str(context['range_test']))
 
 
-@command(
+@command_line(
     'runnerkit profile',
-    'Run the first iterations of a training and show where their time goes: data, forward, backward, update, each '
-    'hook. Nothing is kept.',
+    "Run torch's profiler over the first iterations of a training and print its table. Nothing is kept.",
     *('config', '--cfg-options', '--device'),
-    argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)'),
+    argument('--iters', type=count, default=20, help='how many iterations to measure (default: 20)'),
     argument(
         '--warmup', type=count, default=10, help='how many iterations to run first, without measuring (default: 10)'
     ),
-    argument('--sort', choices=list(SORT_KEYS), default='total', help='how to sort the table (default: total)'),
 )
-def profile(args: Namespace) -> int:
-    """Measure and print the table, with a summary above it."""
+def profile_main(args: Namespace) -> int:
+    """Print the table."""
     context = look(args, 'profile', 'Profile', iters=args.iters, warmup=args.warmup)
-    stage, number = context['profile'], stopped_by(context.runner)
+    number = stopped_by(context.runner)
     if number is not None:
         return SIGNALLED + number
-    if not stage.measured:
-        raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
-    parts = stage.watch.parts()
-    mean = sum(part.seconds for part in parts) / stage.measured
-    print_out(
-        f'{stage.measured} iterations after {stage.warmup} for warming up: {1e3 * mean:.3f} ms each, '
-        f'{1 / mean:.4g} per second ({stage.watch.clock.description})\n\n'
-        + time_table(parts, stage.measured, args.sort)
-    )
+    print_out(context['profile'])
     return 0

@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +69,8 @@ class PredictionsHook(Hook):
                 seen.add(runner.outputs, runner.data_batch)
                 self._passes[name] = seen  # without one of the batches, it would be of no use
 
-    @contextmanager
-    def around_save(self, runner: RunnerView) -> Iterator[None]:
+    def after_save(self, runner: RunnerView) -> None:
         """Keep the predictions of the last evaluation if the checkpoint is the best one, saved after it."""
-        yield
         with self._trouble.instead_of_raising():
             score = best_now(runner) if self._passes else None
             name = '' if score is None else score.partition('/')[0]  # or the score's name has a slash
