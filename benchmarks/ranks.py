@@ -181,7 +181,7 @@ class Saves(Hook):
 
     def after_train_iter(self, runner: Any) -> None:
         if runner.iter + 1 == self.iterations:
-            self.size = len(pickle.dumps(runner.snapshots.rank_state()))
+            self.size = len(pickle.dumps(runner.snapshots.saver.rank_state()))
 
 
 def gathered(model: nn.Module, iterations: int, accumulation: int = 1) -> int:

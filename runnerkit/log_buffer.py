@@ -257,12 +257,13 @@ class LogBuffer:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that is not logged yet: plain numbers, texts, and tensors of numbers."""
         self._read()
+        output = {name: plain_number(value) for name, value in self.output.items()}
         return {
             'lengths': {name: len(values) for name, values in self.val_history.items()},
             # One tensor each, because a list would be pickled number by number.
             'values': torch.tensor([x for values in self.val_history.values() for x in values], dtype=torch.float64),
             'counts': torch.tensor([x for counts in self.n_history.values() for x in counts], dtype=torch.float64),
-            'output': _plain(self.output),
+            'output': {name: value for name, value in output.items() if isinstance(value, (int, float, str))},
             'ready': self.ready,
             'averaged': self.averaged,
             'window': self.window,
@@ -354,9 +355,3 @@ def _stack(tensors: list[Tensor]) -> Tensor:
 
 def _wide(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == 'mps' else torch.float64
-
-
-def _plain(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers and texts of ``output``."""
-    plain = {name: plain_number(value) for name, value in output.items()}
-    return {name: value for name, value in plain.items() if isinstance(value, (int, float, str))}

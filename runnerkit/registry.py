@@ -300,6 +300,13 @@ class Registry:
         """The registered objects whose modules are imported, by name."""
         return self._module_dict
 
+    def loaded_with_children(self) -> tuple[Any, ...]:
+        """`loaded` objects of this registry and of those below it."""
+        registries = [self]
+        for registry in registries:
+            registries += registry._children.values()
+        return tuple(each for registry in registries for each in registry._module_dict.values())
+
     def registered(self, name: str) -> Any | None:
         """What is registered here under ``name``; None if nothing is. Neither fallback nor import paths count."""
         self._import_offered(name)

@@ -1,11 +1,12 @@
 """What `FSDP2` does in two processes; run by `test_fsdp.py`, which looks at the results."""
 
 import copy
+from types import SimpleNamespace
 
 import torch
 from torch import nn
 
-from runnerkit.optim.finite import StepGuard
+from runnerkit.hooks import NonFiniteHook
 from runnerkit.parallel import FSDP2, DataContainer, is_module_wrapper, unwrap
 
 
@@ -265,8 +266,9 @@ def guarded(rank):
     for kind, options in ((torch.optim.SGD, {}), (torch.optim.AdamW, {'fused': True})):
         model = sharded()
         optimizer = kind(model.parameters(), lr=0.1, **options)
-        guard = StepGuard([optimizer], lambda magnitude: None)
-        guard.withholds = True
+        hook = NonFiniteHook('skip')
+        hook.before_run(SimpleNamespace(optimizer=optimizer, hooks=[hook]))
+        hook._iteration = 1
         before = full(model.parameters())
         model.train_step(batch(rank), optimizer)['loss'].backward()
         if rank == 0:
@@ -276,7 +278,9 @@ def guarded(rank):
         model.zero_grad()
         model.train_step(batch(rank), optimizer)['loss'].backward()
         optimizer.step()
-        found.append((unchanged, guard.left_out(), all(map(torch.equal, before, full(model.parameters())))))
+        found.append(
+            (unchanged, tuple(hook._skipped.tolist()), all(map(torch.equal, before, full(model.parameters()))))
+        )
     return found
 
 

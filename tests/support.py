@@ -103,23 +103,6 @@ class Measured(Tiny):
         return {**super().val_step(data), 'preds': self(data[0]), 'target': data[1]}
 
 
-class Ticks:
-    """A clock for a stopwatch that shows what a test sets."""
-
-    description = 'ticks'
-
-    def __init__(self):
-        self.time = 0
-        self.asked = 0
-
-    def now(self):
-        return self.time
-
-    def seconds(self, start, end):
-        self.asked += 1
-        return end - start
-
-
 class Recorder(Hook):
     """Writes down every point it hears, with the counters."""
 

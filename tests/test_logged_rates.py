@@ -10,10 +10,9 @@ from support import Measured, loader, tiny_runner, weights
 
 from runnerkit.hooks import HOOKS, CheckpointHook, EvalHook, Hook, TextLoggerHook
 from runnerkit.hooks.logger import HistoryHook
-from runnerkit.hooks.logger.tracker import TrackerHook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.logger.trackers import TrackerHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook, scheduler_names
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.torch_schedules import scheduler_names
 
 #: Epochs of 3 iterations.
 ITERS = 9

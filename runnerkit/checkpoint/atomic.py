@@ -61,29 +61,26 @@ class DiskFile:
         if len(self._small) + len(view) < BLOCK:
             self._small += view
         else:
-            self.flush()
-            self._write(view)
+            self.flush(view)
         return len(view)
 
-    def flush(self) -> None:
-        """Pass buffered data to the operating system; `sync` brings it to the disk."""
+    def flush(self, more: memoryview | None = None) -> None:
+        """Pass buffered data, and ``more``, to the operating system; `sync` brings it to the disk."""
         small, self._small = self._small, bytearray()
-        self._write(memoryview(small))
+        if self.error is not None:  # torch keeps writing after an error, to close its archive
+            raise self.error
+        try:
+            for rest in filter(None, (memoryview(small), more)):
+                while rest:
+                    rest = rest[os.write(self._descriptor, rest) :]
+        except OSError as error:
+            self.error = OSError(error.errno, error.strerror, self._name)
+            raise self.error from error
 
     def sync(self) -> None:
         """Wait until everything is on the disk."""
         self.flush()
         os.fsync(self._descriptor)
-
-    def _write(self, rest: memoryview) -> None:
-        if self.error is not None:  # torch keeps writing after an error, to close its archive
-            raise self.error
-        try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-        except OSError as error:
-            self.error = OSError(error.errno, error.strerror, self._name)
-            raise self.error from error
 
 
 def write_atomically(
@@ -103,7 +100,8 @@ def write_atomically(
         OSError: the disk is full, a folder is gone …; the temporary file is deleted.
     """
     path = Path(path)
-    make_folder(path.parent)
+    if not path.parent.is_dir():
+        make_folder(path.parent)
     with _replacing(path) as temporary:
         with DiskFile(temporary, path) as file:
             file.write(content) if isinstance(content, bytes) else content(file)
@@ -139,7 +137,8 @@ def sweep(folder: str | os.PathLike[str]) -> list[str]:
 def _replacing(path: Path) -> Iterator[Path]:
     """A temporary name in the folder of ``path``; it is renamed to ``path`` at the end, or deleted on an error."""
     temporary = path.with_name(temporary_name(path.name))
-    _remove_quietly(temporary)
+    if os.path.lexists(temporary):
+        _remove_quietly(temporary)
     try:
         yield temporary
         os.replace(temporary, path)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint.names import get_state_dict
 from runnerkit.checkpoint.plain import to_plain
-from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.checkpoint.store import Store
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded
@@ -51,26 +51,10 @@ def save_checkpoint(
         TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
         ValueError: ``file_client_args`` is given for ``pavi://``.
     """
-    checkpoint = weights_on_cpu(checkpoint_of(model, optimizer, meta, state))
-    store, name = Store.of(filename, file_client_args)
-    store.write(name, checkpoint)
-
-
-def checkpoint_of(
-    model: nn.Module,
-    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
-    meta: Mapping[str, Any] | None = None,
-    state: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """What `save_checkpoint` writes, from the same arguments. The containers are new; the tensors are shared.
-
-    Raises:
-        RuntimeError: the model is sharded: this process does not have all of it.
-        TypeError: ``meta`` is not a mapping, or something cannot be stored as tensors and plain values.
-    """
     if is_sharded(model):
         raise RuntimeError(NO_FILE)
-    return plain_checkpoint(raw_checkpoint(model, optimizer, meta, state))
+    store, name = Store.of(filename, file_client_args)
+    store.write(name, plain_checkpoint(raw_checkpoint(model, optimizer, meta, state, on_cpu=True)))
 
 
 def raw_checkpoint(
@@ -78,12 +62,10 @@ def raw_checkpoint(
     optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
     meta: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
+    on_cpu: bool = False,
 ) -> dict[str, Any]:
-    """What `checkpoint_of` makes plain.
-
-    Raises:
-        TypeError: ``meta`` is not a mapping.
-    """
+    """What `save_checkpoint` writes, before it is made plain. The containers are new; the tensors are shared, but for
+    weights that move to the CPU, so that loading them needs no GPU memory."""
     if meta is not None and not isinstance(meta, Mapping):
         raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
     about = {**(meta or {}), 'runnerkit_version': __version__, 'time': time.asctime()}
@@ -91,7 +73,10 @@ def raw_checkpoint(
     classes = getattr(unwrap(model), 'CLASSES', None)
     if classes is not None:
         about['CLASSES'] = classes
-    checkpoint: dict[str, Any] = {'meta': about, 'state_dict': get_state_dict(model)}
+    weights: OrderedDict[str, Any] = get_state_dict(model)
+    for name, value in weights.items() if on_cpu else ():
+        weights[name] = value.cpu() if isinstance(value, Tensor) else value
+    checkpoint: dict[str, Any] = {'meta': about, 'state_dict': weights}
     if isinstance(optimizer, Optimizer):
         checkpoint['optimizer'] = optimizer.state_dict()
     elif isinstance(optimizer, Mapping):
@@ -108,8 +93,3 @@ def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         TypeError: something cannot be stored as tensors and plain values; its place is named.
     """
     return {name: to_plain(value, name) for name, value in checkpoint.items()}
-
-
-def weights_on_cpu(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` with its weights on the CPU, so that loading it needs no GPU memory."""
-    return {**checkpoint, 'state_dict': weights_to_cpu(checkpoint['state_dict'])}

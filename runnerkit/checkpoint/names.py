@@ -29,7 +29,8 @@ def get_state_dict(
         keep_vars: return the parameters themselves instead of detached tensors.
     """
     inner = unwrap(module)
-    state = renamed(inner.state_dict(prefix=prefix, keep_vars=keep_vars), name_cleaner(inner, prefix))
+    state, clean = inner.state_dict(prefix=prefix, keep_vars=keep_vars), name_cleaner(inner, prefix)
+    state = state if clean is str else renamed(state, clean)
     if destination is None:
         return state
     destination.update(state)

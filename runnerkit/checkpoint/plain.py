@@ -27,6 +27,9 @@ _PLAIN_NUMBERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__str__),
 )
 
+#: Integers below it are written as such.
+_SMALL = 1 << 63
+
 #: torch.load reads integers of up to 255 bytes; one bit is the sign.
 _INT_BITS = 255 * 8 - 1
 
@@ -82,6 +85,8 @@ def _plain(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind in _UNCHANGED:
         return value
+    if (kind is str and len(value) <= _LENGTH) or (kind is int and -_SMALL < value < _SMALL):
+        return value
     if kind is int or kind is str:
         return _within_limits(value)
     if isinstance(value, Tensor):
@@ -98,8 +103,6 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _plain_container(value: Any, depth: int) -> Any:
-    if isinstance(value, Mapping):
-        return _plain_mapping(value, depth)
     if isinstance(value, (set, frozenset)):
         members = {_plain_key(item, depth) for item in value}
         if len(members) < len(value):
@@ -107,24 +110,28 @@ def _plain_container(value: Any, depth: int) -> Any:
         return members
     if isinstance(value, np.ndarray):
         listed = _from_numpy(value)
-        if value.dtype.char in _NUMPY_NUMBERS:
-            return listed
-        return _plain(listed, depth)
-    items = [_at(i, item, depth) for i, item in enumerate(value)]
-    return tuple(items) if isinstance(value, tuple) else items
-
-
-def _plain_mapping(value: Mapping[Any, Any], depth: int) -> dict[Any, Any]:
-    items = {_plain_key(key, depth): _at(key, item, depth) for key, item in value.items()}
+        return listed if value.dtype.char in _NUMPY_NUMBERS else _plain(listed, depth)
+    is_mapping, items = isinstance(value, Mapping), {}
+    for key, item in value.items() if is_mapping else enumerate(value):
+        # Most keys are short names or small numbers, which are plain.
+        is_plain = (type(key) is str and len(key) <= _LENGTH) or (type(key) is int and -_SMALL < key < _SMALL)
+        plain = key if is_plain else _plain_key(key, depth)
+        try:
+            items[plain] = _plain(item, depth - 1)
+        except _Refused as refused:
+            refused.steps.append(f'[{_short(key)}]')
+            raise
     if len(items) < len(value):
         raise _Refused(f'keys that become equal when they are made plain: {_short(list(value))}')
+    if not is_mapping:
+        return tuple(items.values()) if isinstance(value, tuple) else [*items.values()]
     if isinstance(value, Counter):
         return Counter(items)
     if not isinstance(value, OrderedDict):
         return items
     ordered = OrderedDict(items)
     if hasattr(value, '_metadata'):  # the versions of the modules in a state dict
-        ordered._metadata = _at('_metadata', value._metadata, depth)  # type: ignore[attr-defined]
+        ordered._metadata = _plain_container({'_metadata': value._metadata}, depth)['_metadata']  # type: ignore[attr-defined]
     return ordered
 
 
@@ -149,18 +156,7 @@ def _plain_single(value: Any) -> Any:
     )
 
 
-def _at(key: Any, item: Any, depth: int) -> Any:
-    """The plain value of ``item``, which a container holds at ``key``."""
-    try:
-        return _plain(item, depth - 1)
-    except _Refused as refused:
-        refused.steps.append(f'[{_short(key)}]')
-        raise
-
-
 def _plain_key(key: Any, depth: int) -> Any:
-    if type(key) is str:
-        return _within_limits(key)
     plain = _plain(key, depth - 1)
     try:
         hash(plain)

@@ -25,14 +25,17 @@ from runnerkit.checkpoint.atomic import (
     sweep,
     write_atomically,
 )
-from runnerkit.checkpoint.finite import why_file_not_finite
 from runnerkit.checkpoint.integrity import why_damaged
+from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.fileio.paths import is_url, lies_in, local_path
-from runnerkit.utils.logging import shortened
+from runnerkit.utils.logging import printable, shortened
 from runnerkit.utils.small_files import read_json
 
 #: File names of checkpoints by epoch and by iteration, and of the link to the newest one.
 BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
+#: In ``meta``: what is not finite, in words by kind (``weights``, ``optimizer``, ``loss``); empty if all is. Files
+#: without it count as finite.
+NON_FINITE = 'non_finite'
 #: The file that tells which run a folder belongs to.
 OWNER = '.run.json'
 
@@ -151,7 +154,7 @@ class Store:
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
-                    lambda: _remove_folder(path),
+                    lambda: os.path.isdir(path) and _remove_folder(path),
                 )
                 if latest:
                     replace_link(Path(self.path(LATEST)), name)
@@ -420,13 +423,13 @@ class Store:
         return [name for name in names if _is_saved(name) or own.fullmatch(name)]
 
     def move(self, names: Iterable[str], to: str) -> list[str]:
-        """Move files into the folder ``to``, a name below this one; returns the names of those that stay, because the
+        """Move files into the folder ``to`` of the same storage; returns the names of those that stay, because the
         storage cannot move files."""
         move = getattr(self.client and self.client.client, 'move', None)
         if move is None:
             return list(names)
         for name in names:
-            move(self.path(name), self.client.join_path(self.place, to, name))
+            move(self.path(name), self.client.join_path(to, name))
         return []
 
     # --- ownership ---------------------------------------------------------------------------------------------------
@@ -503,6 +506,27 @@ def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | str | None:
     """The newest intact checkpoint of ``folder``, a path or a URL as text; or None. See `Store.newest`."""
     found = Store(folder).newest()
     return found and (found.path if is_url(found.path) else Path(found.path))
+
+
+def why_not_finite(checkpoint: Any) -> str | None:
+    """What is not finite in ``checkpoint``, the content of a file, according to its meta; None if all is."""
+    meta = checkpoint.get('meta') if isinstance(checkpoint, Mapping) else None
+    found = meta.get(NON_FINITE) if isinstance(meta, Mapping) else None
+    if not isinstance(found, Mapping) or not found:
+        return None
+    return 'NaN or infinite values in ' + printable(', '.join(map(str, found.values())), 300)
+
+
+def why_file_not_finite(path: Path) -> str | None:
+    """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
+    try:
+        if not is_checkpoint_folder(path):
+            return why_not_finite(safe_load(path, mmap=True))  # reads no tensor
+        from runnerkit.checkpoint.folder import read_rest
+
+        return why_not_finite(read_rest(path))
+    except Exception:  # the code that uses the file reports what is wrong with it
+        return None
 
 
 def finite_beside(checkpoint: str) -> str | None:

@@ -11,7 +11,6 @@ from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import guarded, load_config, stopped_by
 from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import print_out
-from runnerkit.utils.stopwatch import SORT_KEYS, time_table
 
 
 def look(args: Namespace, module: str, stage: str, **options: Any) -> Any:
@@ -64,28 +63,18 @@ def find_lr_main(args: Namespace) -> None:
 
 @command_line(
     'runnerkit profile',
-    'Run the first iterations of a training and show where their time goes: data, forward, backward, update, each '
-    'hook. Nothing is kept.',
+    "Run torch's profiler over the first iterations of a training and print its table. Nothing is kept.",
     *('config', '--cfg-options', '--device'),
-    argument('--iters', type=count, default=50, help='how many iterations to measure (default: 50)'),
+    argument('--iters', type=count, default=20, help='how many iterations to measure (default: 20)'),
     argument(
         '--warmup', type=count, default=10, help='how many iterations to run first, without measuring (default: 10)'
     ),
-    argument('--sort', choices=list(SORT_KEYS), default='total', help='how to sort the table (default: total)'),
 )
 def profile_main(args: Namespace) -> int:
-    """Measure and print the table, with a summary above it."""
+    """Print the table."""
     context = look(args, 'profile', 'Profile', iters=args.iters, warmup=args.warmup)
-    stage, number = context['profile'], stopped_by(context.runner)
+    number = stopped_by(context.runner)
     if number is not None:
         return SIGNALLED + number
-    if not stage.measured:
-        raise UsageError(f'the training ends after {stage.done} iterations, within --warmup {args.warmup}')
-    parts = stage.watch.parts()
-    mean = sum(part.seconds for part in parts) / stage.measured
-    print_out(
-        f'{stage.measured} iterations after {stage.warmup} for warming up: {1e3 * mean:.3f} ms each, '
-        f'{1 / mean:.4g} per second ({stage.watch.clock.description})\n\n'
-        + time_table(parts, stage.measured, args.sort)
-    )
+    print_out(context['profile'])
     return 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)'),
     argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration'),
     argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …'),
-    flag('--earlier', 'also list runs that later ones have moved to earlier/'),
+    flag('--earlier', 'also list runs that later ones have moved to <work dir>.1 …'),
     flag('--json', 'print the records as JSON, one a line'),
 )
 def runs_main(args: Namespace) -> int:

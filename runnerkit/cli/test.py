@@ -41,8 +41,7 @@ SECTIONS = (
     argument(
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
     ),
-    argument('--trust', help='execute code of a work dir that you did not make on this machine (default: refuse)'),
-    *('--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
+    *('--trust', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
 )
 def main(args: Namespace) -> None:
     """Evaluate."""

@@ -40,8 +40,8 @@ _AFTER_DIVERGENCE = (
     argument(
         '--if-used',
         choices=['resume', 'aside', 'refuse'],
-        help='if the work dir has an earlier run: resume it (as --auto-resume), move its files aside to '
-        'earlier/<timestamp> (the default), or refuse to start',
+        help='if the work dir has an earlier run: resume it (as --auto-resume), rename its folder to '
+        '<work dir>.1, .2 … (the default), or refuse to start',
     ),
     argument('--gpus', type=int, metavar='N', help='1; for more GPUs, start more processes'),
     argument('--gpu-ids', type=int, nargs='+', metavar='N', help='one number, as --gpu-id'),

@@ -18,7 +18,6 @@ from torch.utils.data import Sampler
 
 from runnerkit.data.seeding import mix_seed, seeded_iteration
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.suggest import suggestion
 
 #: The ways to shuffle: a list of all indices, drawn at once, or a function of the position, which is held nowhere.
@@ -83,7 +82,6 @@ class SampleBatch(list[Any]):
         return type(self), (list(self), self.epoch, self.positions)
 
 
-@nameable
 class EpochSampler(Sampler[int]):
     """A rank's share of each epoch's order, which is a pure function of (seed, epoch).
 

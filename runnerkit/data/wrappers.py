@@ -7,12 +7,10 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from runnerkit.data.builder import DATASETS
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.numbers import check_whole_number
 
 
 @DATASETS.register_module()
-@nameable
 class RepeatDataset(Dataset[Any]):
     """A data set several times over, as one long epoch.
 

@@ -19,7 +19,8 @@ def is_distributed() -> bool:
 
 def get_dist_info() -> tuple[int, int]:
     """Return this process's rank, from 0, and the number of processes; (0, 1) if there is only one."""
-    return (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+    is_alone = not (dist.is_available() and dist.is_initialized())
+    return (0, 1) if is_alone else (dist.get_rank(), dist.get_world_size())
 
 
 def master_only(func: Callable[P, R]) -> Callable[P, R | None]:

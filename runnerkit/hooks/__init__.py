@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         StepLrUpdaterHook,
         annealing_cos,
         annealing_linear,
-        build_lr_hook,
         format_param,
         get_position_from_periods,
     )
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
         MomentumUpdaterHook,
         OneCycleMomentumUpdaterHook,
         StepMomentumUpdaterHook,
-        build_momentum_hook,
     )
     from runnerkit.hooks.nested_run import NestedRunHook
     from runnerkit.hooks.non_finite import NonFiniteError, NonFiniteHook
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     )
     from runnerkit.hooks.priority import Priority, get_priority
     from runnerkit.hooks.profiler import ProfilerHook
+    from runnerkit.hooks.registration import build_lr_hook, build_momentum_hook
     from runnerkit.hooks.report import ReportHook
     from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
     from runnerkit.hooks.step_record import StepRecord

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.parallel import named_modules, unwrap
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.nested import values_in
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
@@ -45,39 +45,14 @@ class Captured:
     def __init__(self, output: Any, iter: int) -> None:
         self.iter = iter
         self.output = _mapped(lambda tensor: tensor.detach().clone(), output)
-        self._scale: Tensor | None = None  # the gradient with which the running backward pass began
-        # Of each tensor: its gradient, and the scale of that backward pass.
-        self._grads: list[tuple[Tensor, Tensor | None] | None] = [None for _ in tensors_held(output)]
+        self._grads: list[Tensor | None] = [None for _ in tensors_in(output)]
 
     @property
     def grad(self) -> Any:
         """The gradients of the step's loss with respect to ``output``, in the same form; None before the backward pass,
         and where there is no gradient."""
-        grads = iter(self._unscaled())
+        grads = iter(self._grads)
         return _mapped(lambda _: next(grads), self.output)
-
-    def _unscaled(self) -> list[Tensor | None]:
-        """The gradients of the output's tensors, without the factors of their losses."""
-        pairs = [each or (None, None) for each in self._grads]
-        return [grad if grad is None or scale is None else grad / scale for grad, scale in pairs]
-
-    def _listen(self, output: Any) -> None:
-        """Keep the gradients of ``output`` when they are computed."""
-        # The graph lives as long as the step's outputs: it is not to keep this alive.
-        captured = weakref.ref(self)
-        for i, tensor in enumerate(tensors_held(output)):
-            if tensor.requires_grad:
-                tensor.register_hook(partial(_keep_grad, captured, i))
-
-
-class _ByName(dict[str, Captured]):
-    """What was captured; a name that is not there is answered with those that are."""
-
-    def __missing__(self, name: str) -> Captured:
-        raise KeyError(
-            f'nothing is captured of {name!r}{suggestion(name, self)} (there is {", ".join(self) or "nothing yet"}). '
-            f'Name it in modules; it is there from the first captured forward pass on'
-        )
 
 
 @HOOKS.register_module()
@@ -86,19 +61,16 @@ class CaptureHook(Hook):
     """Makes outputs and gradients of submodules readable, by their names in the model.
 
     After the forward pass, ``hook.captured['backbone.layer4'].output`` is what that submodule has returned in its last
-    call, and after the backward pass ``….grad`` the gradient of the loss with respect to it. The names are those of the
-    model inside any wrappers. Nothing of the training changes: the values are copies, on their device, and those of the
-    last captured iteration are kept until the next one.
+    call, and after the backward pass ``….grad`` the gradient of the loss with respect to it, as it was computed: in
+    fp16 with the loss's scale. The names are those of the model inside any wrappers. Nothing of the training changes:
+    the values are copies, on their device, and those of the last captured iteration are kept until the next one.
 
     The submodules are listened to in captured iterations only; a compiled model is run as it is written in these, since
-    compiled code exposes no intermediate values. Where the step returns its loss, gradients of fp16 and of accumulating
-    updates are those of that loss, without their factors; of several losses, that of the last backward pass that
-    reaches the output. Where it updates by itself, they are as they were computed.
+    compiled code exposes no intermediate values.
 
     Args:
         modules: names of submodules, such as ``['backbone.layer4', 'head']``.
         interval: iterations between two captures.
-        gradients: whether to capture the gradients with respect to outputs.
         log: which of mean, std, norm, max (of absolute values) and zeros (the share of them) to log of all that is
             captured, as ``backbone.layer4.output_mean`` and ``backbone.layer4.grad_norm``. With an ``interval``, a log
             line has the values of the last captured iteration.
@@ -108,7 +80,6 @@ class CaptureHook(Hook):
 
     modules: Sequence[str] | str
     interval: int = 1
-    gradients: bool = True
     log: Sequence[str] | str = ()
 
     def __post_init__(self) -> None:
@@ -121,16 +92,14 @@ class CaptureHook(Hook):
                     f'log must be among {", ".join(STATISTICS)}, but got {name!r}{suggestion(name, STATISTICS)}'
                 )
         check_whole_number('interval', self.interval)
-        if not isinstance(self.gradients, bool):
-            raise WrongType(f'gradients must be True or False, but got {self.gradients!r}')
-        self.captured: dict[str, Captured] = _ByName()
-        self._found: dict[str, nn.Module] = {}
-        self._listening: ExitStack | None = None  # what ends it
+        self.captured: dict[str, Captured] = {}
+        self._submodules: dict[str, nn.Module] = {}
+        self._listening = ExitStack()
         self._is_due = False
         self._missed: set[str] = set()
 
     def before_run(self, runner: RunnerView) -> None:
-        self._found = self.find_modules(runner.model)
+        self._submodules = self.find_modules(runner.model)
         self._missed.clear()
 
     def find_modules(self, model: nn.Module) -> dict[str, nn.Module]:
@@ -139,69 +108,43 @@ class CaptureHook(Hook):
         Raises:
             ValueError: there is no such submodule.
         """
-        known = named_modules(model, remove_duplicate=False)
+        named = named_modules(model, remove_duplicate=False)
         for name in self.modules:
-            if name not in known:
-                hint = did_you_mean(name, known) or f'it has {", ".join(list(known)[1:6])} …'
+            if name not in named:
+                hint = did_you_mean(name, named) or f'it has {", ".join(list(named)[1:6])} …'
                 raise ValueError(f'{type(unwrap(model)).__name__} has no submodule {name!r}; {hint}')
-        return {name: known[name] for name in self.modules}
+        return {name: named[name] for name in self.modules}
 
     def before_train_iter(self, runner: RunnerView) -> None:
-        if self._listening is not None:  # an iteration was left in its middle, to go back to a checkpoint
-            self._stop()
         self._is_due = (runner.iter + 1) % self.interval == 0
-        if self._is_due:
-            self._listen(runner)
+        self._listening.close()  # if an iteration was left in its middle, to go back to a checkpoint
+        if not self._is_due:
+            return
+        self.captured.clear()  # before the new values come, so that both are never there
+        if 'torch._dynamo' in sys.modules:  # otherwise nothing is compiled
+            self._listening.enter_context(torch.compiler.set_stance('force_eager'))
+        for name, module in self._submodules.items():
+            handle = module.register_forward_hook(partial(self._keep, name, runner.iter))
+            self._listening.callback(handle.remove)
+
+    def _keep(self, name: str, iteration: int, module: nn.Module, args: Any, output: Any) -> None:
+        self.captured[name] = Captured(output, iteration)
+        for place, tensor in enumerate(tensors_in(output)):
+            if tensor.requires_grad:
+                tensor.register_hook(partial(self._keep_grad, name, place))
+
+    def _keep_grad(self, name: str, place: int, grad: Tensor) -> None:
+        if name in self.captured:
+            self.captured[name]._grads[place] = grad.detach()
 
     def after_forward(self, runner: RunnerView) -> None:
-        if self._listening is not None and self._is_due:
-            self._stop()
-            loss = runner.outputs.get('loss')
-            losses = loss.values() if isinstance(loss, Mapping) else [loss]
-            for each in losses if self.gradients else ():
-                if isinstance(each, Tensor) and each.requires_grad:
-                    each.register_hook(self._note_scale)
+        self._listening.close()
 
     def after_train_iter(self, runner: RunnerView) -> None:
         if not self._is_due:
             return
-        self._is_due = False
-        self._stop()  # a runner whose step has no after_forward
-        self._warn_of_missed(runner)
-        if self.log:
-            self._log(runner)
-
-    def after_run(self, runner: RunnerView) -> None:
-        self._stop()
-        self._is_due = False
-
-    # --- listening ---------------------------------------------------------------------------------------------------
-
-    def _listen(self, runner: RunnerView) -> None:
-        self.captured.clear()  # before the new values come, so that both are never there
-        self._listening = ExitStack()
-        if 'torch._dynamo' in sys.modules:  # otherwise nothing is compiled
-            self._listening.enter_context(torch.compiler.set_stance('force_eager'))
-        for name, module in self._found.items():
-            keep = partial(self._keep, name, runner.iter)
-            self._listening.callback(module.register_forward_hook(keep).remove)
-
-    def _stop(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
-
-    def _keep(self, name: str, iteration: int, module: nn.Module, args: Any, output: Any) -> None:
-        captured = self.captured[name] = Captured(output, iteration)
-        if self.gradients:
-            captured._listen(output)
-
-    def _note_scale(self, grad: Tensor) -> None:
-        for captured in self.captured.values():
-            captured._scale = grad.detach()
-
-    def _warn_of_missed(self, runner: RunnerView) -> None:
-        missed = self._found.keys() - self.captured.keys() - self._missed
+        self._listening.close()  # a runner whose step has no after_forward
+        missed = self._submodules.keys() - self.captured.keys() - self._missed
         if missed:
             self._missed |= missed
             runner.logger.warning(
@@ -210,37 +153,28 @@ class CaptureHook(Hook):
                 ', '.join(sorted(missed)),
                 runner.iter + 1,
             )
+        if self.log:
+            self._log(runner)
 
-    # --- logging -----------------------------------------------------------------------------------------------------
+    def after_run(self, runner: RunnerView) -> None:
+        self._listening.close()
 
     @torch.no_grad()
     def _log(self, runner: RunnerView) -> None:
-        values = {
-            f'{name}_{statistic}': STATISTICS[statistic](tensor.float())
-            for name, tensor in self._named_tensors()
-            if tensor.numel() and not tensor.is_complex()
-            for statistic in self.log
-        }
+        values = {}
+        for name, captured in self.captured.items():
+            outputs = tensors_in(captured.output)
+            for i, pair in enumerate(zip(outputs, captured._grads, strict=True)):
+                place = f'{name}[{i}]' if len(outputs) > 1 else name
+                for kind, tensor in zip(('output', 'grad'), pair, strict=True):
+                    if tensor is not None and tensor.numel() and not tensor.is_complex():
+                        for statistic in self.log:
+                            values[f'{place}.{kind}_{statistic}'] = STATISTICS[statistic](tensor.float())
         if self.interval > 1:  # a log line is not to mix them with those of earlier captures
             for history in (runner.log_buffer.val_history, runner.log_buffer.n_history):
                 for name in values:
                     history.pop(name, None)
         runner.log_buffer.update(values, runner.outputs.get('num_samples', 1))
-
-    def _named_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for name, captured in self.captured.items():
-            outputs = list(tensors_held(captured.output))
-            for i, (output, grad) in enumerate(zip(outputs, captured._unscaled(), strict=True)):
-                place = f'{name}[{i}]' if len(outputs) > 1 else name
-                yield f'{place}.output', output
-                if grad is not None:
-                    yield f'{place}.grad', grad
-
-
-def _keep_grad(captured: weakref.ref[Captured], i: int, grad: Tensor) -> None:
-    found = captured()
-    if found is not None:
-        found._grads[i] = grad.detach(), found._scale
 
 
 def _mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
@@ -251,17 +185,13 @@ def _mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
         return {key: _mapped(function, each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         parts = [_mapped(function, each) for each in value]
-        if hasattr(value, '_fields'):
-            return type(value)(*parts)
-        return parts if isinstance(value, list) else tuple(parts)
+        return type(value)(*parts) if hasattr(value, '_fields') else type(value)(parts)
     return value if isinstance(value, (int, float, str)) else None
 
 
-def tensors_held(value: Any) -> Iterator[Tensor]:
-    """The tensors in ``value``, in the order in which `_mapped` meets them."""
-    found: list[Tensor] = []
-    _mapped(found.append, value)
-    return iter(found)
+def tensors_in(output: Any) -> list[Tensor]:
+    """The tensors in ``output``, in the order in which `_mapped` meets them."""
+    return [each for _, each in values_in(output) if isinstance(each, Tensor)]
 
 
 def _names(argument: str, given: Any) -> list[str]:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, LATEST, number_in
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, LATEST, number_in, why_file_not_finite
 from runnerkit.distributed import allreduce_params
 from runnerkit.fileio.paths import lies_in
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -63,10 +62,10 @@ class CheckpointHook(StoringHook):
     """
 
     runs_last = True
-    _saved_at: tuple[int, ...] | None = None  # the run's position at the last save
+    _saved_at: int | None = None  # the iterations done at the last save
     _saved_as: str | None = None  # its path
     _failure: str | None = None  # why the last save failed, if it did
-    _tried_at: tuple[int, ...] | None = None  # the position at which the run began, or was last to be saved
+    _tried_at: int | None = None  # those done when the run began, or was last to be saved
     _cut_by: BaseException | None = None  # what has ended an evaluation
 
     def __init__(
@@ -111,7 +110,7 @@ class CheckpointHook(StoringHook):
     def before_run(self, runner: RunnerView) -> None:
         check_keywords(self.args, runner.save_checkpoint, 'CheckpointHook', type(self).__init__)
         store = self.claim_store(runner)
-        self._failure, self._cut_by, self._tried_at = None, None, runner.position
+        self._failure, self._cut_by, self._tried_at = None, None, runner.completed_iters
         if is_sharded(runner.model):
             store.check_takes_folders()
         if not store.is_local and store.client is not None and not store.client.allow_symlink:
@@ -176,7 +175,7 @@ class CheckpointHook(StoringHook):
         # A run that was stopped on purpose is also saved; its end may lie between two intervals.
         outcome = runner.outcome
         stopped = outcome is not None and outcome.kind == 'stopped'
-        if self.save_last and stopped and self._saved_at != runner.position:
+        if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._save_between(runner)
         if self._failure is not None and outcome is not None and outcome.ended_well:
@@ -200,7 +199,7 @@ class CheckpointHook(StoringHook):
             NotSavedError: the storage could not take it.
         """
         last = runner.last_checkpoint()
-        if last is not None and (self._saved_at, self._saved_as) == (runner.position, last):
+        if last is not None and (self._saved_at, self._saved_as) == (runner.completed_iters, last):
             return last
         saved = self._save_between(runner, keep)
         if saved is None:
@@ -228,7 +227,7 @@ class CheckpointHook(StoringHook):
         another hook at the end of an epoch."""
         at_end = runner.by_epoch and runner.completed_epochs > runner.epoch
         at_end = at_end and not isinstance(error, KeyboardInterrupt)
-        return (error is self._cut_by or at_end) and self._tried_at != runner.position
+        return (error is self._cut_by or at_end) and self._tried_at != runner.completed_iters
 
     def _save_what_is_trained(self, runner: RunnerView, error: BaseException) -> None:
         """Save the run that fails, on the first rank alone: others may have failed elsewhere, or wait."""
@@ -242,12 +241,8 @@ class CheckpointHook(StoringHook):
         name = self._due_name(runner) if is_due else BY_ITER.format(runner.completed_iters)
         if not is_due:
             self._stops.append(name)  # as of a run that was stopped
-        path, options = self.store(runner).path(name), {**self.args, 'save_optimizer': self.save_optimizer}
-        options = {key: value for key, value in options.items() if key != 'filename_tmpl'}
-        meta = {'not_evaluated': one_line(error)[:1000]}
-        if failure := self.save_alone(runner, name, {'last_ckpt': path}, **{**options, 'meta': meta}):
-            self._report_failed_save(runner, path, None, failure)
-        else:
+        options = {**self.args, 'filename_tmpl': name, 'meta': {'not_evaluated': one_line(error)[:1000]}, 'alone': True}
+        if (path := self._save(runner, name, options)) is not None:
             runner.logger.error('the run fails; what it has trained until then is saved: %s', path)
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
@@ -272,10 +267,10 @@ class CheckpointHook(StoringHook):
         return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
 
     def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> str | None:
-        if self.sync_buffer:
+        if self.sync_buffer and not args.get('alone'):
             allreduce_params(runner.model.buffers())
         store = self.store(runner)
-        self._tried_at = runner.position
+        self._tried_at = runner.completed_iters
         if runner.rank == 0 and self._saved_at is not None and not store.exists():
             runner.logger.warning('%s is gone, with the checkpoints in it; it is created again', store)
         saved = runner.save(
@@ -284,10 +279,11 @@ class CheckpointHook(StoringHook):
             file_client_args=self.file_client_args,
             messages={'last_ckpt': store.path(name)},
             on_error=partial(self._report_failed_save, runner, store.path(name), number),
+            caller=self,
             **args,
         )
         if saved is not None:
-            self._failure, self._saved_at, self._saved_as = None, runner.position, store.path(name)
+            self._failure, self._saved_at, self._saved_as = None, runner.completed_iters, store.path(name)
         return saved
 
     def _report_failed_save(self, runner: RunnerView, path: str, number: int | None, error: NotSavedError) -> None:

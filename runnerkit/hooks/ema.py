@@ -100,7 +100,7 @@ class EMAHook(Hook):
             if name in state:
                 own, other = state[name], state.get(twin, state[name])
                 found[name] = other if swapped else own
-                found.setdefault(twin, (own if swapped else other).clone())  # the first name of a shared parameter
+                found[twin] = (own if swapped else other).clone()
         state.update(found)
 
     def _swapped_by_mmcv(self, runner: RunnerView) -> bool:

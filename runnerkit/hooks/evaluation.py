@@ -398,13 +398,7 @@ class EvalHook(StoringHook):
         # The file itself says that it is the best. If it cannot be written, the score is reset as well, so that an
         # equally good one can be saved later.
         messages = {'best_score': score, 'best_ckpt': path}
-        if alone:
-            found = runner.non_finite(alone=True)
-            error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}') if found else None
-            if error := error or self.save_alone(runner, name, messages, create_symlink=False):
-                failed(error)
-                return
-        elif not runner.save(
+        if not runner.save(
             store.place,
             name,
             create_symlink=False,
@@ -412,6 +406,8 @@ class EvalHook(StoringHook):
             messages=messages,
             on_error=failed,
             only_finite=True,
+            caller=self,
+            alone=alone,
         ):
             return
         key = self.key_indicator

@@ -55,16 +55,16 @@ class FreezeHook(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         model = unwrap(runner.model)
-        names = check_patterns(self.patterns, model)
-        parameters = named_parameters(model)
-        frozen = {id(each) for hook in self._others(runner) for each in hook._parameters}
+        names, parameters = check_patterns(self.patterns, model), named_parameters(model)
+        held = self._held_by_others(runner)
         self._parameters = [
-            parameters[name] for name in names if parameters[name].requires_grad or id(parameters[name]) in frozen
+            parameters[name] for name in names if parameters[name].requires_grad or id(parameters[name]) in held
         ]
         self._norms = [
             module
             for name, module in named_modules(model, remove_duplicate=False).items()
-            if isinstance(module, _NormBase) and all(matches(self.patterns, f'{name}.{leaf}') for leaf in _OF_A_NORM)
+            if isinstance(module, _NormBase)
+            and all(matches(self.patterns, f'{name}.{leaf}') for leaf in ('weight', 'bias'))
         ]
         wrappers = (DistributedDataParallel, FSDP2)
         self._drops_gradients = any(isinstance(part, wrappers) for part in runner.model.modules())
@@ -82,7 +82,7 @@ class FreezeHook(Hook):
 
     def after_run(self, runner: RunnerView) -> None:
         if self._is_on:
-            self._thaw(runner)
+            self._freeze(runner, False)
         for handle in self._handles:
             handle.remove()
         self._handles, self._parameters, self._norms = [], [], []
@@ -93,43 +93,30 @@ class FreezeHook(Hook):
         if is_due != self._is_on:
             what, patterns = 'frozen' if is_due else 'trained again', ', '.join(self.patterns)
             runner.logger.info('%d parameters are %s: %s', len(self._parameters), what, patterns)
-            (self._freeze if is_due else self._thaw)(runner)
-        self._hold_norms()
-
-    def _hold_norms(self) -> None:
-        """Set the norms to evaluation mode again, which a call of ``model.train()`` has ended."""
+            self._freeze(runner, is_due)
         for norm in self._norms if self._is_on else ():
-            norm.training = False
+            norm.training = False  # which a call of ``model.train()`` has ended
 
-    def _freeze(self, runner: RunnerView) -> None:
-        self._is_on = True
+    def _freeze(self, runner: RunnerView, is_on: bool) -> None:
+        self._is_on = is_on
+        held = self._held_by_others(runner)
         for parameter in self._parameters:
-            parameter.grad = None
-            if not self._drops_gradients:
-                parameter.requires_grad = False  # the method refuses lazy parameters
+            if is_on:
+                parameter.grad = None
+            if not self._drops_gradients and (is_on or id(parameter) not in held):
+                parameter.requires_grad = not is_on  # the method refuses lazy parameters
+        for norm in self._norms:
+            norm.training = not is_on and id(norm) not in held and runner.model.training
 
-    def _thaw(self, runner: RunnerView) -> None:
-        self._is_on = False
-        others = self._others(runner)
-        frozen = {id(each) for hook in others for each in hook._parameters}
-        for parameter in self._parameters:
-            if id(parameter) not in frozen:
-                parameter.requires_grad = True
-        runner.model.train(runner.model.training)
-        for hook in others:
-            hook._hold_norms()
-
-    def _others(self, runner: RunnerView) -> list[FreezeHook]:
-        """The run's other hooks of this kind that freeze something now."""
-        return [hook for hook in runner.hooks if isinstance(hook, FreezeHook) and hook is not self and hook._is_on]
+    def _held_by_others(self, runner: RunnerView) -> set[int]:
+        """The parameters and norms that other hooks of this kind freeze now."""
+        others = (hook for hook in runner.hooks if isinstance(hook, FreezeHook) and hook is not self and hook._is_on)
+        return {id(each) for hook in others for each in (*hook._parameters, *hook._norms)}
 
     def _drop(self, *_: Any) -> None:
         if self._is_on:
             for parameter in self._parameters:
                 parameter.grad = None
-
-
-_OF_A_NORM = ('weight', 'bias')
 
 
 def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:

@@ -26,7 +26,7 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
         …                                               # what is evaluated, see above
     after_evaluate(scores)                              # on every rank, with the same scores
 
-``around_save`` spans the writing of each checkpoint; ``after_save`` is called when the file is written;
+``around_save`` spans the writing of each checkpoint, to swap weights; ``after_save`` is called when it is written;
 ``after_roll_back`` is called after a return to an older checkpoint; ``after_resume`` when a resumed run is where it
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
@@ -192,9 +192,7 @@ class RunnerView(Protocol):
     @property
     def rank(self) -> int: ...
     @property
-    def position(self) -> tuple[int, ...]: ...
-    @property
-    def unfinished(self) -> frozenset[str]: ...
+    def unfinished(self) -> tuple[str, ...]: ...
     @property
     def hooks(self) -> list[Hook]: ...
     @property
@@ -248,7 +246,7 @@ class Hook:
     skips_updates = False
 
     #: True for a hook that runs other runners inside the run (``runner.nested``). It is called after all other hooks
-    #: of a point but those that save the run's state: a run that is resumed inside the nested one repeats none of them.
+    #: of a point but those that save the run's state: a nested run that starts again repeats none of them.
     nests_runs = False
 
     #: Whether ``evaluation=dict(…)`` of a config calls the val points that the hook overrides itself. False for a hook

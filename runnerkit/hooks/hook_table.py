@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache, wraps
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
-from runnerkit.hooks.nesting import OuterRunEnding
 from runnerkit.hooks.priority import Priority
 from runnerkit.utils.suggest import edit_distance, nearest
 
 Call = Callable[[Any], Any]
-Replace = Callable[[str, Sequence[tuple[Hook, Call]]], Iterable[Call]]
 
 
 class HookTable(list[Hook]):
     """A list of hooks, lowest priority number first, with the calls of every point.
 
-    ``table.calls[point]`` is the tuple of the methods of the hooks that implement ``point``, between those of the
+    ``table.calls[point]`` is the list of the methods of the hooks that implement ``point``, between those of the
     engine's parts, which are not in the list. It is compiled at its first use and dropped at every change of the list.
     ``table.around[span]`` is the context of the hooks' rings in the same way. Any name is a point: at a custom one, the
     hooks that have such a method are called.
@@ -36,7 +34,6 @@ class HookTable(list[Hook]):
         calls_parts: False if a subclass's ``call_hook`` is wrapped in the calls of the parts.
         point: the point that a subclass's ``call_hook`` is calling.
         entered: the hooks whose ``before_run`` was called in this run; None before `enter` and after `leave`.
-        replace: makes the calls of a point; see `replacing_calls`.
     """
 
     def __init__(self, hooks: Iterable[Hook] = (), runner: Any = None) -> None:
@@ -47,7 +44,6 @@ class HookTable(list[Hook]):
         self.calls_parts = True
         self.entered: list[Hook] | None = None
         self.point: str | None = None
-        self.replace: Replace | None = None
         self.calls, self.around = _Calls(self), _Around(self)
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
@@ -71,6 +67,18 @@ class HookTable(list[Hook]):
         """Call ``call`` at ``point``, before all hooks or after them, until `unlisten`."""
         (self.last if is_last else self.first).setdefault(point, []).append(call)
         self.forget_calls()
+
+    def at_end(self, point: str, call: Call) -> None:
+        """Call ``call`` once, at the end of ``point``, which may be running."""
+
+        def once(runner: Any) -> None:
+            self.unlisten(point, once)
+            call(runner)
+
+        running = self.calls.get(point)
+        self.listen(point, once, is_last=True)
+        if running is not None:
+            running.append(once)
 
     def unlisten(self, point: str, call: Call) -> None:
         """Stop calling ``call`` at ``point``."""
@@ -98,28 +106,13 @@ class HookTable(list[Hook]):
         for call in self.calls[point]:
             call(runner, *args)
 
-    def dispatch_behind(self, hook: Hook, point: str, runner: Any) -> None:
-        """`dispatch` to the hooks that come after ``hook``."""
-        is_behind = False
-        for each in [*self.dispatch_order()]:
-            if is_behind and (call := _call(each, point)) is not None:
-                call(runner)
-            is_behind = is_behind or each is hook
-
     def enter(self, runner: Any) -> None:
-        """Call ``before_run`` of every hook, also of hooks that are registered by then.
-
-        Raises:
-            RuntimeError: a hook begins a nested run after another one was cut short.
-        """
+        """Call ``before_run`` of every hook, also of hooks that are registered by then."""
         entered: list[Hook] = []
         self.entered = entered
         while waiting := [hook for hook in self if not any(hook is done for done in entered)]:
             entered.append(waiting[0])
-            try:
-                waiting[0].before_run(runner)
-            except OuterRunEnding as error:  # nothing is restored yet, so the run must not continue
-                raise RuntimeError('a nested run was to begin in before_run after another one was cut short') from error
+            waiting[0].before_run(runner)
 
     def leave(self, runner: Any) -> None:
         """Call ``after_run`` of every part and every entered hook, even if one of them fails.
@@ -135,18 +128,6 @@ class HookTable(list[Hook]):
     def _parts(self, point: str) -> tuple[Sequence[Call], Sequence[Call]]:
         calls_them = self.calls_parts or point in RINGS  # call_hook does not enter rings
         return (self.first.get(point, ()), self.last.get(point, ())) if calls_them else ((), ())
-
-    @contextmanager
-    def replacing_calls(self, replace: Replace) -> Iterator[None]:
-        """Within it, the calls of a point are those that ``replace`` makes of its name and its (hook, method) pairs;
-        for profilers, which cost nothing when unused."""
-        former, self.replace = self.replace, replace
-        self.forget_calls()
-        try:
-            yield
-        finally:
-            self.replace = former
-            self.forget_calls()
 
     def info(self, validates: bool = True) -> str:
         """A table of the calls at each point, for the start of the log.
@@ -169,23 +150,18 @@ class HookTable(list[Hook]):
         return '\n'.join(blocks)
 
 
-class _Calls(dict[str, tuple[Call, ...]]):
+class _Calls(dict[str, list[Call]]):
     def __init__(self, hooks: HookTable) -> None:
         self._hooks = hooks
 
-    def __missing__(self, point: str) -> tuple[Call, ...]:
+    def __missing__(self, point: str) -> list[Call]:
         hooks = self._hooks
         if point == 'after_run':  # every call is made, even if others raise
-            return (hooks.leave,)
-        pairs = ((hook, _call(hook, point)) for hook in hooks.dispatch_order())
-        called = [(hook, method) for hook, method in pairs if method is not None]
-        methods: Iterable[Call] = [method for _, method in called]
-        if point == 'before_run':
-            methods = [hooks.enter]
-        elif hooks.replace is not None:
-            methods = hooks.replace(point, called)
+            return [hooks.leave]
+        found = (_method(hook, point) for hook in hooks.dispatch_order())
+        methods = [hooks.enter] if point == 'before_run' else [method for method in found if method is not None]
         first, last = hooks._parts(point)
-        calls = self[point] = (*first, *methods, *last)
+        calls = self[point] = [*first, *methods, *last]
         return calls
 
 
@@ -199,8 +175,6 @@ def call_each(calls: Iterable[Call], runner: Any) -> None:
     for call in calls:
         try:
             call(runner)
-        except OuterRunEnding:
-            continue
         except KeyboardInterrupt:
             raise
         except BaseException as failure:
@@ -246,19 +220,6 @@ class _NoRings:
 
 
 _NO_RINGS: Any = _NoRings()
-
-
-def _call(hook: Hook, point: str) -> Call | None:
-    """The call of ``hook`` at ``point``, or None. For a hook that nests runs, it sets the runner's current point."""
-    method = _method(hook, point)
-    if method is None or not hook.nests_runs:
-        return method
-
-    def call(runner: Any, *args: Any) -> None:
-        with runner.nest.at(point):
-            method(runner, *args)
-
-    return call
 
 
 def _method(hook: Hook, point: str) -> Call | None:

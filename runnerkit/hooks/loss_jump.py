@@ -56,32 +56,26 @@ class LossJumpHook(Hook):
             return
         self._seen = done
         for name, value in buffer.output.items():
-            if names_a_loss(name) and isinstance(value, float) and math.isfinite(value):
-                limit, median = self._limit(name)
-                if value <= limit:
+            if not names_a_loss(name) or not isinstance(value, float) or not math.isfinite(value):
+                continue
+            lines = self._lines.setdefault(name, deque(maxlen=self.window))
+            if len(lines) == self.window:
+                median = float(np.median(lines))
+                spread = _DEVIATION * float(np.median([abs(each - median) for each in lines]))
+                spread = max(spread, _FLOOR * self._begun.setdefault(name, abs(median)))
+                if value <= median + self.factor * spread:
                     self._high.discard(name)
                 elif name not in self._high:
                     self._high.add(name)
                     place = _highest(buffer.val_history.get(name, []), done, done - before)
-                    runner.logger.warning('%s', self._text(runner, name, place, value, median))
-                self._lines.setdefault(name, deque(maxlen=self.window)).append(value)
-
-    def _limit(self, name: str) -> tuple[float, float]:
-        """The largest value that is no jump, and the median of the last lines."""
-        lines = self._lines.get(name, ())
-        if len(lines) < self.window:
-            return math.inf, math.nan
-        median = float(np.median(lines))
-        self._begun.setdefault(name, abs(median))
-        spread = _DEVIATION * float(np.median([abs(value - median) for value in lines]))
-        return median + self.factor * max(spread, _FLOOR * self._begun[name]), median
-
-    def _text(self, runner: RunnerView, name: str, place: int, value: float, median: float) -> str:
-        command = replay_command(runner.work_dir, place - 1)
-        return (
-            f'{name} has jumped to {value:.4g}, most of it at iteration {place}: the median of the {self.window} log '
-            f'lines before is {median:.4g}.' + (f' To replay that iteration: {command}' if command else '')
-        )
+                    command = replay_command(runner.work_dir, place - 1)
+                    runner.logger.warning(
+                        '%s has jumped to %.4g, most of it at iteration %d: the median of the %d log lines before is '
+                        '%.4g.%s',
+                        *(name, value, place, self.window, median),
+                        f' To replay that iteration: {command}' if command else '',
+                    )
+            lines.append(value)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the last lines."""

@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks import param_schedule as engine
-from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.param_schedule import ParamScheduleHook, alias, format_param, make_hook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import schedules
 from runnerkit.optim.schedules import annealing_cos, annealing_linear, get_position_from_periods
 
@@ -31,23 +30,11 @@ __all__ = [
     'OneCycleLrUpdaterHook',
     'PolyLrUpdaterHook',
     'StepLrUpdaterHook',
-    'TorchLrUpdaterHook',
     'annealing_cos',
     'annealing_linear',
-    'build_lr_hook',
     'format_param',
     'get_position_from_periods',
 ]
-
-
-def build_lr_hook(lr_config: Any) -> Hook:
-    """Build the learning-rate hook of a config; see `build_policy_hook`. A policy may also be a scheduler of torch.
-
-    Example:
-        >>> build_lr_hook(dict(policy='step', step=[8, 11])).gamma
-        0.1
-    """
-    return engine.build_policy_hook(lr_config, 'LrUpdaterHook', TorchLrUpdaterHook)
 
 
 class LrUpdaterHook(ParamScheduleHook):
@@ -73,6 +60,8 @@ class LrUpdaterHook(ParamScheduleHook):
 @HOOKS.register_module()
 class FixedLrUpdaterHook(LrUpdaterHook):
     """The initial learning rate, after a warm-up if there is one."""
+
+    needs_total = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.hooks import param_schedule as engine
-from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.param_schedule import ParamScheduleHook, alias, format_param, make_hook
 from runnerkit.optim import schedules
 
@@ -25,18 +25,7 @@ __all__ = [
     'MomentumUpdaterHook',
     'OneCycleMomentumUpdaterHook',
     'StepMomentumUpdaterHook',
-    'build_momentum_hook',
 ]
-
-
-def build_momentum_hook(momentum_config: Any) -> Hook:
-    """Build the momentum hook of a config; see `build_policy_hook`.
-
-    Example:
-        >>> build_momentum_hook(dict(policy='step', step=[8, 11])).gamma
-        0.5
-    """
-    return engine.build_policy_hook(momentum_config, 'MomentumUpdaterHook')
 
 
 class MomentumUpdaterHook(ParamScheduleHook):

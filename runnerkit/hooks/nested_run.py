@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.checkpoint.store import BY_ITER
-from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
@@ -22,16 +20,13 @@ class NestedRunHook(Hook):
     implement `make`; ``docs/nested_runs.md`` has one that is run.
 
     The nested run has its own hooks, counters, log and random generators, and ``child.parent`` is the run around it.
-    Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested
-    one; a resumed run continues in its middle, bit for bit, if a checkpoint was saved there.
+    Its scores become the outer run's as ``<name>/<score>``. When the outer run is asked to end, so is the nested one,
+    which starts again from its beginning in the resumed run.
 
     Args:
         name: of the nested runs, in logs and checkpoints; unique.
         interval: epochs or iterations between two of them.
         by_epoch: True counts epochs, False iterations.
-        save_interval: after how many iterations of the nested run a checkpoint of the whole run is saved, as
-            ``iter_<n>.pth``; it is deleted when the next regular one is safe, if ``max_keep_ckpts`` deletes any. None:
-            a nested run that was killed starts over, which gives the same bits.
     """
 
     nests_runs = True
@@ -40,13 +35,11 @@ class NestedRunHook(Hook):
     name: str = 'nested'
     interval: int = 1
     by_epoch: bool = False
-    save_interval: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or os.path.basename(self.name) != self.name:
             raise WrongValue(f"name must be a name such as 'probe', also of a folder, but got {self.name!r}")
         check_whole_number('interval', self.interval)
-        check_whole_number('save_interval', self.save_interval, or_none=True)
 
     def make(self, runner: RunnerView) -> tuple[Any, Sequence[Any], Sequence[tuple[str, int]]]:
         """Make a nested run: the runner with its hooks, its loaders, and its workflow. Called for each of them.
@@ -80,7 +73,7 @@ class NestedRunHook(Hook):
             self._run(runner)
 
     def after_resume(self, runner: RunnerView) -> None:
-        """Go on with the nested run in which the checkpoint was saved."""
+        """Start the nested run again that was open when the checkpoint was saved."""
         if self.name in runner.unfinished:
             self._run(runner)
 
@@ -93,27 +86,5 @@ class NestedRunHook(Hook):
                     f"such as (child, [loader], [('val', 1)]), but returned {made!r}"
                 )
             child, loaders, workflow = made
-            if self.save_interval is not None:
-                child.register_hook(_SaveOuter(self.save_interval), 'LOWEST')
             child.run(list(loaders), list(workflow))
             self.collect(runner, child)
-
-
-class _SaveOuter(Hook):
-    """In a nested run: saves the outermost one, which holds the nested ones."""
-
-    runs_last = True
-
-    def __init__(self, interval: int) -> None:
-        self.interval = interval
-
-    def after_train_iter(self, runner: RunnerView) -> None:
-        if not self.every_n_iters(runner, self.interval):
-            return
-        while runner.parent is not None:
-            runner = runner.parent
-        saver = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
-        if saver is None:
-            runner.save(filename_tmpl=BY_ITER.format(runner.completed_iters))
-        else:
-            saver.save_now(runner, keep=False)

@@ -320,6 +320,7 @@ class Fp16OptimizerHook(OptimizerHook):
         self.bucket_size_mb = bucket_size_mb
         self.distributed = distributed
         self.loss_scaler = make_scaler(loss_scale, 'cpu')  # replaced by the update's scaler when the run starts
+        self._meta: dict[str, Any] = {}  # of the run
         #: The argument of ``loss_scaler.update`` in subclasses with their own step, as in MMCV: a fixed scale, or None.
         self._scale_update_param = float(loss_scale) if isinstance(loss_scale, (int, float)) else None
 
@@ -339,22 +340,21 @@ class Fp16OptimizerHook(OptimizerHook):
 
     def _configure(self, runner: RunnerView) -> None:
         super()._configure(runner)
-        self.loss_scaler = self._update.scaler
+        self.loss_scaler, self._meta = self._update.scaler, runner.meta
         kept = runner.meta.get('fp16', {}).get('loss_scaler', {})
         if 'scale' in kept:
             self.loss_scaler.load_state_dict(kept)
 
-    @contextmanager
-    def around_save(self, runner: RunnerView) -> Iterator[None]:
-        self._keep_scale(runner)
-        yield
+    def state_dict(self) -> dict[str, Any]:
+        self._keep_scale()
+        return super().state_dict()
 
     def after_run(self, runner: RunnerView) -> None:
-        self._keep_scale(runner)
+        self._keep_scale()
 
-    def _keep_scale(self, runner: RunnerView) -> None:
+    def _keep_scale(self) -> None:
         # MMCV looks for it here. Not done in every iteration, because reading the scale waits for the device.
-        runner.meta.setdefault('fp16', {})['loss_scaler'] = self.loss_scaler.state_dict()
+        self._meta.setdefault('fp16', {})['loss_scaler'] = self.loss_scaler.state_dict()
 
     def copy_grads_to_fp32(self, fp16_net: nn.Module, fp32_weights: Iterable[Tensor]) -> None:
         """Copy the gradients of ``fp16_net`` to ``fp32_weights``. For loops with two sets of weights."""

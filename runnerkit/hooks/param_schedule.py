@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,8 +15,7 @@ from torch import Tensor
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.schedules import Policy, check_warmup, warmup_factor
-from runnerkit.optim.torch_schedules import find_scheduler, scheduler_names
-from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite
 from runnerkit.utils.signatures import bind_arguments
 from runnerkit.utils.suggest import did_you_mean
@@ -29,7 +28,24 @@ Values: TypeAlias = 'Sequence[Any] | dict[str, Sequence[Any]]'
 Group: TypeAlias = 'dict[str, Any]'
 
 
-class ParamScheduleHook(Policy, Hook):
+class ScheduleHook(Hook):
+    """The base of all schedules, also of torch's."""
+
+    needs_training = True
+
+    #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
+    key: str = 'lr'
+    #: Whether the schedule counts epochs or iterations.
+    by_epoch: bool = True
+    #: The name of the optimizer that it is for; None for all.
+    optimizer: str | None = None
+    #: The class and arguments of a scheduler of torch, and the score that it monitors.
+    scheduler: str = ''
+    arguments: Mapping[str, Any] = {}
+    monitor: str | None = None
+
+
+class ParamScheduleHook(Policy, ScheduleHook):
     """Sets one quantity of every parameter group as a function of the run's position.
 
     The value depends only on the position and the initial value. The initial value is stored in the group itself, so
@@ -49,19 +65,12 @@ class ParamScheduleHook(Policy, Hook):
             iterations only.
     """
 
-    needs_training = True
-
-    #: The quantity's key in a parameter group; the group keeps the initial value under ``initial_<key>``.
-    key: str
     #: The initial value of every group; with several optimizers, a list for each name.
     base: Values = ()
     #: The values without warm-up, in the same arrangement.
     regular: Values = ()
     #: What a warm-up does with a regular value and its factor.
     warm: Callable[[float, float], float] = staticmethod(operator.mul)
-
-    #: The name of the optimizer that it is for; None for all.
-    optimizer: str | None = None
 
     # True if a by-epoch schedule runs in an iteration runner, which has no epoch points
     _epochs_unannounced = False
@@ -341,48 +350,3 @@ def make_hook(base: type[ParamScheduleHook], policy: type[Policy], text: str, **
         '__module__': base.__module__,
     }
     return HOOKS.register_module()(type(name, (base, policy), body))
-
-
-def build_policy_hook(config: Any, suffix: str, torch_hook: type[Hook] | None = None) -> Hook:
-    """Build the hook that a config names by its policy; ``config`` itself is not changed.
-
-    Args:
-        config: One of: a hook; a dict with the ``type`` of a hook; a dict with a ``policy``, the hook's name without
-            ``suffix`` ('step' and 'Step' both mean StepLrUpdaterHook; 'CosineAnnealing' must be written like this);
-            with ``torch_hook``, also a dict whose policy is the name of a class in ``torch.optim.lr_scheduler``.
-        suffix: 'LrUpdaterHook' or 'MomentumUpdaterHook'.
-        torch_hook: The hook for torch's schedulers; None if they are not allowed.
-
-    Raises:
-        WrongType: If the config is neither a dict nor a hook.
-        WrongValue: If it names no policy.
-        KeyError: If there is no such policy.
-    """
-    if not isinstance(config, dict):
-        if isinstance(config, Hook):
-            return config
-        raise WrongType(f"a schedule is a dict such as dict(policy='step', step=[8, 11]) or a hook, got {config!r}")
-    if 'type' in config:
-        return HOOKS.build(config)
-    if 'policy' not in config:
-        inner = [name for name, part in config.items() if isinstance(part, dict) and 'policy' in part]
-        if inner:
-            raise WrongValue(
-                f'a config has one schedule, but there are some for {", ".join(inner)}: say which optimizer this '
-                f"one is for, as in dict(policy='step', step=[8, 11], optimizer={inner[0]!r}), and put the others into "
-                f"custom_hooks, as dict(type='Step{suffix}', step=[8, 11], optimizer=…)"
-            )
-        raise WrongValue(f"a schedule's config names its policy, as in dict(policy='step', ...), got {config}")
-    arguments = config.copy()
-    policy = arguments.pop('policy')
-    if not isinstance(policy, str):
-        raise TypeError(f'policy must be a name such as "step", got {policy!r}')
-    name = (policy.title() if policy == policy.lower() else policy) + suffix
-    if HOOKS.get(name) is not None:
-        return HOOKS.build(dict(arguments, type=name))
-    if torch_hook is not None and find_scheduler(policy) is not None:
-        return HOOKS.build(dict(arguments, type=torch_hook, scheduler=policy))
-    known = [each.removesuffix(suffix) for each in HOOKS.names() if each.endswith(suffix)]
-    known += [] if torch_hook is None else scheduler_names()
-    hint, listed = did_you_mean(policy, known), ', '.join([*known, f'and your own {suffix} classes'])
-    raise KeyError(f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}.')

@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of, is_in_order
 from runnerkit.data.named import name_of_scores
 from runnerkit.data.sampler import EpochSampler
-from runnerkit.hooks.capture import tensors_held
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.parallel import to_device
 from runnerkit.utils.logging import WarnsOnce
+from runnerkit.utils.nested import values_in
 from runnerkit.utils.pictures import as_pixels, png_of
 from runnerkit.utils.small_files import open_own, own_folder
 
@@ -70,10 +69,8 @@ class PredictionsHook(Hook):
                 seen.add(runner.outputs, runner.data_batch)
                 self._passes[name] = seen  # without one of the batches, it would be of no use
 
-    @contextmanager
-    def around_save(self, runner: RunnerView) -> Iterator[None]:
+    def after_save(self, runner: RunnerView) -> None:
         """Keep the predictions of the last evaluation if the checkpoint is the best one, saved after it."""
-        yield
         with self._trouble.instead_of_raising():
             score = best_now(runner) if self._passes else None
             name = '' if score is None else score.partition('/')[0]  # or the score's name has a slash
@@ -88,7 +85,8 @@ class PredictionsHook(Hook):
         found, pictures = seen.samples(), dict(seen.pictures())
         for place in pictures:
             found[place]['picture'] = f'{SAMPLES}/{iterations}-{place}.png'
-        about = {'score': score, 'iterations': iterations, 'classes': seen.classes, 'samples': found}
+        classes = class_names(dataset_of(seen.loader))
+        about = {'score': score, 'iterations': iterations, 'classes': classes and list(classes), 'samples': found}
         content = json.dumps(about, separators=(',', ':')).encode()
         is_kept = bool(found) and len(content) <= MOST_BYTES
         if is_kept:
@@ -124,7 +122,7 @@ class Pass:
     """
 
     def __init__(self, loader: Any, iterations: int = 0) -> None:
-        self._loader, self.iterations = loader, iterations
+        self.loader, self.iterations = loader, iterations
         self._rows: list[Tensor] = []
         self._count = 0
         self._shown: list[tuple[Tensor, Tensor, Tensor]] = []  # of the worst and the best: order, places, pictures
@@ -136,7 +134,7 @@ class Pass:
         if rows is None or self._count + len(rows) > MOST_BYTES // 60:  # bytes of a sample, at least
             self._is_kept, self._rows, self._shown = False, [], []
             return
-        images = next((each for each in tensors_held(batch) if _is_image(each, len(rows))), None)
+        images = next((each for _, each in values_in(batch) if _are_images(each, len(rows))), None)
         if images is not None:
             step = -(-max(images.shape[2:]) // SIDE)
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
@@ -147,22 +145,16 @@ class Pass:
         self._rows.append(rows)
         self._count += len(rows)
 
-    @property
-    def classes(self) -> list[str] | None:
-        """The names of the classes; None if the data set has none."""
-        names = class_names(dataset_of(self._loader))
-        return None if names is None else list(names)
-
     def samples(self) -> list[dict[str, Any]]:
         """Name, target, prediction, confidence, loss and picture (None) of each sample, in the loader's order."""
         rows = torch.cat(self._rows).tolist() if self._rows else []
-        names = names_of_samples(self._loader, len(rows))
-        keys = ('target', 'prediction', 'confidence', 'loss')
         found = []
-        for name, row in zip(names, rows, strict=True):
-            is_class = math.isfinite(row[2])
-            row = [int(value) if is_class and i < 2 else _short(value) for i, value in enumerate(row)]
-            found.append({'name': name, **dict(zip(keys, row, strict=True)), 'picture': None})
+        for name, row in zip(names_of_samples(self.loader, len(rows)), rows, strict=True):
+            values: list[Any] = [float(f'{value:.5g}') if math.isfinite(value) else None for value in row]
+            if values[2] is not None:  # only classes have a confidence
+                values[:2] = map(int, row[:2])
+            keys = ('target', 'prediction', 'confidence', 'loss')
+            found.append({'name': name, **dict(zip(keys, values, strict=True)), 'picture': None})
         return found
 
     def pictures(self) -> Iterator[tuple[int, bytes]]:
@@ -235,9 +227,9 @@ def _name_in(entry: Any) -> str:
     return _name_in(entry[0]) if isinstance(entry, list | tuple) and entry else ''
 
 
-def _is_image(tensor: Tensor, count: int) -> bool:
-    is_picture = tensor.dim() == 4 and len(tensor) == count and tensor.shape[1] in (1, 3)
-    return is_picture and (tensor.is_floating_point() or tensor.dtype == torch.uint8)
+def _are_images(value: Any, count: int) -> bool:
+    has_shape = isinstance(value, Tensor) and value.dim() == 4 and len(value) == count and value.shape[1] in (1, 3)
+    return has_shape and (value.is_floating_point() or value.dtype == torch.uint8)
 
 
 def _largest(old: Sequence[Tensor], new: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -245,7 +237,3 @@ def _largest(old: Sequence[Tensor], new: Sequence[Tensor]) -> tuple[Tensor, Tens
     order, places, images = map(torch.cat, zip(old, new, strict=True))
     chosen = order.topk(min(PICTURES, len(order))).indices
     return order[chosen], places[chosen], images[chosen]
-
-
-def _short(value: float) -> float | None:
-    return float(f'{value:.5g}') if math.isfinite(value) else None

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runnerkit.hooks.fingerprint import FingerprintHook
 from runnerkit.hooks.hook import HOOKS, Hook
 from runnerkit.hooks.hook_table import HookTable
-from runnerkit.hooks.lr_updater import build_lr_hook
-from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg, placed_errors
-from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean
 
 _LOG_KEYS = ['interval', 'hooks', 'fingerprint']
@@ -101,6 +98,8 @@ class Registration:
                     taken = ', '.join(map(repr, _LOG_KEYS))
                     raise ValueError(f'log_config takes {taken}, but got {key!r}; {hint}'.rstrip('; '))
             if log_config.get('fingerprint'):
+                from runnerkit.hooks.fingerprint import FingerprintHook
+
                 self.register_hook(FingerprintHook(), PRIORITIES['logger'])
             defaults = {'interval': log_config['interval']} if 'interval' in log_config else {}
             for config in log_config.get('hooks', ()):
@@ -175,3 +174,63 @@ class Registration:
         copied = config.copy()  # keeps a ConfigDict one, and with it where it was written
         copied['by_epoch'] = False
         return copied
+
+
+def build_lr_hook(lr_config: Any) -> Hook:
+    """Build the learning-rate hook of a config; see `build_policy_hook`.
+
+    Example:
+        >>> build_lr_hook(dict(policy='step', step=[8, 11])).gamma
+        0.1
+    """
+    return build_policy_hook(lr_config, 'LrUpdaterHook')
+
+
+def build_momentum_hook(momentum_config: Any) -> Hook:
+    """Build the momentum hook of a config; see `build_policy_hook`.
+
+    Example:
+        >>> build_momentum_hook(dict(policy='step', step=[8, 11])).gamma
+        0.5
+    """
+    return build_policy_hook(momentum_config, 'MomentumUpdaterHook')
+
+
+def build_policy_hook(config: Any, suffix: str) -> Hook:
+    """Build the hook that a config names by its policy; ``config`` itself is not changed.
+
+    Args:
+        config: One of: a hook; a dict with the ``type`` of a hook; a dict with a ``policy``, the hook's name without
+            ``suffix`` ('step' and 'Step' both mean StepLrUpdaterHook; 'CosineAnnealing' must be written like this);
+            for learning rates also a dict whose policy is the name of a class in ``torch.optim.lr_scheduler``.
+        suffix: 'LrUpdaterHook' or 'MomentumUpdaterHook'.
+
+    Raises:
+        WrongType: If the config is neither a dict nor a hook.
+        WrongValue: If it names no policy.
+        KeyError: If there is no such policy.
+    """
+    if isinstance(config, Hook):
+        return config
+    if not isinstance(config, dict):
+        raise WrongType(f"a schedule is a dict such as dict(policy='step', step=[8, 11]) or a hook, got {config!r}")
+    if 'type' in config:
+        return HOOKS.build(config)
+    if 'policy' not in config:
+        raise WrongValue(f"a schedule's config names its policy, as in dict(policy='step', ...), got {config}")
+    arguments = config.copy()
+    policy = arguments.pop('policy')
+    if not isinstance(policy, str):
+        raise TypeError(f'policy must be a name such as "step", got {policy!r}')
+    name = (policy.title() if policy == policy.lower() else policy) + suffix
+    if HOOKS.get(name) is not None:
+        return HOOKS.build(dict(arguments, type=name))
+    known = [each.removesuffix(suffix) for each in HOOKS.names() if each.endswith(suffix)]
+    if suffix == 'LrUpdaterHook':
+        from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook, find_scheduler, scheduler_names
+
+        if find_scheduler(policy) is not None:
+            return HOOKS.build(dict(arguments, type=TorchLrUpdaterHook, scheduler=policy))
+        known += scheduler_names()
+    hint, listed = did_you_mean(policy, known), ', '.join([*known, f'and your own {suffix} classes'])
+    raise KeyError(f'there is no policy {policy!r}{"; " + hint if hint else "."} Policies: {listed}.')

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from runnerkit.checkpoint.conditions import Settings
 from runnerkit.hooks.hook import Hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.settings import CYCLES, plain_settings
 
 #: Arguments of hooks that are stored in attributes with other names.
@@ -35,9 +34,7 @@ def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
     optimizer (None: all)."""
     found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
     for hook in hooks:
-        if isinstance(hook, TorchLrUpdaterHook):
-            for quantity in ('lr', 'momentum') if hook.scheduler in CYCLES else ('lr',):
-                found[quantity].append([hook.scheduler, hook.optimizer])
-        elif isinstance(hook, ParamScheduleHook):
-            found[hook.key].append([type(hook).__name__, hook.optimizer])
+        if isinstance(hook, ScheduleHook):
+            for quantity in ('lr', 'momentum') if hook.scheduler in CYCLES else (hook.key,):
+                found[quantity].append([hook.scheduler or type(hook).__name__, hook.optimizer])
     return found

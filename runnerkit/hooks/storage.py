@@ -6,7 +6,7 @@ import os
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from runnerkit.checkpoint import NotSavedError, Store
+from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.ownership import claim
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import join
@@ -65,24 +65,6 @@ class StoringHook(Hook):
             messages = runner.meta.setdefault('hook_msgs', {})
             messages['run'] = from_first_rank(partial(claim, store, runner.work_dir, messages.get('run')))
         return store
-
-    def save_alone(
-        self, runner: RunnerView, name: str, messages: dict[str, Any], **options: Any
-    ) -> NotSavedError | None:
-        """Save the run on this rank alone, with ``messages`` among those of its hooks; if it cannot be written, they
-        are taken back, and the error is returned."""
-        current = runner.meta.setdefault('hook_msgs', {})
-        before = dict(current)
-        current.update(messages)
-        if self.file_client_args is not None:
-            options['file_client_args'] = self.file_client_args
-        try:
-            runner.save_checkpoint(self.store(runner).place, filename_tmpl=name, **options)
-        except NotSavedError as error:
-            current.clear()
-            current.update(before)
-            return error
-        return None
 
 
 def store_for(

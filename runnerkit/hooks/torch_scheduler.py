@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch.optim import Optimizer
+from torch import Tensor
+from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from runnerkit.distributed import reduce_sums
-from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.param_schedule import Group, copied, only, per_optimizer
-from runnerkit.optim.torch_schedules import (
-    build_scheduler,
-    find_scheduler,
-    load_plain_state,
-    plain_state,
-    scheduler_names,
-    takes_epoch,
-    with_functions,
-)
+from runnerkit.hooks.hook import HOOKS, RunnerView
+from runnerkit.hooks.param_schedule import Group, ScheduleHook, copied, only, per_optimizer
+from runnerkit.registry import Registry, find_function
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite
+from runnerkit.utils.signatures import function_arguments
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
-#: What of a ReduceLROnPlateau is no argument.
-_OF_PLATEAU = ('best', 'num_bad_epochs', 'cooldown_counter', 'last_epoch')
+#: Schedulers of users: classes like torch's, which are built with an optimizer and have ``step`` and a state.
+LR_SCHEDULERS = Registry('learning-rate scheduler')
 
 #: The arguments that are the run's length where they are missing.
 LENGTHS = {'OneCycleLR': 'total_steps', 'CosineAnnealingLR': 'T_max'}
 
+#: Arguments that replace the learning rates of the parameter groups.
+_RATES = ('max_lr', 'base_lr')
+
+#: What of a ReduceLROnPlateau is no argument.
+_OF_PLATEAU = ('best', 'num_bad_epochs', 'cooldown_counter', 'last_epoch')
+
 
 @HOOKS.register_module()
-class TorchLrUpdaterHook(Hook):
+class TorchLrUpdaterHook(ScheduleHook):
     """Owns one torch scheduler, or one per optimizer of a dict. Their states are part of the checkpoint.
 
     A warm-up is a separate scheduler::
@@ -46,12 +47,13 @@ class TorchLrUpdaterHook(Hook):
         )
 
     ``total_steps`` of OneCycleLR and ``T_max`` of CosineAnnealingLR may be left out: they are the length of the run, in
-    epochs or, with ``by_epoch=False``, in iterations.
+    epochs or, with ``by_epoch=False``, in iterations. A single ``max_lr`` or ``base_lr`` is that of a group whose
+    learning rate is the optimizer's; those of other groups are in the same ratio.
 
     A step is made when the next epoch or iteration begins. Until then, hooks and log lines read the values that were
     used.
 
-    Register your own class in LR_SCHEDULERS (``runnerkit.optim.torch_schedules``). If it defines
+    Register your own class in LR_SCHEDULERS (``runnerkit.hooks.torch_scheduler``). If it defines
     ``step(epoch)``, it gets the 0-based index of the epoch, or iteration, that is done.
 
     ReduceLROnPlateau monitors a logged value. ``monitor='val/accuracy'`` is a score of an evaluation; the scheduler
@@ -73,8 +75,6 @@ class TorchLrUpdaterHook(Hook):
             is NaN or infinite.
     """
 
-    needs_training = True
-
     def __init__(
         self,
         scheduler: str,
@@ -92,7 +92,7 @@ class TorchLrUpdaterHook(Hook):
         self.optimizer = optimizer
         self.arguments = kwargs
         self.schedulers: dict[str, Any] = {}  # of LRSchedulers
-        self._length: dict[str, int] = {}  # that of the run, for a scheduler that is not told its own
+        self._length: dict[str, int] = {}  # that of the run, for a scheduler that is not given its own
         self._mode, _, self._key = (monitor or '').partition('/')
         self._sum: Any = 0.0
         self._count = 0
@@ -111,9 +111,14 @@ class TorchLrUpdaterHook(Hook):
         if self.schedulers:
             return
         self._done = self._place(runner)
-        name = missing_length(self.scheduler, self.arguments)
-        if name is not None:
-            self._length = {name: self._length_of(runner, name)}
+        if name := missing_length(self.scheduler, self.arguments):
+            unit, total = ('epochs', runner.max_epochs) if self.by_epoch else ('iters', runner.max_iters)
+            if total is None:
+                raise ValueError(
+                    f'{self.scheduler} needs {name}, and the run does not say how many {unit} it has: give {name}, or '
+                    f'max_{unit} of the runner, or by_epoch={not self.by_epoch}'
+                )
+            self._length = {name: total}
         built = per_optimizer(only(self.optimizer, runner.optimizer), self._build)
         self.schedulers = built if isinstance(built, dict) else {'optimizer': built}
         if self._pending is not None:
@@ -123,16 +128,6 @@ class TorchLrUpdaterHook(Hook):
     def schedule(self) -> str:
         """The scheduler and its arguments as text."""
         return f'{self.scheduler}({describe_scheduler({**self.arguments, **self._length, "by_epoch": self.by_epoch})})'
-
-    def _length_of(self, runner: RunnerView, name: str) -> int:
-        total = runner.max_epochs if self.by_epoch else runner.max_iters
-        if total is None:
-            unit, other = ('epochs', False) if self.by_epoch else ('iters', True)
-            raise ValueError(
-                f'{self.scheduler} needs {name}, and the run does not say how many {unit} it has: give {name}, or '
-                f'max_{unit} of the runner, or by_epoch={other}'
-            )
-        return total
 
     def _build(self, name: str, optimizer: Optimizer) -> LRScheduler:
         # A new scheduler sets the values of step 0, which would be wrong in a resumed run.
@@ -147,25 +142,27 @@ class TorchLrUpdaterHook(Hook):
     def _load(self, state: dict[str, Any]) -> None:
         """Load the schedulers' states; where the schedule or its rates are others now, go to the same place of it."""
         was = state.get('schedule', self.schedule)  # checkpoints of earlier versions do not have it
-        same_kind = was.partition('(')[0] == self.scheduler
+        # At most one step is due, unless the number of iterations was rescaled since the save.
+        counts_as_before = self.by_epoch or self._runner.iter - self._done in (0, 1)
+        is_same = was == self.schedule and state['schedulers'].keys() == self.schedulers.keys()
         if self._key:  # its place depends on the values so far; the arguments are this run's
-            for name, scheduler in self.schedulers.items() if same_kind else ():
-                own = state['schedulers'][name]
-                is_same = (own['mode'], state.get('monitor', self.monitor)) == (scheduler.mode, self.monitor)
-                kept = own if was == self.schedule else {key: own[key] for key in _OF_PLATEAU}
-                load_plain_state(scheduler, kept if is_same else {'last_epoch': own['last_epoch']})
-        elif was == self.schedule and state.get('rates', self._rates()) == self._rates() and self._counts_as_before():
+            same_kind = was.partition('(')[0] == self.scheduler
+            for name in self.schedulers.keys() & state['schedulers'].keys() if same_kind else ():
+                scheduler, saved = self.schedulers[name], state['schedulers'][name]
+                same_aim = (saved['mode'], state.get('monitor', self.monitor)) == (scheduler.mode, self.monitor)
+                kept = saved if was == self.schedule else {key: saved[key] for key in _OF_PLATEAU}
+                scheduler.load_state_dict(kept if same_aim else {'last_epoch': saved['last_epoch']})
+        elif is_same and state.get('rates', self._rates()) == self._rates() and counts_as_before:
             for name, scheduler in self.schedulers.items():
-                load_plain_state(scheduler, state['schedulers'][name])
+                scheduler.load_state_dict(state['schedulers'][name])
+                for part in (scheduler, *getattr(scheduler, '_schedulers', ())):
+                    if isinstance(getattr(part, 'milestones', None), dict):  # in checkpoints of earlier versions
+                        part.milestones = Counter(part.milestones)
         else:
             self._begin_again()
             return
         for group, values in self._resumed:
             group.update(values)
-
-    def _counts_as_before(self) -> bool:
-        """False if the number of iterations was rescaled since the save; at most one step was due then."""
-        return self.by_epoch or self._runner.iter - self._done in (0, 1)
 
     def _rates(self) -> dict[str, list[float]]:
         """What the schedule starts from, for each parameter group."""
@@ -180,10 +177,8 @@ class TorchLrUpdaterHook(Hook):
         for group in (group for optimizer in optimizers.values() for group in optimizer.param_groups):
             group['lr'] = group.pop('initial_lr', group['lr'])
         self.schedulers = {name: self._build(name, optimizer) for name, optimizer in optimizers.items()}
-        stepped = self._stepped
-        self._stepped, self._done = False, 0
+        self._done = 0
         self._step_to(self._place(self._runner))
-        self._stepped = stepped
 
     def _place(self, runner: RunnerView) -> int:
         """How many epochs or iterations are done."""
@@ -214,10 +209,18 @@ class TorchLrUpdaterHook(Hook):
 
     def after_train_iter(self, runner: RunnerView) -> None:
         """Record the monitored value."""
-        if self._mode == 'train':
-            self._note(runner.outputs)
-            if not self.by_epoch:
-                self._end_unit()
+        if self._mode != 'train':
+            return
+        log_vars, samples = runner.outputs['log_vars'], runner.outputs['num_samples']
+        if self._key not in log_vars:
+            raise KeyError(
+                f"monitor='{self.monitor}': the model's log_vars have no {self._key!r}, only {list(log_vars)}"
+            )
+        value = log_vars[self._key]
+        self._sum = self._sum + (value.detach() if isinstance(value, Tensor) else value) * samples
+        self._count += samples
+        if not self.by_epoch:
+            self._end_unit()
 
     def after_train_epoch(self, runner: RunnerView) -> None:
         """Average the monitored value over the epoch."""
@@ -238,16 +241,6 @@ class TorchLrUpdaterHook(Hook):
                 "%s did nothing: no evaluation has found its monitor='%s'", self.scheduler, self.monitor
             )
 
-    def _note(self, outputs: dict[str, Any]) -> None:
-        log_vars = outputs['log_vars']
-        if self._key not in log_vars:
-            raise KeyError(
-                f"monitor='{self.monitor}': the model's log_vars have no {self._key!r}, only {list(log_vars)}"
-            )
-        value, samples = log_vars[self._key], outputs['num_samples']
-        self._sum = self._sum + (value.detach() if isinstance(value, torch.Tensor) else value) * samples
-        self._count += samples
-
     def _end_unit(self) -> None:
         """Take the average of a training value; all ranks call it."""
         if self._mode == 'train':
@@ -262,9 +255,8 @@ class TorchLrUpdaterHook(Hook):
 
     def _step(self, *metric: float, done: int | None = None) -> None:
         with warnings.catch_warnings():
-            if not self._stepped:
-                # torch warns if the optimizer has not stepped yet, but with accumulation this is right
-                warnings.filterwarnings('ignore', 'Detected call of `lr_scheduler.step', UserWarning)
+            # torch warns if the optimizer has not stepped yet, but with accumulation this is right
+            warnings.filterwarnings('ignore', 'Detected call of `lr_scheduler.step', UserWarning)
             self._stepped = True
             for scheduler in self.schedulers.values():
                 if takes_epoch(scheduler):
@@ -278,7 +270,7 @@ class TorchLrUpdaterHook(Hook):
             'schedule': self.schedule,
             'monitor': self.monitor,
             'rates': self._rates(),
-            'schedulers': {name: plain_state(scheduler) for name, scheduler in self.schedulers.items()},
+            'schedulers': {name: scheduler.state_dict() for name, scheduler in self.schedulers.items()},
             'sum': self._sum,
             'count': self._count,
             'done': self._done,
@@ -290,16 +282,31 @@ class TorchLrUpdaterHook(Hook):
         if not self.schedulers:
             self._pending = state
             return
-        if state['schedulers'].keys() != self.schedulers.keys():
-            raise ValueError(
-                f'{self.scheduler}: the checkpoint is of a run with schedulers for {list(state["schedulers"])}, '
-                f'this run has them for {list(self.schedulers)}'
-            )
         self._done = state.get('done', self._place(self._runner))  # earlier versions had stepped for what was done
         self._due = list(state.get('due', ()))
         self._load(state)
         self._sum, self._count = state['sum'], state['count']
         self._resumed, self._pending = [], None
+
+
+def find_scheduler(name: str) -> type[LRScheduler] | None:
+    """Return the scheduler class of that name, a registered one or torch's; None if there is none."""
+    if name in LR_SCHEDULERS:
+        return LR_SCHEDULERS.get(name)
+    found = getattr(lr_scheduler, name, None)
+    is_scheduler = isinstance(found, type) and issubclass(found, LRScheduler) and found is not LRScheduler
+    return found if is_scheduler and not name.startswith('_') else None
+
+
+def scheduler_names() -> list[str]:
+    """Return the names of all schedulers: torch's, and the registered ones."""
+    return [*(name for name in vars(lr_scheduler) if find_scheduler(name)), *LR_SCHEDULERS.names()]
+
+
+def takes_epoch(scheduler: Any) -> bool:
+    """Whether a scheduler defines ``step(epoch)`` itself, as Vega's users write it; torch's is deprecated."""
+    step = type(scheduler).step
+    return not step.__module__.startswith('torch.') and 'epoch' in inspect.signature(step).parameters
 
 
 def missing_length(scheduler: str, arguments: Mapping[str, Any]) -> str | None:
@@ -321,6 +328,22 @@ def describe_scheduler(arguments: Mapping[str, Any]) -> str:
         return getattr(value, '__qualname__', type(value).__name__)
 
     return ', '.join(f'{name}={text(value)}' for name, value in sorted(arguments.items()))
+
+
+def with_functions(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the scheduler ``name`` with functions in the place of their names, also in ``schedulers``."""
+    found, scheduler = dict(arguments), find_scheduler(name)
+    for key in function_arguments(scheduler) if scheduler else ():
+        if key in found:
+            found[key] = find_function(found[key], key, arguments)
+    if 'schedulers' in found:
+        if not all(isinstance(part, Mapping) and 'policy' in part for part in found['schedulers']):
+            raise TypeError(
+                "schedulers holds dicts such as dict(policy='LinearLR', total_iters=5), got "
+                f'{describe_scheduler({"schedulers": found["schedulers"]})}'
+            )
+        found['schedulers'] = [with_functions(part['policy'], part) for part in found['schedulers']]
+    return found
 
 
 def check_scheduler_arguments(scheduler: str, monitor: str | None, arguments: dict[str, Any]) -> None:
@@ -349,3 +372,36 @@ def check_scheduler_arguments(scheduler: str, monitor: str | None, arguments: di
         known = [name for name in inspect.signature(found).parameters if name not in ('optimizer', 'last_epoch')]
         unknown = next((name for name in arguments if name not in known), '')
         raise TypeError(f'{scheduler}: {error}; it takes {", ".join(known)}{suggestion(unknown, known)}') from error
+
+
+def build_scheduler(name: str, optimizer: Optimizer, **arguments: Any) -> LRScheduler:
+    """Build the scheduler of that name for ``optimizer``, and those in ``schedulers``.
+
+    Raises:
+        KeyError: If torch has no scheduler of that name.
+    """
+    factors = multipliers(optimizer)
+
+    def build(policy: str, given: Mapping[str, Any]) -> LRScheduler:
+        scheduler: Any = find_scheduler(policy)
+        if scheduler is None:
+            raise KeyError(f'torch.optim.lr_scheduler has no {policy!r}, only {", ".join(scheduler_names())}')
+        options = {key: value for key, value in given.items() if key != 'policy'}
+        if 'schedulers' in options:
+            options['schedulers'] = [build(part['policy'], part) for part in options['schedulers']]
+        for key, value in options.items():
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if key in ('step_size', 'T_max') and is_number and value <= 0:  # torch divides by them, later
+                raise WrongValue(f'{policy}: {key} must be above 0, got {value!r}')
+            if key in _RATES and is_number and {*factors} != {1.0}:
+                options[key] = [value * factor for factor in factors]
+        return scheduler(optimizer=optimizer, **options)
+
+    return build(name, arguments)
+
+
+def multipliers(optimizer: Optimizer) -> list[float]:
+    """Return by how much each group's learning rate differs from the optimizer's, as ``paramwise_cfg`` says."""
+    rates = [float(group.get('initial_lr', group['lr'])) for group in optimizer.param_groups]
+    base = float(optimizer.defaults.get('lr', 0))
+    return [rate / base for rate in rates] if base and len(set(rates)) > 1 else [1.0] * len(rates)

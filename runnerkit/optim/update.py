@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runnerkit.optim.finite import largest
 from runnerkit.optim.fused import drop_missing_fused, use_fused
 from runnerkit.optim.step import step
-from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, stacked
+from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, local_part, stacked
 from runnerkit.parallel.names import named_parameters
 from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.utils.numbers import check_finite, check_whole_number
@@ -308,6 +307,23 @@ def clip_gradients(
             'grad_clip=…) clips one of them'
         ) from error
     return norm.full_tensor() if hasattr(norm, 'full_tensor') else norm
+
+
+def largest(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the largest magnitude in ``tensors``, one number per device; NaN if there is a NaN among them.
+
+    Of sharded tensors, it is that of this rank's part.
+    """
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        values = local_part(tensor)
+        values = values._values() if values.is_sparse else values
+        if values.numel() and (values.is_floating_point() or values.is_complex()):
+            by_device.setdefault(values.device, []).append(values)
+    return [
+        torch.stack([norm.float() for norm in torch._foreach_norm(group, ord=float('inf'))]).amax()
+        for group in by_device.values()
+    ]
 
 
 @torch.no_grad()

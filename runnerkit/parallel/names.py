@@ -10,7 +10,8 @@ from runnerkit.parallel.wrappers import inner_name, unwrap
 
 
 def name_cleaner(module: nn.Module, prefix: str = '') -> Callable[[str], str]:
-    """A function that removes from a name in ``module`` what wrappers around its parts, or around it, add.
+    """A function that removes from a name in ``module`` what wrappers around its parts, or around it, add;
+    `str` if there are none.
 
     Wrappers are those in `MODULE_WRAPPERS` and `torch.compile`. Names in the module begin with ``prefix``.
     """
@@ -18,6 +19,8 @@ def name_cleaner(module: nn.Module, prefix: str = '') -> Callable[[str], str]:
     for path, part in [*module.named_modules(prefix=prefix.rstrip('.'), remove_duplicate=False)][::-1]:
         if (attribute := inner_name(part)) is not None:
             wrapped[f'{path}.{attribute}.'.lstrip('.')] = path and f'{path}.'
+    if not wrapped:
+        return str
 
     def clean(name: str) -> str:
         name += '.'

@@ -26,7 +26,7 @@ MODULE_WRAPPERS.offer(
 
 def is_module_wrapper(module: nn.Module) -> bool:
     """Whether ``module`` is of a class in `MODULE_WRAPPERS`, or in a registry below it: the model is its ``module``."""
-    return isinstance(module, _classes(MODULE_WRAPPERS))
+    return isinstance(module, MODULE_WRAPPERS.loaded_with_children())
 
 
 def is_fsdp2(model: Any) -> TypeGuard[Any]:
@@ -43,7 +43,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def inner_name(module: nn.Module) -> str | None:
     """Return the name of the attribute that holds the wrapped module; None if ``module`` is not a wrapper."""
-    if is_module_wrapper(module):
+    if isinstance(module, MODULE_WRAPPERS.loaded_with_children()):
         return 'module'
     # The wrapper class of torch.compile is not public, but the name of this child is in every checkpoint of one.
     return '_orig_mod' if '_orig_mod' in getattr(module, '_modules', ()) else None
@@ -87,8 +87,3 @@ def forward_is_collective(model: nn.Module) -> bool:
         if is_collective or (is_collective is None and isinstance(module, kinds)):
             return True
     return False
-
-
-def _classes(registry: Registry) -> tuple[type, ...]:
-    below = [each for child in registry.children.values() for each in _classes(child)]
-    return (*registry.loaded.values(), *below)

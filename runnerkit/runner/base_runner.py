@@ -8,7 +8,7 @@ import time
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,13 +20,11 @@ from torch.optim import Optimizer
 from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
-from runnerkit.hooks.finiteness import Finiteness
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each, check_method_names
-from runnerkit.hooks.nesting import Nest, OuterRunEnding
 from runnerkit.hooks.registration import Registration
 from runnerkit.hooks.step_record import StepRecord, record_of
-from runnerkit.hooks.weight_watch import WeightWatch
+from runnerkit.hooks.weights import Finiteness, WeightWatch
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import learning_rates, momenta
@@ -165,7 +163,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.progress = Progress(self.by_epoch)
         self.plan = Plan(self, max_epochs, max_iters)
         self.stopping = Stop(self)
-        self.nest = Nest(self)
         self.changes = Changes(self)
         self.updater = Updater(self)
         self.evaluator = Evaluator(self)
@@ -186,10 +183,10 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         hooks.listen('before_run', self.updater.before_run)
         hooks.listen('before_run', self.evaluator.before_run)
         hooks.listen('before_run', self.lifecycle.begin, is_last=True)
-        hooks.listen('after_run', self.snapshots.after_run)
+        hooks.listen('after_run', self.snapshots.saver.after_run)
         if self.has_own_train:
             self.readers.count_trained(hooks)
-        for leave in (self.evaluator.after_run, self.snapshots.after_run, self.updater.after_run):
+        for leave in (self.evaluator.after_run, self.snapshots.saver.after_run, self.updater.after_run):
             hooks.listen('after_run', leave, is_last=True)  # a hook may have saved in after_run
 
     def register_part(self, name: str, part: Any, is_last: bool = False) -> None:
@@ -319,11 +316,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     def call_hook(self, fn_name: str) -> None:
         """Call the method ``fn_name`` of every part and hook that has it, in order. Any name may be a point."""
-        try:
-            for call in self.hooks.calls[fn_name]:
-                call(self)
-        except OuterRunEnding:
-            pass  # the remaining hooks of the point are called when the run is resumed
+        for call in self.hooks.calls[fn_name]:
+            call(self)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Call the parts around a subclass's ``call_hook`` (mmgen's), which calls the hooks only."""
@@ -383,8 +377,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     stop_signal = _of('stopping.signal', 'The signal that asked the last run to stop, even if it came too late.')
     is_ending = _of('stopping.is_ending', 'Whether the run ends at the next boundary.')
     heartbeat = _of('stopping.heartbeat', 'A value that changes with each iteration; see `Stop.heartbeat`.')
-    parent = _of('nest.parent', 'The run around this one, or None.')
-    position = _of('nest.position', 'How many iterations are done, in this run, in the open nested run, and so on.')
+    parent = _of('lifecycle.parent', 'The run around this one, or None.')
+    unfinished = _of('lifecycle.unfinished', 'The names of nested runs that were cut short and have not started again.')
     update_calls = _of('updater.calls', 'How often `update` was called.')
     losses_by_optimizer = _of('updater.losses_by_optimizer', 'How many losses each of several optimizers was given.')
     last_finite = _of(
@@ -409,11 +403,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         """The loaders of the workflow's entries, in their order; empty before the first run."""
         return [reader.dataloader for reader in self.readers.entries]
 
-    @property
-    def unfinished(self) -> frozenset[str]:
-        """The names of nested runs that were open in the resumed checkpoint and have not continued yet."""
-        return frozenset(self.nest.unfinished)
-
     def current_lr(self) -> list[float] | dict[str, list[float]]:
         """The learning rate of every parameter group; by optimizer name where there are several."""
         return learning_rates(self.optimizer)
@@ -430,16 +419,41 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     evaluate = handed_on('evaluator', Evaluator.evaluate)
     around_val = handed_on('evaluator', Evaluator.around_val)
     entered = handed_on('evaluator', Evaluator.entered)
-    save = handed_on('snapshots', Snapshots.save)
+    save = handed_on('snapshots.saver', Saver.save)
     resume = handed_on('snapshots', Snapshots.resume)
     roll_back = handed_on('snapshots', Snapshots.roll_back)
     finish_saving = handed_on('snapshots.saver', Saver.finish)
     last_checkpoint = handed_on('snapshots.saver', Saver.last)
     non_finite = handed_on('finiteness', Finiteness.look)
     restore_hooks = handed_on('snapshots', Snapshots.restore_hooks)
-    nested = handed_on('nest', Nest.nested)
     stop = handed_on('stopping', Stop.stop)
     custom_loop = handed_on('lifecycle', Lifecycle.custom_loop)
+
+    def nested(self, name: str) -> AbstractContextManager[None]:
+        """The span of a nested run, for hooks. ::
+
+            with runner.nested('probe'):
+                child = EpochBasedRunner(model, optimizer=optimizer, max_epochs=5)
+                child.run([loader], [('train', 1)])
+
+        The span seeds the random generators by the name and the moment, and at its end restores them, the gradients and
+        the training modes of this run's model. A nested run that does not change this run's weights and buffers does
+        not change the training. A hook that opens such spans sets ``nests_runs``.
+
+        If this run is asked to end, by a signal or by `stop`, the nested run ends after its running iteration, the rest
+        of the span is skipped, and its name is one of `unfinished`, also in a checkpoint. At the start of the resumed
+        run, the hooks' ``after_resume`` opens the span again: the nested run starts from its beginning.
+        `NestedRunHook` does all of this.
+
+        Args:
+            name: unique among the nested runs.
+
+        Raises:
+            RuntimeError: this runner does not run.
+        """
+        from runnerkit.runner.nesting import nested
+
+        return nested(self, name)
 
     def load_checkpoint(
         self,
@@ -469,9 +483,8 @@ def _with_parts(call_hook: Callable[[BaseRunner, str], None]) -> Callable[[BaseR
                 return
             for call in first:
                 call(self)
-            with suppress(OuterRunEnding):
-                call_hook(self, fn_name)
-            for call in last:
+            call_hook(self, fn_name)
+            for call in (*last, *hooks.last.get(fn_name, ())[len(last) :]):  # a save may have moved here
                 call(self)
         finally:
             hooks.point = before

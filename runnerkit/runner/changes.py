@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,7 +23,7 @@ from runnerkit.checkpoint.conditions import (
 from runnerkit.data.kinds import doubts_about, loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
-from runnerkit.hooks.hook import Hook, listens, overrides
+from runnerkit.hooks.hook import VAL_POINTS, Hook, listens, overrides
 from runnerkit.hooks.settings import hook_settings, schedules
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.settings import (
@@ -42,6 +41,7 @@ from runnerkit.optim.settings import (
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import optimizer_state_like
 from runnerkit.utils.logging import NOT_EXACT
+from runnerkit.utils.user_files import is_ours
 
 
 class Changes:
@@ -58,10 +58,12 @@ class Changes:
         self._groups: dict[str, tuple[Optimizer, list[Settings]]] = {}
         self._hooks: dict[int, tuple[Hook, Settings]] = {}
         self._of_optimizers: list[Change] = []  # found by `resume`
+        self._facts: tuple[Any, dict[str, Any]] | None = None
 
     def before_run(self, runner: Any) -> None:
         """Note the settings."""
         self.note_settings(runner.hooks)
+        self._facts = None
 
     def note_settings(self, hooks: Iterable[Hook] = ()) -> None:
         """Note the settings of optimizers and ``hooks`` before a run or a checkpoint changes them."""
@@ -81,6 +83,14 @@ class Changes:
         return self._hooks.get(id(hook), (hook, {}))[1]
 
     # --- in checkpoints ----------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """`conditions` and `settings` for a checkpoint, made once for the hooks and updates that there are."""
+        runner = self._runner
+        of = [*map(id, runner.hooks), *map(id, runner.updater.updates.values())]
+        if self._facts is None or self._facts[0] != of:
+            self._facts = of, {'conditions': self.conditions(), 'settings': self.settings()}
+        return self._facts[1]
 
     def conditions(self) -> dict[str, Any]:
         """The conditions that a resumed run compares; see `runnerkit.checkpoint.conditions`."""
@@ -126,7 +136,8 @@ class Changes:
             found += loader_changes(number, state.about, loader_facts(reader.dataloader))
         found += config_changes(self._config, runner.meta.get('config'))
         texts = [f'Changed since the checkpoint was saved:\n{table(found)}'] if found else []
-        texts += _doubts_of_moment(resumed.get('cut_points', ()))
+        if moment := resumed.get('not_exact') or (resumed.get('cut_points') and 'inside a point of the run'):
+            texts.append(f'the checkpoint was saved {moment}: a resume is not exact')
         texts += self._doubts_of_epoch()
         for text in (*texts, *self._doubts_of_order(), *self._doubts_of_ranks(resumed)):
             runner.logger.warning('%s', text, extra=NOT_EXACT)
@@ -268,67 +279,54 @@ class Changes:
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
 
 
-#: Points inside a training step.
-_INSIDE_STEP = ('after_forward', 'after_backward')
-
-#: Points that a resumed run calls again, from their first hook on.
-_REPEATED = ('before_train_epoch', 'before_train_iter')
+#: Points in whose middle a user's hook may save, called while another point is.
+_INNER = ('after_forward', 'after_backward', 'after_step', 'after_evaluate', *VAL_POINTS)
 
 
-def cut_points(runner: Any) -> list[list[str]]:
-    """The points in which a hook is saving the run, the innermost first: the point, the hook's class, and those of the
-    hooks that a resumed run leaves out there, or calls again. None of them: it cannot continue there."""
-    found, frame = [], sys._getframe(1)
-    # Dispatch keeps no record of the hook that it calls, which would cost every call. Its frames know.
-    while frame.f_back is not None:
-        frame = frame.f_back
-        if frame.f_code.co_name not in ('call_hook', 'dispatch'):
-            continue
-        known = frame.f_locals
-        if not any(known.get(name) is runner for name in ('runner', 'self')):
-            continue
-        point, saving = str(known.get('fn_name', known.get('point'))), getattr(known.get('call'), '__self__', None)
-        order = [hook for hook in runner.hooks.dispatch_order() if hook is saving or listens(hook, point)]
-        if saving not in order:
-            continue
-        place = order.index(saving)
-        concerned = order[place + 1 :] if point.startswith('after_') else []
-        if point in _REPEATED:  # what is drawn before the batches of an epoch is not drawn again
-            concerned = order[:place] if point == 'before_train_iter' else order
-        names = [type(hook).__name__ for hook in concerned if hook is not saving and _acts(hook, point, runner)]
-        # The model's step may make the update.
-        is_inside = point in _INSIDE_STEP or (point == 'after_step' and not runner.progress.iter_is_done)
-        if is_inside and runner.evaluator.scores is None:
-            found.append([point, type(saving).__name__])
-        elif names:
-            found.append([point, type(saving).__name__, *names])
-    return found
+def why_not_exact(runner: Any, caller: Any = None) -> str | None:
+    """Why a run could not continue exactly from a checkpoint that is saved now; None if it could.
+
+    Args:
+        runner: the run.
+        caller: the hook that saves; None: any of the users'.
+    """
+    progress = runner.progress
+    if runner.stopping.signals is None or runner.outcome is not None:
+        return None
+    if runner.lifecycle.inner is not None:
+        return 'inside a nested run'
+    is_done = progress.iter_is_done or progress.epoch_is_done
+    if runner.evaluator.scores is not None:  # that of a workflow's entry is repeated, or continues
+        return 'inside an evaluation' if is_done or progress.epoch_is_open else None
+    is_inside = not is_done and getattr(runner, 'data_batch', None) is not None
+    if is_inside and caller is None:
+        return 'inside an iteration'
+    if not (is_done or is_inside or (progress.epoch_is_open and not progress.batches)):
+        return None
+    if progress.iter_is_done:
+        point = 'after_train_iter'
+    else:
+        point = 'after_train_epoch' if is_done else 'before_train_iter' if is_inside else 'before_train_epoch'
+    order = [hook for hook in runner.hooks.dispatch_order() if hook is caller or _acts(hook, point, runner)]
+    if not is_done:
+        again = [type(hook).__name__ for hook in order if not is_ours(type(hook).__module__)]
+        return f'in {point}, where a resumed run calls {", ".join(again)} again' if again else None
+    if caller is not None:
+        left_out = order[order.index(caller) + 1 :] if caller in order else ()
+        names = ', '.join(type(hook).__name__ for hook in left_out)
+        return f'in {point}, before the run called {names} there' if names else None
+    users = [hook for hook in runner.hooks.dispatch_order() if not is_ours(type(hook).__module__)]
+    is_last = len(users) == 1 and order[-1:] == users and not any(listens(users[0], inner) for inner in _INNER)
+    return None if is_last else f'in {point}, among hooks that may change the run'
 
 
 def _acts(hook: Hook, point: str, runner: Any) -> bool:
     """Whether ``hook``, called never or twice at ``point``, may change the run."""
-    if hook.runs_last or only_looks_on(hook):
+    if hook.runs_last or only_looks_on(hook) or not listens(hook, point):
         return False
-    if point in _REPEATED:
-        return not type(hook).__module__.startswith('runnerkit.hooks.')  # ours do the same again
-    if isinstance(hook, EvalHook):
+    if isinstance(hook, EvalHook) and point.startswith('after_'):
         return hook.by_epoch == (point == 'after_train_epoch') and hook._should_evaluate(runner)
     return True
-
-
-def _doubts_of_moment(points: Iterable[list[str]]) -> Iterator[str]:
-    for point, saving, *names in points:
-        begin, called = f'{saving} saved the checkpoint in {point}', ', '.join(names)
-        if not names:
-            yield f'{begin}, inside a training step, which the resumed run cannot continue. Save in after_train_iter'
-        elif point in _REPEATED:
-            yield f'{begin}, where the run called {called}: a resume calls that again. Save in after_train_iter'
-        else:
-            yield (
-                f'{begin}, before the run called {called} there: the resumed run leaves that out. Resume a '
-                f'file of CheckpointHook, which saves after all hooks; for later files, give {saving} a higher '
-                'priority number'
-            )
 
 
 def keeps_state(hook: Hook) -> bool:

@@ -96,7 +96,7 @@ class EpochBasedRunner(BaseRunner):
         Returns:
             The file's path.
         """
-        return self.snapshots.saver.write(
+        return self.snapshots.saver.save_checkpoint(
             out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args
         )
 

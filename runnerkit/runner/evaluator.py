@@ -136,10 +136,10 @@ class Evaluator:
         found: dict[str, Any] = {}
         self.scores, log, before = found, runner.log_buffer, dict(runner.log_buffer.output)
         log.output.clear()
-        meet_patiently()
         if runner.world_size > 1:  # all ranks evaluate the model that rank 0 saves
             from runnerkit.parallel.same_weights import broadcast_shared_buffers
 
+            meet_patiently()
             broadcast_shared_buffers(runner.model)
         try:
             with runner.hooks.around['around_val'], evaluation_mode(runner.model):
@@ -186,12 +186,13 @@ class Evaluator:
             Scores by name. Of the result of a data set's ``evaluate``, other ranks than the first have the numbers.
         """
         runner = self._runner
-        table = hooks if isinstance(hooks, HookTable) else HookTable(hooks, runner)
-        guests = HookTable((hook for hook in table if not any(hook is own for own in runner.hooks)), runner)
+        table = _NOBODY if not hooks else hooks if isinstance(hooks, HookTable) else HookTable(hooks, runner)
+        others = [hook for hook in table if not any(hook is own for own in runner.hooks)]
+        guests = HookTable(others, runner) if others else _NOBODY
         with (
             self.apart(),
             guests.around['around_run'],
-            self._visited_by(guests),
+            self._visited_by(guests) if guests else nullcontext(),
             runner.around_val() as found,
         ):
             with guests.around['around_val']:

@@ -115,7 +115,7 @@ class IterBasedRunner(BaseRunner):
     ) -> str:
         """As `EpochBasedRunner.save_checkpoint`; in ``filename_tmpl``, ``{}`` and ``{iter}`` are the completed training
         iterations, ``{epoch}`` the completed passes."""
-        return self.snapshots.saver.write(
+        return self.snapshots.saver.save_checkpoint(
             out_dir, filename_tmpl, save_optimizer, meta, create_symlink, file_client_args
         )
 

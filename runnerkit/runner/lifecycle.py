@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,14 @@ def _raise(error: BaseException | None) -> None:
         raise error
 
 
+#: The runner whose run began last.
+INNERMOST: ContextVar[Any] = ContextVar('runnerkit_innermost_run', default=None)
+
+
+class OuterRunEnding(Exception):
+    """A nested run has ended only because the run around it ends; its span catches this."""
+
+
 class LoopEnded(BaseException):
     """Leaves a user's loop when the run was asked to stop. No ``except Exception`` of the user catches it."""
 
@@ -39,11 +48,19 @@ class Lifecycle:
 
     Attributes:
         own_loop: within a user's loop: begins the run, and returns whether ``train`` (or ``val``) runs.
+        parent: the run around this one, whose hook called ``run``; or None.
+        inner: the runner of the nested run, or None.
+        unfinished: the names of nested runs, of this run or the resumed one, that were cut short and have not started
+            again.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self.own_loop: Callable[[bool], bool] | None = None
+        self.parent: Any = None
+        self.inner: Any = None
+        self.unfinished: tuple[str, ...] = ()
+        self._span: str | None = None
 
     # --- a user's loop -----------------------------------------------------------------------------------------------
 
@@ -101,7 +118,7 @@ class Lifecycle:
         runner.plan.begin(workflow)
         runner.readers.rescale()
         with ExitStack() as stack:
-            stack.enter_context(runner.nest.as_innermost())
+            stack.enter_context(self._innermost())
             signals = stack.enter_context(runner.stopping.listening())
             stack.enter_context(report_scope(runner.log_buffer))
             stack.enter_context(image_scope(self._hand_on))
@@ -138,7 +155,89 @@ class Lifecycle:
         if runner.stop_signal == signal.SIGINT and not signals.is_nested:
             raise KeyboardInterrupt
         if was_cut:
-            runner.nest.check_ending()
+            self._hand_over_end()
+
+    # --- runs inside this one ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _innermost(self) -> Iterator[None]:
+        """The span of this run: runs that begin in it are nested."""
+        outer = self.parent = INNERMOST.get()
+        token = INNERMOST.set(self._runner)
+        if outer is not None:
+            outer.lifecycle.inner = self._runner
+        try:
+            yield
+        finally:
+            INNERMOST.reset(token)
+            if outer is not None:
+                outer.lifecycle.inner = None
+
+    @contextmanager
+    def nesting(self, name: str) -> Iterator[None]:
+        """The span of a nested run, which is unfinished if this run ends in it."""
+        former, self._span = self._span, name
+        self.unfinished = tuple(other for other in self.unfinished if other != name)
+        try:
+            yield
+        except OuterRunEnding:
+            self.unfinished = (*self.unfinished, name)
+        finally:
+            self._span = former
+
+    def note_unfinished(self, names: Iterable[str]) -> None:
+        """The names of nested runs that were cut short in the resumed run."""
+        self.unfinished = tuple(names)
+
+    def _hand_over_end(self) -> None:
+        """This run ended only because the one around it ends.
+
+        Raises:
+            OuterRunEnding: it has a name, by which the resumed run starts it again.
+        """
+        outer = self.parent
+        outer.stopping.end_with(self._runner.stopping)
+        if outer.lifecycle._span is not None:
+            raise OuterRunEnding
+        outer.logger.warning(
+            'a nested run was cut short after %d iterations, and a resume will not start it again: run it in a span, '
+            "with runner.nested('a name')",
+            self._runner.completed_iters,
+            extra=NOT_EXACT,
+        )
+
+    def resume_hooks(self) -> None:
+        """At the start of a resumed run, call ``after_resume``, in which the nested runs that were open start again."""
+        runner, cut = self._runner, self.unfinished
+        if runner.snapshots.resumed is None and not cut:
+            return
+        for name in cut:
+            runner.logger.warning(
+                'the run ended inside the nested run %r, which starts again from its beginning. If it had changed the '
+                'weights of this run, the resume is not exact',
+                name,
+                extra=NOT_EXACT,
+            )
+        point = runner.progress.last_point
+        with runner.progress.as_at(point if cut else None):
+            for hook in [*runner.hooks.dispatch_order()]:
+                if hasattr(hook, 'after_resume'):
+                    hook.after_resume(runner)
+            # What saves after a nested run has saved without its results.
+            for hook in [*runner.hooks] if cut and point != 'after_val_iter' and not self.unfinished else ():
+                if hook.runs_last:
+                    getattr(hook, point)(runner)
+        if cut and runner.snapshots.resumed is not None:
+            # Keep what that has logged when the moment of this run is restored once more.
+            runner.snapshots.own['log_buffer'] = runner.train_log.state_dict()
+        if self.unfinished and runner.stopping.reason is None:
+            runner.logger.warning(
+                'no hook starts the nested runs again that were open: %s. Such a hook opens runner.nested(name) in '
+                'after_resume, too',
+                ', '.join(self.unfinished),
+                extra=NOT_EXACT,
+            )
+            self.unfinished = ()
 
     @contextmanager
     def _settling(self) -> Iterator[None]:
@@ -232,8 +331,7 @@ class Lifecycle:
         if is_own_run:
             runner.start_readers()
         runner.weight_watch.begin(runner)
-        runner.finiteness.begin()
-        runner.nest.resume_inner()
+        self.resume_hooks()
 
     def _tell_begin(self) -> None:
         runner, plan = self._runner, self._runner.plan

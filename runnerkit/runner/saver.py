@@ -1,11 +1,9 @@
-"""Writes checkpoints, with all ranks, at once or in the background.
-
-The first rank writes a file. If the model is sharded, every rank writes its part of a folder.
-"""
+"""One save: collect, assemble, write, report."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -13,230 +11,280 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import distributed as dist
 
-from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.content import NO_FILE, checkpoint_of, plain_checkpoint, raw_checkpoint, weights_on_cpu
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, Store, number_in
+from runnerkit.checkpoint.content import NO_FILE, plain_checkpoint, raw_checkpoint
+from runnerkit.checkpoint.integrity import STATE_FORMAT
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NotSavedError, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.parallel.dtensors import is_sharded, local_part
+from runnerkit.runner.changes import why_not_exact
 from runnerkit.utils.logging import NOT_EXACT
+from runnerkit.utils.seed import rng_state
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.async_writer import AsyncWriter
 
 
-class _Request(NamedTuple):
-    """Options of the next write that ``save_checkpoint`` has no parameters for.
+class Request(NamedTuple):
+    """What a save was asked for.
 
     Attributes:
-        ranks: the states of all ranks.
+        store: where the file goes.
+        name: of the file, or of the folder of a sharded model.
+        given: further arguments for ``save_checkpoint``.
+        is_sharded: whether each rank writes its part of a folder.
         async_save: whether to write in the background.
-        after_write: called when the file is written.
-        on_failure: called with an exception of the background write.
+        only_finite: whether values that are not finite are an error of the storage.
+        alone: whether this rank saves without the others.
+        is_direct: whether user code has called ``save_checkpoint``.
+        not_exact: why a run could not continue exactly from here.
+        messages: added to those of the hooks.
+        former: messages of these names before.
+        after_write: called when the file is in its place.
+        on_error: called with the error of the storage.
         found: values that are not finite, by kind.
+        latest: whether ``latest.pth`` moves to it; it stays at a finite one.
     """
 
-    ranks: list[Any]
-    async_save: bool
-    after_write: Callable[[], None]
-    on_failure: Callable[[Exception], None]
-    found: Mapping[str, str]
+    store: Store
+    name: str
+    given: dict[str, Any]
+    is_sharded: bool = False
+    async_save: bool = False
+    only_finite: bool = False
+    alone: bool = False
+    is_direct: bool = False
+    not_exact: str | None = None
+    messages: Mapping[str, Any] = {}
+    former: Mapping[str, Any] = {}
+    after_write: Callable[[], None] | None = None
+    on_error: Callable[[NotSavedError], None] | None = None
+    found: Mapping[str, str] = {}
+    latest: bool = False
 
 
 class Saver:
-    """Writes a runner's checkpoints, one at a time in the background.
+    """Saves a run, one checkpoint at a time in the background.
 
     Args:
         runner: the run's runner.
+        parts: objects that are saved on each rank, in their order.
 
     Attributes:
-        in_flight: the background save until its end is reported.
+        is_saving: whether a checkpoint is being saved.
+        seconds: how long saves have kept the training waiting.
     """
 
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-        self._request: _Request | None = None
+    def __init__(self, runner: Any, parts: list[Any]) -> None:
+        self._runner, self._parts = runner, parts
+        self.is_saving = False
+        self.seconds = 0.0
+        self._moved: list[Request] = []  # to the next boundary
+        self._assembled: tuple[Any, Request] | None = None  # for `save_checkpoint`
         self._writer: AsyncWriter | None = None  # created by the first background save
-        self.in_flight: _Request | None = None
+        self._in_flight: Request | None = None  # until the end of a background save is reported
+        self._events: Any = None  # the state of rank 0 in it
         self._group: Any = None  # of the ranks of a sharded run, created by the first save
-        self._to_acknowledge: Any = None  # the state of rank 0 in it, if a resumed run would continue from it
+        self._has_warned = False  # of a direct `save_checkpoint`
 
     def save(
         self,
-        out_dir: str | os.PathLike[str] | None,
-        given: dict[str, Any],
-        messages: Mapping[str, Any],
-        async_save: bool,
-        after_write: Callable[[], None] | None,
-        on_error: Callable[[NotSavedError], None] | None,
-        only_finite: bool,
+        out_dir: str | os.PathLike[str] | None = None,
+        filename_tmpl: str | None = None,
+        *,
+        save_optimizer: bool = True,
+        meta: Mapping[str, Any] | None = None,
+        create_symlink: bool = True,
+        file_client_args: dict[str, Any] | None = None,
+        messages: Mapping[str, Any] | None = None,
+        async_save: bool = False,
+        after_write: Callable[[], None] | None = None,
+        on_error: Callable[[NotSavedError], None] | None = None,
+        only_finite: bool = False,
+        caller: Any = None,
+        alone: bool = False,
+        **options: Any,
     ) -> str | None:
-        """See `Snapshots.save`; ``given`` are the arguments of ``save_checkpoint``."""
+        """Save everything that resuming needs, of all ranks; every rank calls it, also in hooks.
+
+        The first rank writes, by ``save_checkpoint``, which subclasses may override. If the model is sharded (FSDP2),
+        every rank writes its part of a folder that has the name of the file. All ranks return when the checkpoint is
+        written, or with ``async_save`` when the state is copied. An earlier save in the background is finished first.
+
+        Where a run could not continue exactly, in the middle of an iteration, of an evaluation or of a nested run, or
+        before other hooks of a point, the save moves to the next boundary: the end of the point ``after_train_iter`` or
+        ``after_train_epoch``. The log says so.
+
+        Args:
+            out_dir: a folder or a URL; by default the work dir.
+            filename_tmpl: as in ``save_checkpoint``.
+            save_optimizer: whether the optimizers' states are part of it.
+            meta: stored in addition to the runner's meta.
+            create_symlink: whether ``latest.pth`` leads to it.
+            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
+            messages: added to ``meta['hook_msgs']`` and to the file; removed if the file cannot be written.
+            async_save: write in the background. The hooks' ``after_save`` is called, and errors are raised, before the
+                next training iteration, the next save or the end of the run.
+            after_write: called on the first rank when the file and ``latest.pth`` are written; with ``async_save`` in
+                the writing thread.
+            on_error: called with the error if the storage fails, instead of raising it: on every rank; with
+                ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
+            only_finite: treat NaN or infinite values in weights, optimizer states or training losses as a failure of
+                the storage. By default the file lists them in ``meta['non_finite']``, and ``latest.pth`` stays at the
+                newest finite checkpoint.
+            caller: the hook that calls it, if its save must not move; the file says what is not exact.
+            alone: this rank saves itself only, and waits for no other.
+            **options: more keywords for an overridden ``save_checkpoint``.
+
+        Returns:
+            The file's path, also of a save that moves; None if ``on_error`` was called.
+
+        Raises:
+            NotSavedError: on every rank: the storage failed, or ``only_finite`` refuses the values.
+        """
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
         if folder is None:
             raise ValueError('there is nowhere to save to: give save an out_dir, or the runner a work_dir')
-        is_in_parts = is_sharded(runner.model)
-        if is_in_parts:
-            self.finish()
-        else:
-            from_first_rank(self.finish)
-        take_back = _nothing
+        given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        given['save_optimizer'] = save_optimizer
+        if not create_symlink:
+            given['create_symlink'] = False
+        sharded = is_sharded(runner.model)
+        if alone and sharded:
+            raise RuntimeError(NO_FILE)
+        why = None if alone else why_not_exact(runner, caller)
+        alone = alone or (runner.world_size == 1 and not sharded)
+        moves = why is not None and (caller is None or runner.lifecycle.inner is not None)
+        store, name = Store(folder, file_client_args), self._name(filename_tmpl, moves)
+        options = {'messages': messages or {}, 'after_write': after_write, 'on_error': on_error}
+        request = Request(store, name, given, sharded, async_save, only_finite, alone, not_exact=why, **options)
+        if moves:
+            self._move(request)
+            return store.path(name)
+        return self._save(request)
 
-        def failed(error: Exception) -> None:
-            take_back()
-            if on_error is None or not isinstance(error, NotSavedError):
-                raise error
-            on_error(error)
-
-        # On every rank, so that all of them have the result.
-        found = runner.finiteness.look()
-        if found and only_finite:
-            failed(NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}'))
-            return None
-        path, take_back = self._path(folder, given), self._set_messages(messages)
-        self._warn(path, found)
-
-        def written() -> None:
-            if not found:
-                runner.finiteness.note_saved(path)
-            if after_write is not None:
-                after_write()
-
-        saved: str | NotSavedError
-        if is_in_parts:
-            request = _Request([], async_save, written, failed, found)
-            saved = self._save_in_parts(folder, given, request)
-        else:
-            ranks = gather_objects(runner.snapshots.rank_state())
-            request = _Request(ranks, async_save, written, failed, found)
-            saved = from_first_rank(partial(self._save_on_first_rank, request, folder, given))
-        if isinstance(saved, str):
-            runner.train_log.mark_losses()
-            return saved
-        failed(saved)
-        return None
-
-    def _save_on_first_rank(self, request: _Request, out_dir: str, given: dict[str, Any]) -> str | NotSavedError:
-        """Returns the file's path, or the error of the storage."""
-        self._request = request
+    def _save(self, request: Request) -> str | None:
+        runner, here = self._runner, request.alone or request.is_sharded
+        began, self.is_saving = time.monotonic(), True
         try:
-            path = self._runner.save_checkpoint(out_dir, **given)
-            if self._request is not None:  # a subclass has written the file itself
-                request.after_write()
-                self._runner.call_hook('after_save')
+            self.finish() if here else from_first_rank(self.finish)
+            found, messages = runner.finiteness.look(request.alone), runner.meta.get('hook_msgs', {})
+            latest = request.given.get('create_symlink', True) and not (found and runner.finiteness.last)
+            former = {key: messages[key] for key in request.messages if key in messages}
+            request = request._replace(found=found, latest=latest, former=former)
+            if request.messages:
+                runner.meta.setdefault('hook_msgs', {}).update(request.messages)
+            if found and request.only_finite:
+                error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
+                return self._fail(request, error)
+            state = self.collect(request)
+            put = partial(self._assemble_and_write, state, request)
+            path = put() if here else from_first_rank(put)
+            if isinstance(path, NotSavedError):
+                return self._fail(request, path)
+            self.report(path, request, state)
+            return path
+        finally:
+            self.is_saving = False
+            self.seconds += time.monotonic() - began
+
+    def _assemble_and_write(self, state: Any, request: Request) -> str | NotSavedError:
+        """In the rings around a save, on the rank that writes, or on all ranks of a sharded model."""
+        ring = self._runner.hooks.around['around_save']
+        try:
+            with ExitStack() as stack:
+                if request.is_sharded:
+                    run_on_all_ranks(partial(stack.enter_context, ring))
+                    return self.write(run_on_all_ranks(partial(self.assemble, state, request)), request)
+                stack.enter_context(ring)
+                return self.write(self.assemble(state, request), request)
         except NotSavedError as error:
             return error
-        finally:
-            self._request = None
-        return self._path(out_dir, given) if path is None else path  # MMCV's returns None
 
-    def _path(self, out_dir: str, given: Mapping[str, Any]) -> str:
-        """The path to which ``save_checkpoint`` writes."""
-        template = given.get('filename_tmpl', BY_EPOCH if self._runner.by_epoch else BY_ITER)
-        return Store(out_dir, given.get('file_client_args')).path(self._name(template))
+    # --- the four steps ----------------------------------------------------------------------------------------------
 
-    def _save_in_parts(self, out_dir: str, given: dict[str, Any], request: _Request) -> str | NotSavedError:
-        """Save a sharded model, on every rank; returns the folder's path, or the error of the storage."""
-        from runnerkit.checkpoint.shards import PLACES
+    def collect(self, request: Request) -> Any:
+        """On every rank: the states of its parts; those of all ranks on the first one."""
+        if request.is_sharded:
+            return self._collect_shards(request)
+        state = self.rank_state()
+        return [state] if request.alone else gather_objects(state)
 
+    def rank_state(self) -> dict[str, Any]:
+        """The states of this rank's parts, also within an evaluation those of the training."""
         runner = self._runner
-        store = Store(out_dir, given.get('file_client_args'))
-        store.check_takes_folders()
-        if not type(runner).save_checkpoint.__module__.startswith('runnerkit.') and runner.rank == 0:
-            runner.logger.warning(
-                'save_checkpoint of %s is not called, as it would write what one rank has, and the model is sharded',
-                type(runner).__name__,
-            )
-        name = self._name(given.get('filename_tmpl', BY_EPOCH if runner.by_epoch else BY_ITER))
-        latest = self._moves_latest(given.get('create_symlink', True), request.found)
-        if self._group is None and runner.world_size > 1:
-            self._group = dist.new_group(backend='gloo')  # apart from the collectives of the training
-        state = run_on_all_ranks(runner.snapshots.rank_state)
-        tensors, places, own = self._own_part(state, runner.updater.kept_gradients())
-        ranks = gather_objects(own)
-        with ExitStack() as stack:
-            run_on_all_ranks(partial(stack.enter_context, runner.hooks.around['around_save']))
-            large, rest = run_on_all_ranks(partial(self._large_and_rest, given, request.found, ranks))
-            tensors.update(large)
-            counts_as_done = runner.rank == 0 and self._is_resumed_from(store, name, latest, request.found)
-            rest[PLACES].update(places)
-            local = {key: local_part(tensor) for key, tensor in tensors.items()}
-            content: dict[str, Any] = {'local': local, 'rest': rest if runner.rank == 0 else None}
-            write = partial(self._write_in_parts, store, name, tensors, latest, request)
-            if request.async_save:
-                self._to_acknowledge = ranks[0] if counts_as_done else None
-                self._start(request, content, write)
-                return store.path(name)
-            try:
-                write(content)
-            except NotSavedError as error:
-                return error
-        if runner.rank == 0:
-            if counts_as_done:
-                runner.readers.acknowledge(ranks[0])
-            runner.call_hook('after_save')
-        return store.path(name)
+        with runner.evaluator.as_before():
+            state: dict[str, Any] = {'rng': rng_state(), 'log_buffer': runner.train_log.state_dict()}
+            for part in self._parts:
+                for key, value in part.state_dict().items():
+                    state[key] = {**state[key], **value} if key in state else value
+        return state
 
-    def _own_part(
-        self, state: dict[str, Any], kept: Mapping[int, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The state of this rank: sharded gradients of unfinished cycles, their keys, and the rest."""
-        from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
-
-        for name, update in self._runner.updater.named().items():
-            if not update.accumulated:
-                continue
-            if kept:
-                state['updates'][name]['kept'] = [kept.get(id(parameter)) for parameter in update.parameters()]
-            elif not any(parameter.grad is not None for parameter in update.parameters()):
-                state['updates'][name]['is_without_gradients'] = True
-                self._runner.logger.warning(
-                    'the checkpoint is saved after %d of the losses of one update, whose gradients the model keeps '
-                    'to itself until the update (no_sync): a resumed run makes that update without them. Save where '
-                    'cumulative_iters (%d) ends',
-                    update.accumulated,
-                    update.cumulative_iters,
-                    extra=NOT_EXACT,
-                )
-        tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
-        return tensors, updates.pop(PLACES), {**state, **updates}
-
-    def _large_and_rest(
-        self, given: Mapping[str, Any], found: Mapping[str, str], ranks: list[Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The checkpoint's large tensors and the rest, which is complete on the first rank only."""
-        from runnerkit.checkpoint.shards import taken_apart
-
-        runner = self._runner
-        checkpoint = raw_checkpoint(
-            runner.model,
-            optimizer=runner.optimizer if given.get('save_optimizer', True) else None,
-            meta={**(given.get('meta') or {}), **self._meta(found)},
-            state={**runner.snapshots.common_state(), 'ranks': ranks},
-        )
-        large, rest = taken_apart(checkpoint)
-        return large, plain_checkpoint(rest) if runner.rank == 0 else rest
-
-    def _write_in_parts(
-        self, store: Store, name: str, tensors: dict[str, Any], latest: bool, request: _Request, content: dict[str, Any]
-    ) -> None:
-        store.write_folder(name, tensors, content['local'], content['rest'], latest, self._group, request.after_write)
-
-    def _meta(self, found: Mapping[str, str]) -> dict[str, Any]:
-        runner = self._runner
+    def assemble(self, state: Any, request: Request) -> Any:
+        """On the rank that writes: weights, optimizers, meta and all ranks' states."""
+        runner, given = self._runner, request.given
+        optimizer = runner.optimizer if given.get('save_optimizer', True) else None
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
-        return {**runner.meta, **counts, **runner.finiteness.facts(found)}
+        facts = runner.finiteness.facts(request.found)
+        meta = {**(given.get('meta') or {}), **runner.meta, **counts, **facts}
+        common = {
+            'format': STATE_FORMAT,
+            'world_size': runner.world_size,
+            'progress': {**runner.progress.state_dict(), 'samples': runner.readers.samples()},
+            **runner.changes.facts(),
+            'gradient_orders': {} if runner.updater.orders is None else runner.updater.orders.state_dict(),
+            'scores': {name: list(score) for name, score in runner.scores.items()},
+            **({'not_exact': request.not_exact} if request.not_exact else {}),
+            **({'nested': list(runner.unfinished)} if runner.unfinished else {}),
+        }
+        ranks, tensors, places = state if request.is_sharded else (state, {}, {})
+        on_cpu = not (request.is_sharded or request.async_save)  # a copy for the background is there soon
+        content = raw_checkpoint(runner.model, optimizer, meta, {**common, 'ranks': ranks}, on_cpu)
+        if not request.is_sharded:
+            return plain_checkpoint(content)
+        from runnerkit.checkpoint.shards import PLACES, taken_apart
 
-    def _moves_latest(self, wanted: bool, found: Mapping[str, str]) -> bool:
-        """Whether ``latest.pth`` moves to the checkpoint; it stays at a finite one."""
-        return wanted and not (found and self._runner.finiteness.last)
+        large, rest = taken_apart(content)
+        rest = plain_checkpoint(rest) if runner.rank == 0 else rest
+        rest[PLACES].update(places)
+        tensors.update(large)
+        local = {key: local_part(tensor) for key, tensor in tensors.items()}
+        return tensors, {'local': local, 'rest': rest if runner.rank == 0 else None}
 
-    def _warn(self, path: str, found: Mapping[str, str]) -> None:
-        if found and self._runner.rank == 0:
-            self._runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(found.values()))
+    def write(self, content: Any, request: Request) -> str:
+        """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
+        if request.is_sharded or request.is_direct:
+            return self._put(content, request)
+        self._assembled = content, request
+        try:
+            path: str | None = self._runner.save_checkpoint(request.store.place, **request.given)
+            if self._assembled is not None:  # a subclass has written the file itself
+                self._written(request)
+        finally:
+            self._assembled = None
+        return request.store.path(request.name) if path is None else path  # MMCV's returns None
 
-    def write(
+    def report(self, path: str, request: Request, state: Any) -> None:
+        """Log what is not finite, and call the hooks' ``after_save`` on the rank that has written, now or later."""
+        runner = self._runner
+        if not request.is_direct:
+            runner.train_log.mark_losses()
+        if runner.rank > 0 and not request.alone:
+            return
+        if request.found:
+            runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(request.found.values()))
+        events = (state[0] if isinstance(state, tuple) else state)[0]
+        if self._in_flight is None:
+            self._reported(request, events)
+        else:
+            self._events = events
+
+    # --- files and folders -------------------------------------------------------------------------------------------
+
+    def save_checkpoint(
         self,
         out_dir: str | os.PathLike[str],
         filename_tmpl: str,
@@ -245,67 +293,121 @@ class Saver:
         create_symlink: bool,
         file_client_args: dict[str, Any] | None,
     ) -> str:
-        """Write one checkpoint on this rank; see the runners' ``save_checkpoint``."""
-        request, self._request = self._request, None
-        self.finish()
+        """MMCV's method of the runners: write what is assembled; called by user code, save this rank alone and now."""
         if meta is not None and not isinstance(meta, Mapping):
             raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
-        runner = self._runner
+        runner, (assembled, self._assembled) = self._runner, (self._assembled, None)
+        given = dict(
+            filename_tmpl=filename_tmpl, save_optimizer=save_optimizer, meta=meta, create_symlink=create_symlink
+        )
+        store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
+        if assembled is not None:
+            content, request = assembled
+            if meta is not None:  # a subclass may have added to it
+                content['meta'] = {**to_plain(meta, 'meta'), **content['meta']}
+            if not save_optimizer:
+                content.pop('optimizer', None)
+            return self._put(
+                content, request._replace(store=store, name=name, latest=create_symlink and request.latest)
+            )
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
-        store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
-        found = request.found if request else runner.finiteness.look(alone=True)
-        if request is None:
-            self._warn(store.path(name), found)
-        latest = self._moves_latest(create_symlink, found)
-        ranks = request.ranks if request else [runner.snapshots.rank_state()]
-        # A file of one rank alone lacks the other ranks' states, and says how many. The state is taken before the
-        # rings, in which averages may replace weights that a nested run shares.
-        state = {**runner.snapshots.common_state(), 'ranks': ranks}
-        with runner.hooks.around['around_save']:
-            checkpoint = checkpoint_of(
-                runner.model,
-                optimizer=runner.optimizer if save_optimizer else None,
-                meta={**(meta or {}), **self._meta(found)},
-                state=state,
+        why = why_not_exact(runner)
+        if (why or runner.world_size > 1) and not self._has_warned:
+            self._has_warned = True
+            runner.logger.warning(
+                'save_checkpoint writes at once and on one rank, so a run that resumes %s is not exact (%s): call '
+                'runner.save() on every rank instead',
+                store.path(name),
+                why or 'the states of the other ranks are not in it',
+                extra=NOT_EXACT,
             )
-            counts_as_done = self._is_resumed_from(store, name, latest, found)
-            if request is not None and request.async_save:
-                self._to_acknowledge = ranks[0] if counts_as_done else None
-                self._start(request, checkpoint, partial(self._write_file, store, name, latest, request))
-                return store.path(name)
-            store.write(name, weights_on_cpu(checkpoint), latest)
-        if request is not None:
-            request.after_write()
-        elif not found:
-            runner.finiteness.note_saved(store.path(name))
-        if counts_as_done:
-            runner.readers.acknowledge(ranks[0])
-        runner.call_hook('after_save')
-        return store.path(name)
+        path = self._save(Request(store, name, given, alone=True, is_direct=True, not_exact=why))
+        return str(path)
 
-    def _is_resumed_from(self, store: Store, name: str, latest: bool, found: Mapping[str, str]) -> bool:
-        """Whether a resumed run would use that file, so that its events of streams count as done."""
-        if found or not (latest or number_in(name) is not None):
-            return False
-        hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
-        places: list[Any] = [hook.store(self._runner).place for hook in hooks]
-        places = places or [self._runner.work_dir]
-        return store.place in places
+    def _put(self, content: Any, request: Request) -> str:
+        """Write the file or the folder now, or in the background from a copy."""
+        tensors, content = content if request.is_sharded else (None, content)
+        written = partial(self._written, request)
 
-    @staticmethod
-    def _write_file(store: Store, name: str, latest: bool, request: _Request, copy: dict[str, Any]) -> None:
-        store.write(name, copy, latest)
-        request.after_write()
+        def write(content: dict[str, Any]) -> None:
+            if tensors is None:
+                request.store.write(request.name, content, request.latest)
+                written()
+            else:
+                parts = content['local'], content['rest']
+                request.store.write_folder(request.name, tensors, *parts, request.latest, self._group, written)
 
-    def _start(self, request: _Request, content: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
-        if self._writer is None:
+        if request.async_save:
             from runnerkit.checkpoint.async_writer import AsyncWriter
 
-            self._writer = AsyncWriter()
-        self._writer.start(content, write)
-        self.in_flight = request
-        self._runner.hooks.listen('before_train_iter', self.poll)
+            self._writer = self._writer or AsyncWriter()
+            self._writer.start(content, write)
+            self._in_flight = request
+            self._runner.hooks.listen('before_train_iter', self.poll)
+        else:
+            write(content)
+        return request.store.path(request.name)
+
+    def _written(self, request: Request) -> None:
+        """The checkpoint is in its place; of a background save, called in its thread."""
+        if not request.found:
+            self._runner.finiteness.note_saved(request.store.path(request.name))
+        if request.after_write is not None:
+            request.after_write()
+
+    def _collect_shards(self, request: Request) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+        """The states of all ranks, without gradients of unfinished cycles that are sharded: these, and their places."""
+        from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
+
+        runner = self._runner
+        request.store.check_takes_folders()
+        if not type(runner).save_checkpoint.__module__.startswith('runnerkit.') and runner.rank == 0:
+            runner.logger.warning(
+                'save_checkpoint of %s is not called, as it would write what one rank has, and the model is sharded',
+                type(runner).__name__,
+            )
+        if self._group is None and runner.world_size > 1:
+            self._group = dist.new_group(backend='gloo')  # apart from the collectives of the training
+        state, kept = run_on_all_ranks(self.rank_state), runner.updater.kept_gradients()
+        for name, update in runner.updater.named().items():
+            if not update.accumulated:
+                continue
+            if kept:
+                state['updates'][name]['kept'] = [kept.get(id(parameter)) for parameter in update.parameters()]
+            elif not any(parameter.grad is not None for parameter in update.parameters()):
+                state['updates'][name]['is_without_gradients'] = True
+                runner.logger.warning(
+                    'the checkpoint is saved after %d of the losses of one update, whose gradients the model keeps '
+                    'to itself until the update (no_sync): a resumed run makes that update without them. Save where '
+                    'cumulative_iters (%d) ends',
+                    update.accumulated,
+                    update.cumulative_iters,
+                    extra=NOT_EXACT,
+                )
+        tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
+        places = updates.pop(PLACES)
+        return gather_objects({**state, **updates}), tensors, places
+
+    # --- when --------------------------------------------------------------------------------------------------------
+
+    def _move(self, request: Request) -> None:
+        """Save at the end of the running point, or of the running iteration."""
+        runner, progress = self._runner, self._runner.progress
+        point = 'after_train_epoch' if progress.epoch_is_done and not progress.iter_is_done else 'after_train_iter'
+        runner.logger.info(
+            'the save of %s moves to the end of this iteration or point, from which a run can continue exactly: it was '
+            'asked for %s',
+            request.name,
+            request.not_exact,
+        )
+        self._moved.append(request._replace(not_exact=None))
+        runner.hooks.at_end(point, self._save_moved)
+
+    def _save_moved(self, runner: Any) -> None:
+        moved, self._moved = self._moved, []
+        for request in moved:
+            self._save(request)
 
     def poll(self, runner: Any) -> None:
         """Report a background save that has ended, without waiting. Other ranks than the first call `finish`."""
@@ -318,32 +420,37 @@ class Saver:
         Raises:
             Exception: it could not be written, and its ``on_error`` does not handle that.
         """
-        if self.in_flight is None or self._writer is None:
+        request, self._in_flight = self._in_flight, None
+        if request is None or self._writer is None:
             return
-        failure: Exception | None = None
+        self._runner.hooks.unlisten('before_train_iter', self.poll)
         try:
             self._writer.wait()
         except Exception as error:
-            failure = error
-        request, self.in_flight = self.in_flight, None
-        self._runner.hooks.unlisten('before_train_iter', self.poll)
-        done, self._to_acknowledge = self._to_acknowledge, None
-        if failure is not None:
-            request.on_failure(failure)
-        elif self._runner.rank == 0:
-            if done is not None:
-                self._runner.readers.acknowledge(done)
-            self._runner.call_hook('after_save')
+            self._fail(request, error)
+            return
+        if self._runner.rank == 0:
+            self._reported(request, self._events)
 
-    def close(self) -> None:
-        """`finish`, and release the thread, the memory of its copies and the process group."""
+    def after_run(self, runner: Any) -> None:
+        """Make moved saves, and wait for the one in the background; then release its thread, memory and group."""
+        if runner.outcome is not None and runner.outcome.ended_well:
+            self._save_moved(runner)
+        for request in self._moved:
+            runner.logger.warning('%s is not saved: the run failed before the end of the iteration', request.name)
+        self._moved = []
         try:
             self.finish()
+        except Exception as error:
+            error.add_note('the checkpoint that was being written in the background failed')
+            raise
         finally:
-            self._writer = None
+            self._writer, self._has_warned = None, False
             group, self._group = self._group, None
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)
+
+    # --- what is said of it ------------------------------------------------------------------------------------------
 
     def last(self) -> str | None:
         """The newest intact checkpoint of this run or of the run that it resumes; None without one. Every rank calls
@@ -364,29 +471,36 @@ class Saver:
         found = store.newest()
         return None if found is None else found.path
 
-    def _set_messages(self, messages: Mapping[str, Any]) -> Callable[[], None]:
-        """Add ``messages`` to those of the hooks; returns a function that removes them."""
-        if not messages:
-            return _nothing
-        current = self._runner.meta.setdefault('hook_msgs', {})
-        former = {key: current[key] for key in messages if key in current}
-        current.update(messages)
+    def _fail(self, request: Request, error: Exception) -> None:
+        """Take back the messages of a checkpoint that was not written, and report or raise the error."""
+        for key in request.messages:
+            self._runner.meta['hook_msgs'].pop(key, None)
+        self._runner.meta.get('hook_msgs', {}).update(request.former)
+        if request.on_error is None or not isinstance(error, NotSavedError):
+            raise error
+        request.on_error(error)
 
-        def take_back() -> None:
-            for key in messages:
-                current.pop(key, None)
-            current.update(former)
+    def _reported(self, request: Request, events: Any) -> None:
+        """On the rank that has written: the events of streams up to a file that a resumed run would use are done."""
+        runner = self._runner
+        if runner.readers.streams() and self._is_resumed_from(request):
+            runner.readers.acknowledge(events)
+        runner.call_hook('after_save')
 
-        return take_back
+    def _is_resumed_from(self, request: Request) -> bool:
+        if request.found or not (request.latest or number_in(request.name) is not None):
+            return False
+        hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
+        places: list[Any] = [hook.store(self._runner).place for hook in hooks]
+        return request.store.place in (places or [self._runner.work_dir])
 
-    def _name(self, template: str) -> str:
-        """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last."""
-        runner, number = self._runner, self._runner.completed_iters
+    def _name(self, template: str | None, moves: bool = False) -> str:
+        """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last; of a
+        save that moves, at the boundary."""
+        runner, progress = self._runner, self._runner.progress
+        ahead = moves and not progress.iter_is_done and not progress.epoch_is_done
+        iters = number = progress.iters + ahead
         if runner.by_epoch:
-            progress = runner.progress
-            number = progress.epochs + (progress.epoch_is_open and progress.batches > 0)
-        return template.format(max(1, number), epoch=runner.completed_epochs, iter=runner.completed_iters)
-
-
-def _nothing() -> None:
-    pass
+            number = progress.epochs + (progress.epoch_is_open and progress.batches + ahead > 0)
+        template = template or (BY_EPOCH if runner.by_epoch else BY_ITER)
+        return template.format(max(1, number), epoch=progress.epochs, iter=iters)

@@ -1,21 +1,19 @@
-"""Saving and resuming a runner: a list of parts, restored in its order."""
+"""A resume: read, check, split, load; and the parts of a run, restored in their order when it starts."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
-from runnerkit.checkpoint import NotSavedError, get_state_dict
+from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
-from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
+from runnerkit.checkpoint.integrity import reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
-from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
+from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import Hook, Score
@@ -25,10 +23,9 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.parallel.names import name_cleaner, named_buffers
-from runnerkit.runner.changes import cut_points
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.logging import NOT_EXACT
-from runnerkit.utils.seed import rng_state, same_rng_state, set_derived_rng_state, set_rng_state
+from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
 class RollBackRequest(Exception):
@@ -40,7 +37,7 @@ class RollBackRequest(Exception):
 
 
 class Snapshots:
-    """The part of the engine that saves and resumes a run.
+    """The part of the engine that resumes a run.
 
     Beyond MMCV's ``meta``, ``state_dict`` and ``optimizer``, a checkpoint holds under ``'runnerkit'`` the run's
     counters and conditions, and for each rank what each of ``parts`` returns.
@@ -53,7 +50,6 @@ class Snapshots:
             ``state_dict`` become keys of the rank's state; ``load_state_dict`` gets the whole state of the rank.
         resumed: the ``'runnerkit'`` content of the resumed checkpoint until the run ends, or None.
         saver: writes the checkpoints.
-        is_saving: whether a checkpoint is being saved.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -65,8 +61,7 @@ class Snapshots:
             runner.readers,
         ]
         self.resumed: dict[str, Any] | None = None
-        self.saver = Saver(runner)
-        self.is_saving = False
+        self.saver = Saver(runner, self.parts)
         self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
     def add(self, name: str, part: Any) -> None:
@@ -78,101 +73,6 @@ class Snapshots:
         if any(isinstance(each, _Added) and each.name == name for each in self.parts):
             raise ValueError(f'there is a part {name!r} already: give this one another name')
         self.parts.append(_Added(name, part))
-
-    # --- points ------------------------------------------------------------------------------------------------------
-
-    def after_run(self, runner: Any) -> None:
-        """Wait for the save in the background."""
-        try:
-            self.saver.close()
-        except Exception as error:
-            error.add_note('the checkpoint that was being written in the background failed')
-            raise
-
-    # --- saving ------------------------------------------------------------------------------------------------------
-
-    def save(
-        self,
-        out_dir: str | os.PathLike[str] | None = None,
-        filename_tmpl: str | None = None,
-        *,
-        save_optimizer: bool = True,
-        meta: Mapping[str, Any] | None = None,
-        create_symlink: bool = True,
-        file_client_args: dict[str, Any] | None = None,
-        messages: Mapping[str, Any] | None = None,
-        async_save: bool = False,
-        after_write: Callable[[], None] | None = None,
-        on_error: Callable[[NotSavedError], None] | None = None,
-        only_finite: bool = False,
-        **options: Any,
-    ) -> str | None:
-        """Save everything that resuming needs, of all ranks; every rank calls it, also in hooks.
-
-        The first rank writes, by ``save_checkpoint``, which subclasses may override. If the model is sharded (FSDP2),
-        every rank writes its part of a folder that has the name of the file. All ranks return when the checkpoint is
-        written, or with ``async_save`` when the state is copied. An earlier save in the background is finished first.
-
-        Args:
-            out_dir: a folder or a URL; by default the work dir.
-            filename_tmpl: as in ``save_checkpoint``.
-            save_optimizer: whether the optimizers' states are part of it.
-            meta: stored in addition to the runner's meta.
-            create_symlink: whether ``latest.pth`` leads to it.
-            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
-            messages: added to ``meta['hook_msgs']`` and to the file; removed if the file cannot be written.
-            async_save: write in the background. The hooks' ``after_save`` is called, and errors are raised, before the
-                next training iteration, the next save or the end of the run.
-            after_write: called on the first rank when the file and ``latest.pth`` are written; with ``async_save`` in
-                the writing thread.
-            on_error: called with the error if the storage fails, instead of raising it: on every rank; with
-                ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
-            only_finite: treat NaN or infinite values in weights, optimizer states or training losses as a failure of
-                the storage. By default the file lists them in ``meta['non_finite']``, and ``latest.pth`` stays at the
-                newest finite checkpoint.
-            **options: more keywords for an overridden ``save_checkpoint``.
-
-        Returns:
-            The file's path; None if ``on_error`` was called.
-
-        Raises:
-            NotSavedError: on every rank: the storage failed, or ``only_finite`` refuses the values.
-        """
-        given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
-        given = {name: value for name, value in given.items() if value is not None}
-        given['save_optimizer'] = save_optimizer
-        if not create_symlink:
-            given['create_symlink'] = False
-        self.is_saving = True
-        try:
-            return self.saver.save(out_dir, given, messages or {}, async_save, after_write, on_error, only_finite)
-        finally:
-            self.is_saving = False
-
-    def common_state(self) -> dict[str, Any]:
-        """The part of a checkpoint that all ranks share."""
-        runner = self._runner
-        return {
-            'format': STATE_FORMAT,
-            'world_size': runner.world_size,
-            'progress': {**runner.progress.state_dict(), 'samples': runner.readers.samples()},
-            'conditions': runner.changes.conditions(),
-            'settings': runner.changes.settings(),
-            'gradient_orders': {} if runner.updater.orders is None else runner.updater.orders.state_dict(),
-            'scores': {name: list(score) for name, score in runner.scores.items()},
-            **({'cut_points': points} if (points := cut_points(runner)) else {}),
-            **runner.nest.common_state(),
-        }
-
-    def rank_state(self) -> dict[str, Any]:
-        """The part of a checkpoint of this rank: the state of the training, even within an evaluation or nested run."""
-        runner = self._runner
-        nested = runner.nest.state_dict()
-        with runner.nest.as_before(), runner.evaluator.as_before():
-            state = {'rng': rng_state(), 'log_buffer': runner.train_log.state_dict()}
-            for part in self.parts:
-                _add_up(state, part.state_dict())
-        return {**state, **nested}
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +91,23 @@ class Snapshots:
         """
         self.saver.finish()
         checkpoint = resolve_checkpoint(checkpoint)
-        loaded = self._read(checkpoint, 'cpu' if map_location == 'default' else map_location)
+        loaded = self.read(checkpoint, 'cpu' if map_location == 'default' else map_location)
+        self.check(loaded, checkpoint)
+        with reading(checkpoint):
+            self.load(self.split(loaded, checkpoint), checkpoint, resume_optimizer)
+
+    def read(self, checkpoint: str, map_location: Any) -> Any:
+        """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
+        model = self._runner.model
+        if not (is_sharded(model) and is_checkpoint_folder(checkpoint)):
+            return load_whole(checkpoint, map_location)
+        from runnerkit.checkpoint.shards import layout_of
+
+        layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
+        return run_on_all_ranks(partial(load_folder, checkpoint, layout=layout))
+
+    def check(self, loaded: Any, checkpoint: str) -> None:
+        """Refuse what is no state of a training; warn about values that are not finite."""
         problem = training_state_problem(loaded)
         if problem is not None:
             raise ValueError(
@@ -204,28 +120,21 @@ class Snapshots:
                 reason,
                 finite_beside(checkpoint) or 'an older one, or start over',
             )
-        with reading(checkpoint):
-            self.continue_from(loaded, checkpoint, resume_optimizer)
 
-    def _read(self, checkpoint: str, map_location: Any) -> Any:
-        """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
-        model = self._runner.model
-        if not (is_sharded(model) and is_checkpoint_folder(checkpoint)):
-            return load_whole(checkpoint, map_location)
-        from runnerkit.checkpoint.shards import layout_of
-
-        layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
-        return run_on_all_ranks(partial(load_folder, checkpoint, layout=layout))
-
-    def continue_from(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool = True) -> None:
-        """`resume` from ``loaded``, the content of ``checkpoint``."""
+    def split(self, loaded: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
+        """What of a checkpoint is this run's: its hooks may change it, averages without a hook are left behind."""
         runner, loaded = self._runner, dict(loaded)
         runner.changes.note_settings()
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
-        runner.finiteness.resume(loaded, checkpoint)  # before hooks add what the file does not have
+        runner.finiteness.resume(loaded, checkpoint)
         for hook in runner.hooks:
             hook.before_resume(runner, loaded)
         self._leave_averages_behind(loaded)
+        return loaded
+
+    def load(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool) -> None:
+        """Load weights, optimizers, the hooks' messages and the counters; the rest waits for the start of the run."""
+        runner = self._runner
         try:
             load_state_dict(runner.model, loaded['state_dict'], strict=True)
         except RuntimeError as error:
@@ -325,7 +234,7 @@ class Snapshots:
         self.restore_moment()
         if self.resumed['ranks'][0]['log_buffer']['ready']:
             self._log_pending(own)
-        runner.nest.load_state_dict(own)
+        runner.lifecycle.note_unfinished(self.resumed.get('nested', ()))
 
     def _log_pending(self, own: dict[str, Any]) -> None:
         """Log the line that was ready when the checkpoint was saved: a best one is saved before the loggers are called.
@@ -388,7 +297,7 @@ class Snapshots:
         runner.readers.rescale()
         self.restore()
         runner.call_hook('after_roll_back')
-        runner.nest.resume_inner()
+        runner.lifecycle.resume_hooks()
         if not runner.by_epoch:
             runner.start_readers()
 
@@ -478,9 +387,3 @@ class _Added:
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         if self.name in own.get('parts', {}):
             self._part.load_state_dict(own['parts'][self.name])
-
-
-def _add_up(state: dict[str, Any], added: Mapping[str, Any]) -> None:
-    """Add the keys of a part to a rank's state."""
-    for key, value in added.items():
-        state[key] = {**state[key], **value} if key in state else value

@@ -10,7 +10,9 @@ from typing import Any
 from runnerkit.distributed.signals import StopSignals
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Outcome
-from runnerkit.hooks.nesting import OUTER
+
+#: The prefix of an inner run's reason to end that is the outer run's.
+OUTER = 'the run around it has been asked to end: '
 
 
 class Stop:
@@ -45,8 +47,8 @@ class Stop:
             self.reason = reason
         else:
             self.signals.request(reason)
-        if self._runner.nest.inner is not None:
-            self._runner.nest.inner.stop(OUTER + reason)
+        if self._runner.lifecycle.inner is not None:
+            self._runner.lifecycle.inner.stop(OUTER + reason)
 
     @property
     def is_ending(self) -> bool:
@@ -68,10 +70,10 @@ class Stop:
         evaluation, and while a checkpoint is saved.
         """
         runner = self._runner
-        is_long = runner.evaluator.scores is not None or runner.snapshots.is_saving
+        is_long = runner.evaluator.scores is not None or runner.snapshots.saver.is_saving
         if self.signals is None or self.outcome is not None or is_long:
             return None
-        inner = runner.nest.inner
+        inner = runner.lifecycle.inner
         inside = None if inner is None else inner.heartbeat
         if inner is not None and inside is None:
             return None
@@ -84,8 +86,11 @@ class Stop:
         runner = self._runner
         self.outcome = self.reason = self.signal = None
         self._begun_at = runner.progress.iters
+        outer = runner.parent
         # Only a nested run needs the first one.
-        calls = [self.boundary] if runner.parent is None else [self.let_outer_wait, self.boundary]
+        calls = [self.boundary] if outer is None else [self.let_outer_wait, self.boundary]
+        if outer is not None and outer.unfinished and outer.stopping.reason is not None:
+            self.reason = OUTER + outer.stopping.reason  # another nested run was cut short at this point
         with StopSignals(runner.rank, runner.world_size) as signals:
             self.signals = signals
             for call in calls:

@@ -109,7 +109,8 @@ class Updater:
 
     def state_dict(self) -> dict[str, Any]:
         """Loss scales, and the gradients of unfinished cycles."""
-        return {'updates': {name: update.state_dict() for name, update in self.named().items()}}
+        updates = ((self.name_of(key) if key else '', update) for key, update in self.updates.items())
+        return {'updates': {name: update.state_dict() for name, update in updates}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         """Restore loss scales and the gradients of an unfinished cycle: this rank's, or the mean of all if their number

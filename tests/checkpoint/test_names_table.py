@@ -219,43 +219,6 @@ def test_a_run_that_goes_back_equals_the_undisturbed_one(kind, undisturbed, tmp_
     assert differences(tmp_path / 'epoch_2.pth', undisturbed(kind) / 'epoch_2.pth') == []
 
 
-class Nested(Hook):
-    """Trains a model that shares a part with the outer one, with averages, after each epoch.
-
-    Args:
-        kind: of the names in that model.
-        hooks: of the inner run.
-    """
-
-    def __init__(self, kind, *hooks):
-        self.kind, self.hooks = kind, hooks
-
-    def before_run(self, runner):
-        self.net = Net()
-        self.net.body = runner.model.body
-        CHANGES[self.kind](self.net)
-
-    def after_train_epoch(self, runner):
-        with runner.nested('inner'):
-            inner = tiny_runner(model=self.net, max_epochs=1)
-            for hook in (OptimizerHook(), ema(), *self.hooks):
-                inner.register_hook(hook)
-            inner.run([loader(20)], [('train', 1)])
-
-    def after_resume(self, runner):
-        if runner.nest.unfinished:
-            self.after_train_epoch(runner)
-
-
-@pytest.mark.parametrize('kind', ['plain', 'shared parameter', 'shared module', 'alias in a list'])
-def test_a_nested_run_of_a_shared_part_equals_the_undisturbed_one(kind, tmp_path):
-    save = At(2, lambda inner: inner.parent.save(tmp_path, 'inside.pth'))
-    whole, resumed = Nested(kind, save), Nested(kind)
-    train(None, 'plain', whole, epochs=1, save=False)
-    train(None, 'plain', resumed, epochs=1, save=False, resume=tmp_path / 'inside.pth')
-    assert same(dict(whole.net.state_dict()), dict(resumed.net.state_dict()))
-
-
 @pytest.mark.parametrize('kind', WRAPPED)
 def test_a_run_continues_in_the_other_kind_of_model(kind, undisturbed, tmp_path):
     without = KINDS[kind]

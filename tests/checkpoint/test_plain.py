@@ -19,9 +19,13 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint.async_writer import ReusedCopies
-from runnerkit.checkpoint.content import checkpoint_of
+from runnerkit.checkpoint.content import plain_checkpoint, raw_checkpoint
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.config import ConfigDict
+
+
+def content_of(*args):
+    return plain_checkpoint(raw_checkpoint(*args))
 
 
 class Colour(Enum):
@@ -313,14 +317,14 @@ def test_tensors_are_shared_and_containers_are_not():
 
 def test_a_lazy_model_and_the_extra_state_of_a_module_are_refused_at_the_save():
     with pytest.raises(TypeError, match=r"^state_dict\['weight'\] holds an uninitialised .*UninitializedParameter"):
-        checkpoint_of(nn.LazyLinear(2))
+        content_of(nn.LazyLinear(2))
 
     class Extra(nn.Linear):
         def get_extra_state(self):
             return {'a': Thing()}
 
     with pytest.raises(TypeError, match=r"^state_dict\['_extra_state'\]\['a'\] holds a .*Thing"):
-        checkpoint_of(Extra(1, 1))
+        content_of(Extra(1, 1))
 
 
 def test_the_optimizers_place():
@@ -330,9 +334,9 @@ def test_the_optimizers_place():
 
     model = nn.Linear(1, 1)
     with pytest.raises(TypeError, match=r"^optimizer\['x'\] holds a builtins.module"):
-        checkpoint_of(model, Odd(model.parameters(), 0.1))
+        content_of(model, Odd(model.parameters(), 0.1))
     with pytest.raises(TypeError, match=r"^optimizer\['dis'\]\['x'\] holds a builtins.module"):
-        checkpoint_of(model, {'dis': Odd(model.parameters(), 0.1)})
+        content_of(model, {'dis': Odd(model.parameters(), 0.1)})
 
 
 def test_paths_of_this_system():

@@ -13,7 +13,14 @@ from torch import nn
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint
 from runnerkit.checkpoint.atomic import replace_link
-from runnerkit.checkpoint.store import behind_link, best_name, resolve_checkpoint
+from runnerkit.checkpoint.store import (
+    behind_link,
+    best_name,
+    finite_beside,
+    resolve_checkpoint,
+    why_file_not_finite,
+    why_not_finite,
+)
 from runnerkit.fileio import FileClient
 from runnerkit.fileio.file_client import HardDiskBackend
 
@@ -287,9 +294,9 @@ def test_what_runs_have_saved_and_moving_it(place, tmp_path):
     for name in [*own, 'net.pth', 'epochs.pth', 'iter_1.pth.txt', '.epoch_3.pth']:
         store.client.put(b'1', store.path(name))
     assert store.saved() == own
-    assert store.move(own[1:], 'earlier/1') == []
+    assert store.move(own[1:], f'{store}.1') == []
     assert store.saved() == own[:1]
-    assert Store(store.path('earlier/1')).saved() == own[1:]
+    assert Store(f'{store}.1').saved() == own[1:]
     assert not store.client.isfile(store.path('iter_1.pth'))
 
 
@@ -303,7 +310,7 @@ def test_checkpoints_with_other_names_are_known_by_the_link(tmp_path):
 def test_a_storage_that_cannot_list_or_move():
     store = Store('http://nowhere/run')
     assert store.saved() == []
-    assert store.move(['a.pth'], 'earlier') == ['a.pth']
+    assert store.move(['a.pth'], 'http://nowhere/run.1') == ['a.pth']
 
 
 def test_a_latest_without_links_may_name_what_is_gone(tmp_path):
@@ -348,3 +355,40 @@ def test_a_folder_with_a_temporary_name_takes_no_files_place(tmp_path):
     (tmp_path / 'notes.txt').write_text('mine')
     assert find_latest_checkpoint(tmp_path) is None
     assert (tmp_path / 'notes.txt').read_text() == 'mine'
+
+
+# --- what a file says of itself ---------------------------------------------------------------------------------------
+
+BAD = {'non_finite': {'weights': 'a (1 of 2 values)', 'loss': 'a training loss'}}
+
+
+def saved(folder, name, meta=None):
+    save_checkpoint(torch.nn.Linear(1, 1), folder / name, meta=meta)
+    return folder / name
+
+
+def test_files_that_do_not_say_count_as_finite(tmp_path):
+    assert why_not_finite({'meta': {}}) is None
+    for content in ({}, [], {'meta': None}, {'meta': {'non_finite': {}}}, {'meta': {'non_finite': 'x'}}):
+        assert why_not_finite(content) is None
+    assert why_file_not_finite(saved(tmp_path, 'a.pth')) is None
+    (tmp_path / 'b.pth').write_bytes(b'no checkpoint')
+    assert why_file_not_finite(tmp_path / 'b.pth') is None
+    assert why_file_not_finite(tmp_path / 'missing.pth') is None
+
+
+def test_a_file_that_says_it(tmp_path):
+    text = 'NaN or infinite values in a (1 of 2 values), a training loss'
+    assert why_file_not_finite(saved(tmp_path, 'a.pth', BAD)) == text
+    evil = {'meta': {'non_finite': {'weights': '\x1b[31m'}}}
+    assert '\x1b' not in why_not_finite(evil)
+
+
+def test_the_newest_finite_one_of_a_folder(tmp_path):
+    for number, meta in enumerate([{}, {}, BAD, BAD], 1):
+        saved(tmp_path, f'epoch_{number}.pth', meta)
+    assert finite_beside(str(tmp_path / 'epoch_4.pth')) == str(tmp_path / 'epoch_2.pth')
+    assert finite_beside(str(tmp_path / 'epoch_2.pth')) == str(tmp_path / 'epoch_1.pth')
+    (tmp_path / 'latest.pth').symlink_to('epoch_1.pth')  # killed before it moved
+    assert Store(tmp_path).resolve_checkpoint() == str(tmp_path / 'epoch_2.pth')
+    assert resolve_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')

@@ -7,21 +7,9 @@ import pytest
 from runnerkit.cli.look import profile_main as main
 from runnerkit.cli.main import main as runnerkit
 
-SLOW = """
-import time
+FAILING = """
 
 from runnerkit.hooks import Hook
-
-
-class SlowPoints(Points):
-    def __getitem__(self, i):
-        time.sleep(0.02)
-        return super().__getitem__(i)
-
-
-class SlowHook(Hook):
-    def after_train_iter(self, runner):
-        time.sleep(0.04)
 
 
 class FailingHook(Hook):
@@ -32,13 +20,13 @@ class FailingHook(Hook):
 
 @pytest.fixture
 def profile(project, capsys, monkeypatch, tmp_path_factory):
-    """Run the tool in an empty folder: (exit code, the table's rows by name, what it said on stderr)."""
+    """Run the tool in an empty folder: (exit code, what it printed, what it said on stderr)."""
     here = tmp_path_factory.mktemp('here')
     monkeypatch.chdir(here)
     monkeypatch.setenv('TMPDIR', str(tmp_path_factory.mktemp('tmp')))
     monkeypatch.setattr('tempfile.tempdir', None)
     points = project / 'points.py'
-    points.write_text(points.read_text() + SLOW)
+    points.write_text(points.read_text() + FAILING)
 
     def run(*options, more=''):
         cfg = project / 'cfg.py'
@@ -48,77 +36,46 @@ def profile(project, capsys, monkeypatch, tmp_path_factory):
         assert [path for path in project.iterdir() if path.name != '__pycache__' and path not in before] == []
         assert [name for name in os.listdir(os.environ['TMPDIR']) if 'runnerkit' in name] == [], 'the work dir is gone'
         out, err = capsys.readouterr()
-        rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.endswith('%')}
-        return code, rows, out, err
+        return code, out, err
 
     run.here = here
     return run
 
 
-def share(row):
-    return float(row[-1].rstrip('%'))
-
-
-def test_a_slow_data_set_and_a_slow_hook_are_found_by_name(profile):
-    hook = "custom_hooks = [dict(type='{{ fileDirname }}/points.py:SlowHook')]\n"
-    code, rows, out, _ = profile(
-        '--iters', 4, '--warmup', 1, more=hook + "data['train']['type'] = dataset.replace('Points', 'SlowPoints')\n"
-    )
+@pytest.mark.parametrize('more', ['', "runner = dict(type='IterBasedRunner', max_iters=30)\n"])
+def test_a_table_is_printed_and_nothing_is_kept(more, profile):
+    code, out, err = profile('--iters', 6, '--warmup', 2, '--cfg-options', 'log_config.interval=1', more=more)
     assert code == 0
-    assert out.startswith('4 iterations after 1 for warming up: ')
-    assert '(wall time of the host)' in out
-    # 4 samples of 20 ms in a batch, and 40 ms of the hook. A sleep has a least length, but a machine under load
-    # makes any other part as long as it likes: nothing is asked of the order of the names or of their shares.
-    assert rows['data'][0] == rows['SlowHook.after_train_iter'][0] == '4'
-    assert float(rows['data'][1]) >= 320
-    assert float(rows['SlowHook.after_train_iter'][1]) >= 160
-    whole = float(rows['whole'][1])
-    assert [share(row) for row in rows.values()] == pytest.approx(
-        [100 * float(row[1]) / whole for row in rows.values()], abs=0.2
-    )
-    assert share(rows['whole']) == 100
-    parts = [share(row) for name, row in rows.items() if name != 'whole']
-    assert sum(parts) == pytest.approx(100, abs=0.06 * len(parts))
-    assert parts == sorted(parts, reverse=True)
+    assert out.startswith('6 iterations after 2 for warming up\n')
+    assert 'ProfilerStep*' in out
+    assert 'Run stopped: the profile is complete' in err
     assert os.listdir(profile.here) == []
-
-
-def test_the_table_is_sorted_as_asked(profile):
-    _, rows, _, _ = profile('--iters', 2, '--warmup', 1, '--sort', 'name')
-    assert list(rows) == [*sorted(set(rows) - {'whole'}), 'whole']
-
-
-def test_an_iteration_runner_and_settings_of_the_command_line(profile):
-    more = "runner = dict(type='IterBasedRunner', max_iters=30)\n"
-    code, rows, _, err = profile('--iters', 6, '--warmup', 2, '--cfg-options', 'log_config.interval=1', more=more)
-    assert (code, rows['forward'][0], rows['TextLoggerHook.after_train_iter'][0]) == (0, '6', '6')
-    assert 'Iter [8/30]' in err
 
 
 def test_a_profiler_of_the_config_is_left_out(profile):
     more = "profiler_config = dict(by_epoch=False, profile_iters=2, json_trace_path='theirs.json')\n"
-    code, _, _, err = profile('--iters', 2, '--warmup', 1, more=more)
+    code, _, err = profile('--iters', 2, '--warmup', 1, more=more)
     assert code == 0
     assert 'left out of the profile: ProfilerHook' in err
     assert os.listdir(profile.here) == []
 
 
 @pytest.mark.parametrize(
-    'options, text',
+    'options, exits, text',
     [
-        (['--warmup', 15], 'the training ends after 15 iterations, within --warmup 15'),
-        (['--cfg-options', 'optimizer.lr.x=1'], '--cfg-options does not fit'),
+        (['--warmup', 15], 1, 'the training ends after 15 iterations, within --warmup 15'),
+        (['--cfg-options', 'optimizer.lr.x=1'], 2, '--cfg-options does not fit'),
     ],
 )
-def test_wrong_usage(profile, options, text):
-    code, _, _, err = profile(*options)
-    assert code == 2
+def test_wrong_usage(profile, options, exits, text):
+    code, _, err = profile(*options)
+    assert code == exits
     assert f'error: {text}' in err
     assert os.listdir(profile.here) == []
 
 
 def test_a_hook_that_fails_shows_its_own_line(profile):
-    code, _, _, err = profile(more="custom_hooks = [dict(type='{{ fileDirname }}/points.py:FailingHook')]\n")
+    code, _, err = profile(more="custom_hooks = [dict(type='{{ fileDirname }}/points.py:FailingHook')]\n")
     assert code == 1
     assert "in after_train_iter\n    raise ZeroDivisionError('a bug of the user')" in err
     assert err.rstrip().splitlines()[-1].startswith('error: ')

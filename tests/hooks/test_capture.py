@@ -260,34 +260,6 @@ def test_what_a_module_returns_keeps_its_form_and_its_values():
     trained(hook, look, Several(), max_iters=2)
 
 
-class TwoLosses(Plain):
-    """The body's optimizer has a loss of its own; both reach the head."""
-
-    def train_step(self, data, optimizer, **kwargs):
-        out = self(data[0])
-        losses = {'body': nn.functional.mse_loss(out, data[1]), 'head': nn.functional.l1_loss(out, data[1])}
-        return {'loss': losses, 'log_vars': {}, 'num_samples': len(data[0])}
-
-
-def test_of_several_losses_each_has_its_own_factor():
-    def grads(**options):
-        found, hook = [], CaptureHook(['body', HEAD])
-        torch.manual_seed(0)  # the runner seeds only after the model is made
-        runner = tiny_runner('epoch', TwoLosses(), max_iters=6)
-        parts = {'body': runner.model.body, 'head': runner.model.head}
-        runner.optimizer = {name: torch.optim.SGD(part.parameters(), lr=0.0) for name, part in parts.items()}
-        runner.register_hook(OptimizerHook(**options), 40)
-        if 'loss_scale' in options:  # so that the scales of both differ
-            runner.configure_update('head', amp='fp16', loss_scale=64.0)
-        runner.register_hook(hook)
-        runner.register_hook(Look(lambda _: found.append([hook.captured[name].grad.float() for name in parts])), 'LOW')
-        runner.run([loader(12)], [('train', 1)])
-        return [torch.stack(column) for column in zip(*found, strict=True)]
-
-    for plain, scaled in zip(grads(), grads(amp='fp16', loss_scale=4096.0, cumulative_iters=2), strict=True):
-        assert torch.allclose(scaled, plain, rtol=0.02, atol=1e-4)
-
-
 def test_statistics_are_logged():
     hook, seen = CaptureHook([FIRST, HEAD], log=['mean', 'std', 'norm', 'max', 'zeros']), []
 
@@ -307,16 +279,6 @@ def test_statistics_are_logged():
             assert runner.log_buffer.output['head.output_norm'] == pytest.approx(float(sum(seen) / 3))
 
     trained(hook, look)
-
-
-def test_a_name_that_is_not_captured_is_answered_with_those_that_are():
-    hook = CaptureHook([HEAD])
-    with pytest.raises(KeyError, match=r"nothing is captured of 'head' \(there is nothing yet\)"):
-        hook.captured[HEAD]
-    trained(hook)
-    with pytest.raises(KeyError, match="nothing is captured of 'haed'; did you mean 'head'?"):
-        hook.captured['haed']
-    assert hook.captured.get('haed') is None
 
 
 def test_an_experiment_that_updates_by_hand():
@@ -380,7 +342,6 @@ def test_a_module_that_is_not_called_is_told_once(caplog):
         ({'modules': [3]}, 'modules must be a name or a list of names, but got [3]'),
         ({'modules': 'head', 'log': 'maen'}, "but got 'maen'; did you mean 'mean'?"),
         ({'modules': 'head', 'interval': 0}, 'interval must be'),
-        ({'modules': 'head', 'gradients': 1}, 'gradients must be True or False, but got 1'),
     ],
 )
 def test_wrong_arguments(arguments, text):

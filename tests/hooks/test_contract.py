@@ -5,8 +5,7 @@ import torch
 from support import At, Measured, loader, tiny_runner, weights
 
 from runnerkit import hooks
-from runnerkit.hooks.lr_updater import build_lr_hook
-from runnerkit.hooks.momentum_updater import build_momentum_hook
+from runnerkit.hooks import build_lr_hook, build_momentum_hook
 
 #: By a name: how the hook is made.
 HOOKS_OF_OURS = {

@@ -45,11 +45,11 @@ def test_a_runner_is_what_hooks_are_promised():
 
 
 #: What is there for users' hooks; ours read ``outputs``, which costs nothing.
-FOR_USERS = {'step_record'}
+FOR_USERS = {'step_record', 'parent'}
 
 
 #: Files of `runnerkit.hooks` that hold parts of the engine, which read other parts.
-PARTS_OF_THE_ENGINE = ('finiteness', 'hook_table', 'nesting', 'registration', 'weight_watch')
+PARTS_OF_THE_ENGINE = ('finiteness', 'hook_table', 'registration', 'weight_watch')
 
 
 def test_what_a_hook_may_read_is_what_our_hooks_read():

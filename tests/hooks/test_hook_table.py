@@ -144,25 +144,6 @@ def test_other_names_are_free(name):
     table_of((free(), 50))
 
 
-def test_calls_are_replaced_for_as_long_as_somebody_asks():
-    calls = []
-    table = table_of((Named('a', calls), 50), (Named('b', calls), 50))
-    fire(table)
-    seen = []
-
-    def replace(point, methods):
-        seen.append((point, [hook.name for hook, _ in methods]))
-        return [lambda runner: calls.append('begin'), *(method for _, method in methods[1:])]
-
-    with table.replacing_calls(replace):
-        fire(table)
-        table.register(Named('c', calls), 50)
-        fire(table)
-    fire(table)
-    assert calls == ['a', 'b', 'begin', 'b', 'begin', 'b', 'c', 'a', 'b', 'c']
-    assert seen == [('after_train_iter', ['a', 'b']), ('after_train_iter', ['a', 'b', 'c'])]
-
-
 # --- parts of the engine ---------------------------------------------------------------------------------------------
 
 
@@ -185,7 +166,7 @@ def test_parts_are_called_before_and_behind_all_hooks_and_are_not_in_the_list():
     fire(table)
     assert calls == ['first', 'hook', 'last']
     assert [hook.name for hook in table] == ['hook']
-    assert table.calls['helper'] == ()
+    assert table.calls['helper'] == []
 
 
 def test_a_call_can_come_and_go():
@@ -197,6 +178,24 @@ def test_a_call_can_come_and_go():
     table.unlisten('after_train_iter', part.after_train_iter)  # it is gone already
     fire(table)
     assert calls == ['part', 'hook', 'hook']
+
+
+def test_a_call_at_the_end_of_the_running_point_is_made_once_and_last():
+    calls, table = [], HookTable()
+
+    def ask(runner):
+        calls.append('ask')
+        if len(calls) == 1:
+            table.at_end('after_train_iter', lambda runner: calls.append('at the end'))
+
+    table.listen('after_train_iter', ask)
+    table.listen('after_train_iter', lambda runner: calls.append('last'), is_last=True)
+    fire(table)
+    fire(table)
+    assert calls == ['ask', 'last', 'at the end', 'ask', 'last']
+    table.at_end('after_train_iter', lambda runner: calls.append('the next time'))
+    fire(table)
+    assert calls[5:] == ['ask', 'last', 'the next time']
 
 
 def test_a_part_may_leave_while_its_point_is_called():

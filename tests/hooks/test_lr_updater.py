@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from runnerkit.hooks import lr_updater
+from runnerkit.hooks import build_lr_hook, lr_updater
 from runnerkit.hooks.hook import HOOKS
-from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
+from runnerkit.hooks.lr_updater import LrUpdaterHook
 from runnerkit.optim import schedules
 
 #: As the real mmcv 1.7.2 prints them, without annotations; ``optimizer`` is ours.

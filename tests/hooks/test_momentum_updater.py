@@ -4,9 +4,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from runnerkit.hooks import momentum_updater
+from runnerkit.hooks import build_momentum_hook, momentum_updater
 from runnerkit.hooks.hook import HOOKS, Hook
-from runnerkit.hooks.momentum_updater import MomentumUpdaterHook, build_momentum_hook
+from runnerkit.hooks.momentum_updater import MomentumUpdaterHook
 from runnerkit.runner import IterBasedRunner
 
 #: As the real mmcv 1.7.2 prints them, without annotations; ``optimizer`` is ours.

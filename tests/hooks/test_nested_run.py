@@ -1,13 +1,12 @@
-"""What the hook for nested runs is told, where it puts things, and what it leaves. tests/hooks/test_nesting.py has the
+"""What the hook for nested runs is told, where it puts things, and what it leaves. tests/runner/test_nesting.py has the
 runs inside runs."""
 
 import json
-from pathlib import Path
 
 import pytest
 from support import Measured, loader, tiny_runner
 
-from runnerkit.hooks import CheckpointHook, Hook, NestedRunHook, OptimizerHook, TextLoggerHook
+from runnerkit.hooks import Hook, NestedRunHook, OptimizerHook, TextLoggerHook
 from runnerkit.runner import EpochBasedRunner
 
 
@@ -82,47 +81,11 @@ def test_it_runs_after_ordinary_hooks_and_before_those_that_save(tmp_path):
     assert heard == ['ordinary', 'nests', 'saves']
 
 
-def test_files_saved_inside_are_deleted_with_the_next_regular_one(tmp_path):
-    class Trains(NestedRunHook):
-        def make(self, runner):
-            child = tiny_runner('iter', max_iters=4)
-            child.register_hook(OptimizerHook())
-            return child, [loader(8, 4)], [('train', 1)]
-
-    runner = tiny_runner('epoch', work_dir=tmp_path, max_epochs=2)
-    runner.register_hook(OptimizerHook())
-    runner.register_hook(CheckpointHook(interval=1, max_keep_ckpts=1))
-    seen = []
-
-    class Looks(Hook):
-        def before_train_iter(self, runner):
-            seen.append(sorted(path.name for path in tmp_path.glob('*_*.pth')))
-
-    runner.register_hook(Looks())
-    runner.register_hook(Trains('short', interval=4, save_interval=2))
-    runner.run([loader(24, 4)], [('train', 1)])
-    assert seen[4] == ['iter_4.pth']
-    assert seen[6] == ['epoch_1.pth']
-    assert sorted(path.name for path in tmp_path.glob('*_*.pth')) == ['epoch_2.pth']
-
-
-def test_without_a_checkpoint_hook_it_saves_in_the_work_dir(tmp_path):
-    class Trains(NestedRunHook):
-        def make(self, runner):
-            child = tiny_runner('iter', max_iters=4)
-            child.register_hook(OptimizerHook())
-            return child, [loader(8, 4)], [('train', 1)]
-
-    outer(tmp_path, Trains('short', interval=7, save_interval=4))
-    assert [path.name for path in Path(tmp_path).glob('iter_*.pth')] == ['iter_7.pth']
-
-
 @pytest.mark.parametrize(
     ('options', 'words'),
     [
         ({'interval': 0}, 'interval must be a whole number of at least 1'),
         ({'interval': 2.5}, 'interval must be a whole number'),
-        ({'save_interval': 0}, 'save_interval must be'),
         ({'name': ''}, "name must be a name such as 'probe'"),
         ({'name': 'a/b'}, "name must be a name such as 'probe'"),
     ],

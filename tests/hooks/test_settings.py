@@ -21,9 +21,9 @@ from runnerkit.hooks import (
     Hook,
     OptimizerHook,
     TextLoggerHook,
+    build_lr_hook,
+    build_momentum_hook,
 )
-from runnerkit.hooks.lr_updater import build_lr_hook
-from runnerkit.hooks.momentum_updater import build_momentum_hook
 from runnerkit.hooks.settings import hook_settings
 from runnerkit.optim import build_optimizer
 from runnerkit.optim.settings import (

@@ -1,3 +1,4 @@
+import json
 import logging
 import warnings
 from itertools import product
@@ -7,8 +8,10 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
+from runnerkit.checkpoint.plain import to_plain
+from runnerkit.hooks import build_lr_hook
 from runnerkit.hooks.hook import Outcome
-from runnerkit.hooks.lr_updater import build_lr_hook
+from runnerkit.hooks.torch_scheduler import LR_SCHEDULERS, build_scheduler, find_scheduler, scheduler_names, takes_epoch
 
 LENGTH = 5
 
@@ -162,10 +165,10 @@ def test_several_optimizers():
     hook.before_run(view)
     assert [lr for lr, _ in drive(hook, view, 0, 6)] == [1.0, 0.5] * 5 + [0.5, 0.25]
     assert hook.state_dict()['schedulers'].keys() == {'G', 'D'}
-    other = build_lr_hook(dict(policy='StepLR', step_size=1, gamma=0.5))
-    other.before_run(make_view(sgd()))
-    with pytest.raises(ValueError, match=r"with schedulers for \['G', 'D'\], this run has them for \['optimizer'\]"):
-        other.load_state_dict(hook.state_dict())
+    alone, view.iter, view.epoch = build_lr_hook(dict(policy='StepLR', step_size=1, gamma=0.5, optimizer='D')), 10, 2
+    alone.before_run(view)
+    alone.load_state_dict(hook.state_dict())  # which now schedules one of them only
+    assert [lr for lr, _ in drive(alone, view, 10, 11)] == [0.5, 0.125]
 
 
 def test_no_warning_while_gradients_accumulate():
@@ -360,3 +363,151 @@ def test_a_length_that_is_left_out_must_be_known():
     view.max_epochs = None
     with pytest.raises(ValueError, match='give T_max, or max_epochs of the runner, or by_epoch=False'):
         hook.before_run(view)
+
+
+# --- torch's schedulers by name --------------------------------------------------------------------------------------
+
+TORCH = {
+    'LambdaLR': dict(lr_lambda=lambda n: 1 / (n + 1)),
+    'MultiplicativeLR': dict(lr_lambda=lambda n: 0.9),
+    'StepLR': dict(step_size=3),
+    'MultiStepLR': dict(milestones=[2, 2, 6]),
+    'ConstantLR': {},
+    'LinearLR': {},
+    'ExponentialLR': dict(gamma=0.9),
+    'PolynomialLR': {},
+    'CosineAnnealingLR': dict(T_max=10),
+    'CosineAnnealingWarmRestarts': dict(T_0=3),
+    'CyclicLR': dict(base_lr=0.1, max_lr=1.0, step_size_up=3),
+    'OneCycleLR': dict(max_lr=1.0, total_steps=20),
+    'SequentialLR': dict(
+        schedulers=[dict(policy='LinearLR', total_iters=3), dict(policy='MultiStepLR', milestones=[2, 5])],
+        milestones=[4],
+    ),
+    'ChainedScheduler': dict(schedulers=[dict(policy='ConstantLR'), dict(policy='ExponentialLR', gamma=0.9)]),
+    'ReduceLROnPlateau': dict(patience=1),
+}
+
+
+def run(scheduler, optimizer, steps):
+    found = []
+    for _ in range(steps):
+        optimizer.step()
+        scheduler.step(*([1.0] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
+        found.append((optimizer.param_groups[0]['lr'], optimizer.param_groups[0]['momentum']))
+    return found
+
+
+def test_every_scheduler_of_torch_is_covered():
+    assert set(scheduler_names()) == set(TORCH)
+    assert all(find_scheduler(name) is getattr(lr_scheduler, name) for name in TORCH)
+
+
+@pytest.mark.parametrize('name', ['LRScheduler', '_LRScheduler', 'Optimizer', 'partial', 'warnings', 'nothing'])
+def test_what_is_no_scheduler(name):
+    assert find_scheduler(name) is None
+    with pytest.raises(KeyError, match=f"has no '{name}', only LambdaLR"):
+        build_scheduler(name, sgd())
+
+
+@pytest.mark.filterwarnings('ignore:.*epoch parameter in `scheduler.step:UserWarning')
+@pytest.mark.parametrize('name', TORCH)
+def test_a_state_continues_also_one_of_earlier_versions(name):
+    """Earlier versions saved dicts in the place of counters."""
+    optimizer = sgd()
+    scheduler = build_scheduler(name, optimizer, **TORCH[name])
+    assert type(scheduler) is find_scheduler(name)
+    run(scheduler, optimizer, 3)
+    hook, groups = build_lr_hook(config_of(name)), optimizer.state_dict()
+    hook.schedulers = {'optimizer': scheduler}
+    saved = to_plain(hook.state_dict(), '')
+    expected = run(scheduler, optimizer, 10)
+    assert len({lr for lr, _ in expected}) > 1
+    for state in (saved, json.loads(json.dumps(saved), object_pairs_hook=with_numbers)):
+        other = sgd()
+        resumed, view = build_lr_hook(config_of(name)), make_view(other)
+        view.max_epochs = 20
+        resumed.before_run(view)
+        other.load_state_dict(groups)
+        resumed.load_state_dict({**state, 'rates': resumed._rates(), 'schedule': resumed.schedule, 'done': 0})
+        assert run(resumed.schedulers['optimizer'], other, 10) == expected
+
+
+def config_of(name):
+    monitor = {'monitor': 'train/loss'} if name == 'ReduceLROnPlateau' else {}
+    return {'policy': name, **TORCH[name], **monitor}
+
+
+def with_numbers(pairs):
+    return {int(key) if key.isdigit() else key: value for key, value in pairs}
+
+
+@pytest.mark.parametrize('name, arguments', [('StepLR', {'step_size': 0}), ('CosineAnnealingLR', {'T_max': -1})])
+def test_a_length_that_torch_would_divide_by_later(name, arguments):
+    with pytest.raises(ValueError, match=rf'{name}: \w+ must be above 0'):
+        build_scheduler(name, sgd(), **arguments)
+    part = dict(policy=name, **arguments)
+    with pytest.raises(ValueError, match='must be above 0'):
+        build_scheduler('SequentialLR', sgd(), schedulers=[part], milestones=[])
+
+
+@pytest.mark.parametrize('part', ['LinearLR', dict(total_iters=3)])
+def test_a_part_that_names_no_policy(part):
+    with pytest.raises(TypeError, match='schedulers holds dicts such as'):
+        build_lr_hook(dict(policy='SequentialLR', schedulers=[part], milestones=[]))
+
+
+def groups_with(*rates):
+    return torch.optim.SGD([{'params': [torch.nn.Parameter(torch.ones(1))], 'lr': rate} for rate in rates], lr=0.1)
+
+
+def rates_of(optimizer, scheduler, steps):
+    found = []
+    for _ in range(steps):
+        found.append([group['lr'] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    return found
+
+
+@pytest.mark.parametrize(
+    'name, arguments',
+    [
+        ('OneCycleLR', dict(max_lr=1.0, total_steps=20, cycle_momentum=False)),
+        ('CyclicLR', dict(base_lr=0.2, max_lr=1.0, step_size_up=3, cycle_momentum=False)),
+    ],
+)
+def test_peaks_keep_the_ratios_of_the_groups(name, arguments):
+    mixed, plain = groups_with(0.1, 0.01, 0.1, 0.2), groups_with(0.1)
+    factors = [1, 0.01 / 0.1, 1, 2]
+    expected = [rate for (rate,) in rates_of(plain, build_scheduler(name, plain, **arguments), 15)]
+    for found, rate in zip(rates_of(mixed, build_scheduler(name, mixed, **arguments), 15), expected, strict=True):
+        assert found == pytest.approx([rate * factor for factor in factors], rel=1e-12)
+        assert found[0] == found[2] == rate
+
+
+def test_peaks_within_a_sequence_keep_the_ratios_too():
+    optimizer = groups_with(0.1, 0.01)
+    parts = [dict(policy='LinearLR', total_iters=2), dict(policy='OneCycleLR', max_lr=1.0, total_steps=10)]
+    parts[1]['cycle_momentum'] = False
+    scheduler = build_scheduler('SequentialLR', optimizer, schedulers=parts, milestones=[2])
+    for found in rates_of(optimizer, scheduler, 10):
+        assert found[0] == pytest.approx(10 * found[1])
+
+
+def test_registered_schedulers_are_found_first_and_may_take_the_epoch(monkeypatch):
+    class Own(lr_scheduler.LRScheduler):
+        def step(self, epoch=None):
+            pass
+
+    class Derived(lr_scheduler.StepLR):
+        pass
+
+    monkeypatch.setitem(LR_SCHEDULERS.module_dict, 'Own', Own)
+    monkeypatch.setitem(LR_SCHEDULERS.module_dict, 'StepLR', Derived)
+    assert (find_scheduler('Own'), find_scheduler('StepLR')) == (Own, Derived)
+    assert 'Own' in scheduler_names()
+    optimizer = groups_with(0.1)
+    assert takes_epoch(build_scheduler('Own', optimizer))
+    assert not takes_epoch(build_scheduler('StepLR', optimizer, step_size=2))
+    assert not takes_epoch(build_scheduler('ExponentialLR', optimizer, gamma=0.9))

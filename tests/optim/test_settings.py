@@ -12,9 +12,9 @@ from runnerkit.hooks.lr_updater import (
     OneCycleLrUpdaterHook,
     PolyLrUpdaterHook,
     StepLrUpdaterHook,
-    TorchLrUpdaterHook,
 )
 from runnerkit.hooks.momentum_updater import StepMomentumUpdaterHook
+from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 from runnerkit.optim import build_optimizer
 from runnerkit.runner import EpochBasedRunner
 

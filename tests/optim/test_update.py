@@ -1,12 +1,13 @@
 """The update primitive against the same steps written by hand."""
 
 import logging
+import math
 
 import pytest
 import torch
 from torch import nn
 
-from runnerkit.optim.update import Update, log_anomalous_params
+from runnerkit.optim.update import Update, largest, log_anomalous_params
 
 
 def make(seed=0, **options):
@@ -345,3 +346,17 @@ def test_anomalous_parameters_of_other_optimizers_are_not_named(caplog):
     assert 'does not contribute' not in caplog.text
     one.backward(second(torch.ones(1, 2)).sum(), model=nn.Sequential(first, second))
     assert caplog.text.count('does not contribute') == 2
+
+
+def test_the_largest_magnitude():
+    sparse = torch.sparse_coo_tensor([[1]], [-7.0], (3,), check_invariants=True)
+    [found] = largest([torch.tensor([1.0, -3.0]), torch.empty(0), torch.tensor([9]), sparse, torch.ones(1).bfloat16()])
+    assert found == 7
+    assert largest([torch.empty(0), torch.ones(2).long()]) == []
+
+
+@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
+def test_a_bad_number_among_others_is_seen(bad):
+    [found] = largest([torch.tensor([1.0, bad]), torch.full((5,), math.inf), torch.full((9,), 1e30)])
+    assert not torch.isfinite(found)
+    assert torch.isnan(found) == math.isnan(bad)

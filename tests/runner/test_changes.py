@@ -1,10 +1,11 @@
 """What a resumed run restores, and what it tells of what is not as it was."""
 
 import logging
+import os
 
 import pytest
 import torch
-from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
+from support import Counts, Noisy, Tiny, loader, thinned, tiny_runner, weights
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
@@ -413,10 +414,10 @@ class SavesInAPoint(Hook):
             runner.save(filename_tmpl='inside.pth', create_symlink=False)
 
 
-@pytest.mark.parametrize(
-    ('priority', 'left_out'), [('HIGH', ['OptimizerHook', 'Counts']), ('NORMAL', ['Counts']), ('LOW', [])]
-)
-def test_a_save_within_a_point_names_the_hooks_that_the_resumed_run_leaves_out(priority, left_out, tmp_path, caplog):
+@pytest.mark.parametrize('priority', ['HIGH', 'NORMAL', 'LOW'])
+def test_a_save_before_other_hooks_of_its_point_moves_behind_them(priority, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+
     def registered(folder):
         runner, counts = start(tmp_path / folder), Counts()
         runner.register_hook(SavesInAPoint(), priority)
@@ -426,23 +427,32 @@ def test_a_save_within_a_point_names_the_hooks_that_the_resumed_run_leaves_out(p
 
     undisturbed, counts = registered('first')
     undisturbed.run([loader()], [('train', 1)])
+    (moved,) = (each.getMessage() for each in caplog.records if 'the save of inside.pth moves' in each.getMessage())
+    assert moved.endswith('it was asked for in after_train_iter, among hooks that may change the run')
     again, goes_on = registered('second')
     again.resume(str(tmp_path / 'first' / 'inside.pth'))
     caplog.clear()
     again.run([loader()], [('train', 1)])
-    same = torch.equal(weights(again.model), weights(undisturbed.model))
-    assert (same, goes_on.n) == ('OptimizerHook' not in left_out, counts.n - ('Counts' in left_out))
-    names = ', '.join(left_out)
-    assert [text.partition(' there: ')[0] for text in told(caplog)] == [
-        f'SavesInAPoint saved the checkpoint in after_train_iter, before the run called {names}' for _ in left_out[:1]
-    ]
+    assert torch.equal(weights(again.model), weights(undisturbed.model))
+    assert goes_on.n == counts.n
+    assert told(caplog) == []
+
+
+def test_a_save_behind_all_hooks_that_act_does_not_move(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    hook = SavesInAPoint()
+    hook.before_train_iter = lambda runner: None
+    start(tmp_path, hooks=[hook]).run([loader()], [('train', 1)])
+    assert (tmp_path / 'inside.pth').is_file()
+    assert 'moves' not in caplog.text
 
 
 def saves_at(point):
-    """A hook that saves the run once at a point, of its third iteration or its second epoch."""
+    """A hook that saves the run once at a point."""
 
     def save(self, runner, *scores):
-        if runner.iter == (5 if point == 'before_train_epoch' else 2):
+        if runner.completed_iters >= 2 and not vars(self).setdefault('has_saved', False):
+            self.has_saved = True
             runner.save(filename_tmpl='inside.pth', create_symlink=False)
 
     return type('Saves', (Hook,), {point: save})()
@@ -481,39 +491,58 @@ def resumed_inside(point, priority, folder, caplog, hook=None, evaluates_by_epoc
     return torch.equal(undisturbed, again), told(caplog)
 
 
-@pytest.mark.parametrize('point', ['before_train_epoch', 'before_train_iter'])
-@pytest.mark.parametrize('priority', ['HIGH', 'LOW'])
-def test_hooks_that_a_resume_calls_again_are_named_and_those_it_calls_once_are_not(point, priority, tmp_path, caplog):
-    hook = type('Drifts', (Drifts,), {point: Drifts.drift})
-    same, texts = resumed_inside(point, priority, tmp_path, caplog, hook)
-    assert same is (not texts) is (point == 'before_train_iter' and priority == 'HIGH')
-    assert all(
-        f'Saves saved the checkpoint in {point}, where the run called Drifts: a resume' in text for text in texts
-    )
+POINTS = (
+    'before_train_iter',
+    'after_forward',
+    'after_backward',
+    'after_step',
+    'after_evaluate',
+    'after_train_iter',
+    'after_train_epoch',
+)
 
 
-def test_hooks_behind_a_save_in_after_evaluate_are_named(tmp_path, caplog):
-    hook = type('Drifts', (Drifts,), {'after_evaluate': Drifts.drift})
-    same, (text,) = resumed_inside('after_evaluate', 'HIGH', tmp_path, caplog, hook, evaluates_by_epoch=False)
-    assert not same
-    assert text.startswith('Saves saved the checkpoint in after_evaluate, before the run called Drifts there')
+@thinned(point=POINTS, priority=['HIGH', 'LOW'])
+def test_a_save_that_any_point_asks_for_is_exact(point, priority, tmp_path, caplog):
+    is_free = point not in ('after_forward', 'after_backward')  # where weights must not change
+    hook = type('Drifts', (Drifts,), {point: Drifts.drift}) if is_free else None
+    assert resumed_inside(point, priority, tmp_path, caplog, hook, evaluates_by_epoch=False) == (True, [])
 
 
-@pytest.mark.parametrize(('by_epoch', 'is_named'), [(True, False), (False, True)])
-def test_an_evaluation_that_is_not_due_is_not_named(by_epoch, is_named, tmp_path, caplog):
-    _, texts = resumed_inside('after_train_iter', 'NORMAL', tmp_path, caplog, evaluates_by_epoch=by_epoch)
-    assert [text.partition(' there: ')[0][-8:] for text in texts] == ['EvalHook'] * is_named
+def test_a_save_that_cannot_wait_says_what_it_leaves_out(tmp_path, caplog):
+    """The best checkpoint has the weights that were evaluated."""
+
+    def run(checkpoint=None):
+        runner = tiny_runner(max_epochs=2, work_dir=tmp_path)
+        runner.register_optimizer_hook({})
+        runner.register_hook(EvalHook(loader(8), by_epoch=False, start=3, interval=99, save_best='loss'), 'LOW')
+        runner.register_hook(type('Drifts', (Drifts,), {'after_train_iter': Drifts.drift})(), 'VERY_LOW')
+        if checkpoint is not None:
+            runner.resume(checkpoint)
+        runner.run([loader()], [('train', 1)])
+        return weights(runner.model)
+
+    undisturbed = run()
+    caplog.clear()
+    assert not torch.equal(run(str(tmp_path / 'best_loss_iter_3.pth')), undisturbed)
+    assert told(caplog) == [
+        'the checkpoint was saved in after_train_iter, before the run called Drifts there: a resume is not exact'
+    ]
 
 
-@pytest.mark.parametrize('point', ['after_forward', 'after_backward'])
-def test_a_save_inside_a_training_step_is_told_at_the_resume(point, tmp_path, caplog):
-    same, texts = resumed_inside(point, 'NORMAL', tmp_path, caplog)
-    assert not same
-    assert texts[0].startswith(f'Saves saved the checkpoint in {point}, inside a training step, which the resumed run')
+def test_save_checkpoint_writes_at_once_and_says_once_that_it_is_not_exact(tmp_path, caplog):
+    class Saves(Hook):
+        def after_forward(self, runner):
+            path = runner.save_checkpoint(runner.work_dir, f'now_{runner.iter}.pth')
+            assert os.path.isfile(path)
 
-
-def test_a_save_after_the_step_of_the_optimizer_hook_is_exact(tmp_path, caplog):
-    assert resumed_inside('after_step', 'NORMAL', tmp_path, caplog) == (True, [])
+    runner = start(tmp_path, hooks=[Saves()])
+    runner.run([loader()], [('train', 1)])
+    (text,) = told(caplog)
+    assert text.startswith('save_checkpoint writes at once and on one rank, so a run that resumes')
+    assert text.endswith('is not exact (inside an iteration): call runner.save() on every rank instead')
+    resumed(tmp_path, str(tmp_path / 'now_3.pth'), caplog)
+    assert 'the checkpoint was saved inside an iteration: a resume is not exact' in told(caplog)
 
 
 def test_a_save_at_the_beginning_of_an_iteration_leaves_nothing_out(tmp_path, caplog):

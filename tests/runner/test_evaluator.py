@@ -772,7 +772,7 @@ def test_a_checkpoint_inside_an_evaluation_has_the_shared_generators_of_the_trai
 
     def look(runner):
         before = generator.get_state()
-        own = runner.snapshots.rank_state()['readers'][0]['held']
+        own = runner.snapshots.saver.rank_state()['readers'][0]['held']
         assert torch.equal(before, generator.get_state())
         found.append([state['generator']['torch'] for state in own.values() if 'generator' in state])
 

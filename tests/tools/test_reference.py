@@ -20,9 +20,9 @@ from runnerkit.data import DATASETS, SAMPLERS
 from runnerkit.fileio import FileClient
 from runnerkit.hooks import HOOKS, Hook, Priority
 from runnerkit.hooks.hook import POINTS, RINGS
+from runnerkit.hooks.torch_scheduler import scheduler_names
 from runnerkit.nn.compiled import _KNOWN as COMPILE_OPTIONS
 from runnerkit.nn.weight_init import INITIALIZERS
-from runnerkit.optim.torch_schedules import scheduler_names
 from runnerkit.utils.imports import import_object
 from runnerkit.utils.user_files import is_ours
 

@@ -6,6 +6,8 @@ Both sides are below the package: ``runnerkit.runner.dist_utils``, and, where `r
 
 from __future__ import annotations
 
+_TRACKERS = ('clearml', 'dvclive', 'mlflow', 'neptune', 'pavi', 'segmind', 'wandb')
+
 #: One target: the same module object, also for everything below it. Several targets: a module with the names of all of
 #: them. Modules with the same path on both sides are not listed.
 ALIASES: dict[str, str | tuple[str, ...]] = {
@@ -40,6 +42,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'runner.fp16_utils': 'nn.amp',
     'runner.hooks': 'hooks',
     'runner.hooks.logger': 'hooks.logger',
+    **{f'runner.hooks.logger.{name}': 'hooks.logger.trackers' for name in _TRACKERS},
     'runner.log_buffer': 'log_buffer',
     'runner.optimizer': 'optim',
     'runner.priority': 'hooks.priority',

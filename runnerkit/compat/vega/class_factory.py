@@ -15,9 +15,9 @@ from runnerkit.compat.vega.current import General, running_config, running_pipel
 from runnerkit.compat.vega.metrics import metric_of_function
 from runnerkit.compat.vega.networks import SearchSpace, by_keywords
 from runnerkit.data import DATASETS
+from runnerkit.hooks.torch_scheduler import LR_SCHEDULERS, find_scheduler
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZERS
-from runnerkit.optim.torch_schedules import LR_SCHEDULERS, find_scheduler
 from runnerkit.registry import Registry
 from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS
 from runnerkit.search.pipe_step import PIPE_STEPS

@@ -8,7 +8,7 @@ from runnerkit.compat.vega.config import NEEDED, STEP, config_of_step, metrics_o
 from runnerkit.config import Config
 from runnerkit.config.known_keys import TOP
 from runnerkit.config.literals import read_literals
-from runnerkit.hooks.nesting import INNERMOST
+from runnerkit.runner.lifecycle import INNERMOST
 from runnerkit.search.pipe_step import CURRENT
 from runnerkit.utils.exceptions import WrongKey
 

@@ -5,115 +5,57 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial, wraps
-from itertools import chain
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from runnerkit.data.reader import Reader
-from runnerkit.distributed import from_first_rank, reduce_named_sums
-from runnerkit.flow.experiment.attribute_state import AttributeState, load_state, put_back, state_of_object, stateful
+from runnerkit.distributed import from_first_rank
+from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of, stateful
 from runnerkit.flow.experiment.setup import LAST, ExperimentSetup, NoBatches, as_step
-from runnerkit.flow.experiment.valid_hook import ValidHook
+from runnerkit.flow.experiment.validation import ValidHook, as_evaluation
 from runnerkit.hooks import CheckpointHook
-from runnerkit.hooks.logger import LoggerHook
-from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
+from runnerkit.parallel.steps import required_output
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import plain_number
-from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.suggest import suggestion
-
-# --- the user's methods ---------------------------------------------------------------------------------------------
 
 
 def as_outputs(returned: Any, name: str) -> dict[str, Any]:
-    """What a runner keeps of what ``train_batch`` has returned: its numbers are logged.
-
-    Raises:
-        TypeError: it is neither None nor a dict.
-    """
+    """What a runner keeps of what ``train_batch`` of the class ``name`` has returned: its numbers are logged."""
     if returned is None:
         return {}
     if not isinstance(returned, dict):
         raise TypeError(f'{name}.train_batch must return None or a dict such as dict(loss=loss), but got {returned!r}')
     if 'log_vars' in returned:
         return {'num_samples': 1, **returned}
-    logged = {key: value for key, value in returned.items() if key != 'num_samples' and _is_number(value)}
-    return {'num_samples': 1, **returned, 'log_vars': logged}
+    log_vars = {
+        key: value
+        for key, value in returned.items()
+        if key != 'num_samples'
+        and (value.numel() == 1 if isinstance(value, Tensor) else isinstance(plain_number(value), (int, float)))
+    }
+    return {'num_samples': 1, **returned, 'log_vars': log_vars}
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return value.numel() == 1
-    return isinstance(plain_number(value), (int, float))
+def _counter(name: str, read: Callable[[Any], int], doc: str) -> Any:
+    """A counter of the run. It may be set to the value that it has, as in the ``setup`` of Parakeet's document."""
 
+    def refuse(self: Any, value: int) -> None:
+        if value != read(self):
+            raise AttributeError(
+                f'{type(self).__name__}.{name} cannot be set to {value!r}: the run counts it, also across resumes; '
+                'remove the assignment'
+            )
 
-def by_name(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `Experiment.save`."""
-    return {**dict(zip(('out_dir', 'filename_tmpl'), args, strict=False)), **options}
-
-
-def with_options(save: Callable[..., Any]) -> Callable[..., Any]:
-    """``save`` of a subclass without the options that it does not take; the base's ``save`` gets them."""
-    parameters = inspect.signature(save).parameters
-    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-    @wraps(save)
-    def saved(self: Any, *args: Any, **options: Any) -> Any:
-        given, former = by_name(args, options), self._save_options
-        taken = {name: value for name, value in given.items() if takes_all or name in parameters}
-        self._save_options = {**former, **{name: value for name, value in given.items() if name not in taken}}
-        self._saved_to = None
-        try:
-            returned = save(self, **taken)
-        finally:
-            self._save_options = former
-        return self._saved_to if returned is None else returned
-
-    return saved
-
-
-def as_evaluation(valid: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
-    """``valid`` of a subclass, run as an evaluation."""
-
-    @wraps(valid)
-    def evaluated(self: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if self._is_validating:  # one of a subclass calls that of its base
-            return valid(self, *args, **kwargs)
-        self.check_model()
-        log, self.log_buffer, self._is_validating = self.log_buffer, LogBuffer(), True
-        try:
-            with self.around_val() as found, report_scope(self.log_buffer), torch.no_grad():
-                self.mode = 'val'
-                with self._noted('valid_loader', 'setup_dataloader'):
-                    returned = valid(self, *args, **kwargs)
-                if returned is not None and not isinstance(returned, Mapping):
-                    name = type(self).__name__
-                    raise TypeError(f'{name}.valid must return None or a dict of scores, but got {returned!r}')
-                self.log_buffer.update(dict(returned or {}))
-                self.log_buffer.average(reduce=reduce_named_sums)
-                scores = dict(self.log_buffer.output)
-                found.update(scores)
-        finally:
-            self.log_buffer, self._is_validating = log, False
-        if self.lifecycle.own_loop is not None and scores:  # else the hook that has called it hands them to the loggers
-            log.output.update(scores)
-            log.ready = True
-            for hook in self.hooks:
-                if isinstance(hook, LoggerHook):
-                    hook.after_val_iter(self)
-            log.clear_output()
-        return scores
-
-    return evaluated
+    return property(read, refuse, doc=doc)
 
 
 class Experiment(ExperimentSetup):
@@ -151,8 +93,8 @@ class Experiment(ExperimentSetup):
     are the scores.
 
     Checkpoints hold ``model``, ``optimizer``, the place in the loaders, and of your other attributes, also in lists and
-    dicts: the state of what has a ``state_dict`` (schedulers, scalers, further networks and optimizers) and of random
-    generators, and the numbers, texts and tensors that have changed since the run began.
+    dicts, what has a ``state_dict`` (schedulers, scalers, further networks and optimizers) and random generators.
+    The log names other attributes that have changed: return what a resume needs of them in ``state_dict``.
 
     Args:
         config: a `Config` or a dict; copied. Its section ``training`` has ``max_iteration`` (900000),
@@ -169,19 +111,16 @@ class Experiment(ExperimentSetup):
         max_iters: another ``max_iteration``.
 
     Attributes:
-        train_loader: one loader, or several in a dict by name. In a run, read it with `read_batch`.
+        train_loader: one loader, or several in a dict by name. Read it with `read_batch`.
         valid_loader: yours to iterate over, in ``valid``.
         device: where the model is, and what `read_batch` gives.
         seed: the config's.
     """
 
+    is_validating = False
     _in_batch = False  # from the beginning of a training iteration to its end
     _has_begun = False  # whether train_batch has begun in it
-    _is_validating = False
-    _is_running = False
-    _own_state: AttributeState | None = None  # of the user's attributes, when the first run begins
-    _save_options: Mapping[str, Any] = {}  # those that a `save` of a subclass was called with and does not take
-    _saved_to: str | None = None
+    _at_first: Summaries | None = None  # of the user's attributes, when the first run begins
 
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
         super().__init__(config, args, **kwargs)
@@ -199,8 +138,12 @@ class Experiment(ExperimentSetup):
                 f'{cls.__name__}.train takes no loader: in an Experiment, train(self, data_loader) is one iteration of '
                 'the loop, and the loop is run(). Write train_batch; or override run, with your loop in manual_loop()'
             )
+        if not any(each.kind is each.VAR_KEYWORD for each in inspect.signature(cls.save).parameters.values()):
+            raise TypeError(
+                f'{cls.__name__}.save must be save(self, *args, **options), and hand them on: hooks give them'
+            )
         # Whatever a subclass, or a class that it inherits from besides, has written keeps what the base promises.
-        makers: dict[str, Callable[..., Any]] = {'valid': as_evaluation, 'save': with_options}
+        makers: dict[str, Callable[..., Any]] = {'valid': as_evaluation}
         makers |= {name: partial(as_step, name) for name in ('setup', 'setup_model', *LAST)}
         for name, made in makers.items():
             method = getattr(cls, name)
@@ -282,21 +225,21 @@ class Experiment(ExperimentSetup):
         self.check_loaders()
         check_optimizer(self.optimizer)
         self._model_name = type(unwrap(self.model)).__name__
-        self._one_checkpointer()
-        if self._own_state is None:
-            self._own_state = AttributeState(self._own_attributes(), self._saved_otherwise())
-        loaders = list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
+        savers = [hook for hook in self.hooks if isinstance(hook, CheckpointHook)]
+        if self._checkpointer is not None and self._checkpointer in savers and len(savers) > 1:
+            self.hooks.remove(self._checkpointer)
+            self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
+        if self._at_first is None:
+            self._at_first = self._summaries()
         if self._log_file is not None:
             self._open_log()
         if self._owns_work_dir:
             from_first_rank(self._claim)
             if not self._iter:
                 from_first_rank(self._set_aside)
-        self._is_running = True
         try:
-            yield [_own(loader) for loader in loaders]
+            yield list(self.train_loaders.values())[:1] if data_loaders is None else list(data_loaders)
         finally:
-            self._is_running = False
             self.close()
 
     def train(self, data_loader: Reader | None = None, mode: str = 'train', **kwargs: Any) -> None:
@@ -315,26 +258,30 @@ class Experiment(ExperimentSetup):
         if data_loader is None and not self.readers.entries:
             raise RuntimeError('train() is one iteration of a run: call run(), or write your loop in manual_loop()')
         data_loader = self.readers.entries[0] if data_loader is None else data_loader
+        if mode != 'train':
+            super().train(data_loader, mode, **kwargs)
+            return
+        if not self.model.training:
+            self.model.train()
+        if data_loader not in self.readers.entries:
+            self.readers.of(data_loader)
+        self.mode, self.data_loader, self._epoch = mode, data_loader, data_loader.epoch
         self._in_batch = True
         try:
-            if mode != 'train':
-                super().train(data_loader, mode, **kwargs)
-                return
-            if not self.model.training:
-                self.model.train()
-            if data_loader not in self.readers.entries:
-                self.readers.of(data_loader)
-            self.mode, self.data_loader, self._epoch = mode, data_loader, data_loader.epoch
-            self._read.clear()
             with self.hooks.around['around_iter']:
                 self.call_hook('before_train_iter')
                 self.run_iter(None, train_mode=True, **kwargs)
                 self.call_hook('after_train_iter')
-            self._read.clear()
-            self.data_batch = None
-            self._inner_iter += 1
+        except BaseException:  # if this runner runs again, what this iteration has read comes first
+            if not self.progress.iter_is_done:
+                for reader, batch in reversed(self._read):
+                    reader.give_back(batch)
+            raise
         finally:
             self._in_batch = self._has_begun = False
+            self._read.clear()
+            self.data_batch = None
+        self._inner_iter += 1
         self._iter += 1
 
     def _step(self, model: Any, data: Any, train_mode: bool, **kwargs: Any) -> dict[str, Any]:
@@ -344,14 +291,11 @@ class Experiment(ExperimentSetup):
         if self.mode != 'train':
             return getattr(model, f'{self.mode}_step')(data, self.optimizer, **kwargs)
         self._has_begun = True
-        with (
-            nullcontext() if self._is_running else report_scope(self.log_buffer),
-            self._noted('optimizer', 'setup_model'),
-        ):
+        with self.naming_unset('optimizer', 'setup_model'):
             return as_outputs(self.train_batch(**kwargs), type(self).__name__)
 
     @contextmanager
-    def _noted(self, name: str, method: str) -> Iterator[None]:
+    def naming_unset(self, name: str, method: str) -> Iterator[None]:
         """Note on an error of the user's method that an attribute was not set, which it may have needed."""
         try:
             yield
@@ -366,53 +310,17 @@ class Experiment(ExperimentSetup):
         Raises:
             KeyError: ``train_batch`` did not return it.
         """
-        outputs = self.outputs if outputs is None else outputs
-        if self.mode == 'train' and key not in outputs:
-            raise KeyError(
-                f'{type(self).__name__}.train_batch returned no {key!r} (it returned {sorted(outputs)}), which a hook '
-                f'needs: return dict({key}=…)'
-            )
-        return super().required(key, outputs)
+        name = type(self).__name__ if self.mode == 'train' else self.model
+        return required_output(key, self.outputs if outputs is None else outputs, name)
 
-    @property
-    def iteration(self) -> int:
-        """The running iteration, from 1; between two, how many are done (0 before the first)."""
-        return self._iter + self._in_batch
-
-    @iteration.setter
-    def iteration(self, value: int) -> None:
-        self._refuse_to_set('iteration', value)
-
-    @property
-    def epoch(self) -> int:
-        """The running pass over the first loader that is read, from 0."""
-        return self._epoch
-
-    @epoch.setter
-    def epoch(self, value: int) -> None:
-        self._refuse_to_set('epoch', value)
-
-    def _refuse_to_set(self, name: str, value: int) -> None:
-        """Refuse another value than the one that ``name`` has."""
-        if value != getattr(self, name):
-            raise AttributeError(
-                f'{type(self).__name__}.{name} cannot be set to {value!r}: the run counts it, also across resumes; '
-                'remove the assignment'
-            )
+    iteration = _counter(
+        'iteration',
+        lambda self: self._iter + self._in_batch,
+        'The running iteration, from 1; between two, how many are done (0 before the first).',
+    )
+    epoch = _counter('epoch', lambda self: self._epoch, 'The running pass over the first loader that is read, from 0.')
 
     # --- reading -----------------------------------------------------------------------------------------------------
-
-    @property
-    def train_loader(self) -> Any:
-        """The loader to train on, or several in a dict by name."""
-        if not self._is_running or self._train_loader is None:
-            return self._train_loader
-        views = {name: _ReadByHand(loader, self._log_by_hand) for name, loader in self.train_loaders.items()}
-        return views if isinstance(self._train_loader, Mapping) else views['']
-
-    @train_loader.setter
-    def train_loader(self, loader: Any) -> None:
-        self._train_loader = loader
 
     def read_batch(self, loader_name: str | None = None) -> Any:
         """The next batch, on ``device``. After the last one of a pass over the loader, the next epoch begins.
@@ -427,8 +335,8 @@ class Experiment(ExperimentSetup):
         """
         reader = self._reader(loader_name)
         batch = next(reader)
-        self._epoch = self._epoch if reader is not self.data_loader else reader.epoch
-        self.data_batch = batch
+        if reader is self.data_loader:
+            self._epoch, self.data_batch = reader.epoch, batch
         self._read.append((reader, batch))
         return batch if self.device.type == 'cpu' else to_device(batch, self.device)
 
@@ -436,7 +344,8 @@ class Experiment(ExperimentSetup):
         """Leave the rest of the running pass over a loader: the next batch is the first one of the next epoch."""
         reader = self._reader(loader_name)
         reader.begin(reader.epoch + 1)
-        self._epoch = self._epoch if reader is not self.data_loader else reader.epoch
+        if reader is self.data_loader:
+            self._epoch = reader.epoch
 
     def _reader(self, name: str | None) -> Any:
         if name is None and isinstance(self.data_loader, Reader):
@@ -459,38 +368,7 @@ class Experiment(ExperimentSetup):
         loaders = [*data_loaders, *(each for each in rest if not any(each is entry for entry in data_loaders))]
         self.readers.open(loaders, [named.get(id(loader), '') for loader in loaders])
 
-    def evaluate(self, loader: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As in every runner, with the model's ``val_step``."""
-        return super().evaluate(_own(loader), *args, **kwargs)
-
-    def _log_by_hand(self) -> None:
-        self._log_once(
-            'by hand',
-            '%s iterates over train_loader by itself: what it reads so is not part of checkpoints, and a resumed run '
-            'reads other batches there. Read with self.read_batch()',
-            type(self).__name__,
-            level=logging.WARNING,
-        )
-
-    def _log_once(self, key: str, message: str, *values: Any, level: int = logging.INFO) -> None:
-        """Log once for each ``key`` what is not exact after a resume."""
-        if key not in self._logged:
-            self._logged.add(key)
-            self.logger.log(level, message, *values, extra=NOT_EXACT)
-
     # --- saving ------------------------------------------------------------------------------------------------------
-
-    def _one_checkpointer(self) -> None:
-        """Leave saving to the user's own CheckpointHook, if there is one."""
-        own, saving = self._checkpointer, [hook for hook in self.hooks if isinstance(hook, CheckpointHook)]
-        if own in saving and len(saving) > 1:
-            self.hooks.remove(own)
-            self.logger.info('training.save_interval has no effect: another CheckpointHook is registered, which saves')
-
-    def save(self, *args: Any, **options: Any) -> str | None:
-        """As in every runner. Your own ``save`` may take no arguments and call this one without any."""
-        self._saved_to = super().save(**{**self._save_options, **by_name(args, options)})
-        return self._saved_to
 
     def state_dict(self) -> dict[str, Any]:
         """Your values that checkpoints should hold, on each rank: tensors and plain Python values."""
@@ -510,113 +388,68 @@ class Experiment(ExperimentSetup):
                 'save is called inside train_batch, in the middle of an iteration: a run could not go on from there. '
                 'Save in valid, in after_train_iter of a hook, or by training.save_interval'
             )
-        if self._is_validating:
+        if self.is_validating:
             self._log_once(
-                'save in valid',
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
-                'validation',
+                'validation'
             )
-        if 'by hand' not in self._logged and self._has_read_nothing():
+        readers = [reader for reader in self.readers.entries if isinstance(reader, Reader)]
+        if self._iter and self.train_loader is not None and not any(each.position or each.epoch for each in readers):
             self._log_once(
-                'nothing read',
-                '%s has not called read_batch: if it iterates over train_loader by itself, its place there is not part '
-                'of checkpoints, and a resumed run reads other batches',
-                type(self).__name__,
+                f'{type(self).__name__} has not called read_batch: if it iterates over train_loader by itself, its '
+                'place there is not part of checkpoints, and a resumed run reads other batches',
+                level=logging.WARNING,
             )
+        if self._at_first is not None and type(self).state_dict is Experiment.state_dict:
+            for name in self._summaries().changed(self._at_first):
+                self._log_once(
+                    f'self.{name} has changed since the run began, and checkpoints do not hold it: return what a '
+                    'resume needs of it in state_dict, and take it back in load_state_dict'
+                )
+        objects = stateful(self._own_attributes(), self._saved_otherwise())
         return {
-            'experiment': {**self._state_of_attributes(), 'own': self.state_dict()},
+            'experiment': {
+                'attributes': {place: state_of(value) for place, value in objects},
+                'own': self.state_dict(),
+            },
         }
 
-    def _state_of_attributes(self) -> dict[str, Any]:
-        attributes, saved = self._own_attributes(), self._saved_otherwise()
-        own = AttributeState(attributes, saved) if self._own_state is None else self._own_state
-        lost = own.unsaved(attributes, saved) if type(self).state_dict is Experiment.state_dict else []
-        for name in lost:
-            self._log_once(
-                f'self.{name}',
-                'self.%s has changed since the run began, and checkpoints do not hold it: they hold numbers, strings '
-                'and tensors, also in lists and dicts of up to 10,000. Return what a resume needs in state_dict, and '
-                'take it back in load_state_dict',
-                name,
-            )
-        return own.state_dict(attributes, saved)
-
-    def _has_read_nothing(self) -> bool:
-        readers = [reader for reader in self.readers.entries if isinstance(reader, Reader)]
-        return (
-            bool(self._iter)
-            and self._train_loader is not None
-            and not any(reader.position or reader.epoch for reader in readers)
-        )
+    def _log_once(self, text: str, level: int = logging.INFO) -> None:
+        """Log once what is not exact after a resume."""
+        if text not in self._logged:
+            self._logged.add(text)
+            self.logger.log(level, '%s', text, extra=NOT_EXACT)
 
     def _own_attributes(self) -> dict[str, Any]:
         """The attributes that a subclass has set."""
-        return {name: value for name, value in vars(self).items() if not self._is_base(name)}
-
-    def _is_base(self, name: str) -> bool:
-        return name in self._base_attributes or hasattr(Experiment, name)
+        base = self._base_attributes
+        return {name: value for name, value in vars(self).items() if name not in base and not hasattr(Experiment, name)}
 
     def _saved_otherwise(self) -> set[int]:
-        optimizers, model = named_optimizers(self.optimizer).values(), self.model
-        modules = [] if model is None else list(model.modules())
-        own = [each for _, each in stateful(self._own_attributes(), set()) if isinstance(each, nn.Module)]
-        tensors = (tensor for each in (*modules[:1], *own) for tensor in (*each.parameters(), *each.buffers()))
-        return {id(each) for each in chain(optimizers, modules, tensors)}
+        """The ids of what is saved with the model and the optimizers, and of the tensors of further modules."""
+        modules = [] if self.model is None else list(self.model.modules())
+        others = [each for _, each in stateful(self._own_attributes(), set()) if isinstance(each, nn.Module)]
+        tensors = [tensor for each in (*modules[:1], *others) for tensor in (*each.parameters(), *each.buffers())]
+        return {id(each) for each in (*named_optimizers(self.optimizer).values(), *modules, *tensors)}
+
+    def _summaries(self) -> Summaries:
+        return Summaries(self._own_attributes(), self._saved_otherwise())
 
     def restore_run(self, own: Mapping[str, Any]) -> None:
-        """Take back what `state_of_run` gave; ``own`` is the state of this rank."""
+        """Restore what `state_of_run` returned; ``own`` is the state of this rank."""
         saved = own.get('experiment', {'attributes': {}, 'own': {}})
-        objects = dict(stateful(self._own_attributes(), self._saved_otherwise()))
-        for place, state in saved['attributes'].items():
-            if place in objects:
-                load_state(objects[place], state)
-            else:
-                self.logger.warning(
-                    'the checkpoint holds a state of %s, which is not there now', place, extra=NOT_EXACT
-                )
-        for place in objects.keys() - saved['attributes'].keys():
-            if state_of_object(objects[place]):  # a loss, for example, has none
-                self.logger.warning('the checkpoint holds no state of %s, which starts afresh', place, extra=NOT_EXACT)
-        for name, value in saved.get('values', {}).items():
-            of_class = getattr(type(self), name, None)  # a default is fine; a file puts nothing in a method's place
-            if not (self._is_base(name) or callable(of_class) or hasattr(of_class, '__set__')):
-                setattr(self, name, put_back(vars(self).get(name), value))
+        states, objects = saved['attributes'], dict(stateful(self._own_attributes(), self._saved_otherwise()))
+        texts = [f'a value of self.{name}, which load_state_dict must take' for name in saved.get('values', ())]
+        for place in {**states, **objects}:
+            if place not in objects:
+                texts.append(f'a state of {place}, which is not there now')
+            elif place in states:
+                load_state(objects[place], states[place])
+            elif state_of(objects[place]):  # a loss, for example, has none
+                texts.append(f'no state of {place}, which starts afresh')
+        for text in texts:
+            self.logger.warning('the checkpoint holds %s', text, extra=NOT_EXACT)
         self.load_state_dict(saved['own'])
-
-    def give_back_batch(self) -> None:
-        """After an error: what the cut iteration has read comes first if this runner runs again."""
-        if self.mode == 'train' and not self.progress.iter_is_done:
-            for reader, batch in reversed(self._read):
-                reader.give_back(batch)
-            self._read.clear()
-            self.data_batch = None
 
 
 Experiment.has_own_train = False  # its train counts as the base's does
-
-
-class _ReadByHand:
-    """A loader as an experiment sees it in a run: iterating over it logs what follows.
-
-    Args:
-        loader: the loader.
-        log: called when it is iterated over.
-    """
-
-    def __init__(self, loader: Any, log: Callable[[], None]) -> None:
-        self.loader = loader
-        self._log = log
-
-    def __iter__(self) -> Iterator[Any]:
-        self._log()
-        return iter(self.loader)
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)
-
-
-def _own(loader: Any) -> Any:
-    return loader.loader if isinstance(loader, _ReadByHand) else loader

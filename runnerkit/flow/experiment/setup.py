@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from importlib.util import find_spec
@@ -15,24 +15,26 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.config import Config
-from runnerkit.data.kinds import is_empty, order_of
+from runnerkit.data.kinds import is_empty
+from runnerkit.data.shares import warn_if_sampler_not_sharded
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
-from runnerkit.flow.experiment.valid_hook import ValidHook
+from runnerkit.flow.experiment.validation import ValidHook
 from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.stages.instance import choose_device, claim_work_dir
 from runnerkit.flow.stages.startup import newest
 from runnerkit.flow.stages.wrapping import placed, wrapped
-from runnerkit.flow.work_dir.previous_runs import earlier_run, free_timestamp, move_aside
+from runnerkit.flow.work_dir.previous_runs import files_of_a_run, rename_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
+from runnerkit.log_files import free_timestamp
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import FSDP2, is_module_wrapper
@@ -83,40 +85,16 @@ def experiment_config(config: Any) -> Config:
     return found
 
 
-def misspelt(config: Any) -> Iterator[tuple[str, str]]:
-    """Keys of ``config`` that a run does not read, but that look like ones that it reads, with those."""
-    for before, names, known in (('', config, KNOWN_KEYS), ('training.', config.training, TRAINING_KEYS)):
-        for name in names:
-            if meant := near_miss(str(name), known):
-                yield f'{before}{name}', f'{before}{meant}'
-
-
 def problem_of_loader(loader: Any) -> str | None:
     """Why a run cannot read batches from ``loader`` again and again; None if it can."""
-    if isinstance(loader, (list, tuple)) and loader and all(isinstance(each, DataLoader) for each in loader):
-        several = "dict(clean=…, noisy=…), and read with self.read_batch('noisy')"
-        return f'got a list of loaders: give several in a dict, {several}'
+    kind = type(loader).__name__
+    if isinstance(loader, (list, tuple)) and any(isinstance(each, DataLoader) for each in loader):
+        return "a list of loaders: give a dict, dict(clean=…, noisy=…), and read with self.read_batch('noisy')"
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
-        return (
-            f'got the data set {type(loader).__name__}: give a loader over it, such as '
-            'runnerkit.data.build_dataloader(dataset, samples_per_gpu=32, workers_per_gpu=2)'
-        )
+        return f'the data set {kind}: give a loader, build_dataloader(dataset, samples_per_gpu=32, workers_per_gpu=2)'
     if hasattr(loader, '__next__'):
-        return f'got {type(loader).__name__}, an iterator, which ends after one pass: give what iter() was called with'
-    if not hasattr(loader, '__iter__') and not hasattr(loader, '__getitem__'):
-        return f'got {loader!r}'
-    return None
-
-
-def is_shared_by_all(loader: Any) -> bool:
-    """Whether each of several ranks would read all samples of ``loader``, since nothing gives it a part of them."""
-    return (
-        isinstance(loader, DataLoader)
-        and not isinstance(loader.dataset, IterableDataset)
-        and order_of(loader) is None
-        and type(loader.batch_sampler) in (type(None), BatchSampler)
-        and type(loader.sampler) in (RandomSampler, SequentialSampler)
-    )
+        return f'{kind}, an iterator, which ends after one pass: give what iter() was called with'
+    return None if hasattr(loader, '__iter__') or hasattr(loader, '__getitem__') else repr(loader)
 
 
 #: The steps of `ExperimentSetup.setup` that follow `setup_model`.
@@ -145,9 +123,6 @@ STAGES_DO = [
     *('setup_visualizer', 'setup_logger', 'setup_checkpointer'),
 ]
 
-#: The file in the output folder with the config that was used.
-CONFIG_FILE = 'config.yaml'
-
 
 class ExperimentSetup(IterBasedRunner):
     """The part of an `Experiment` that prepares a training; see there."""
@@ -155,9 +130,9 @@ class ExperimentSetup(IterBasedRunner):
     _lock: FolderLock | None = None
     _is_set_up = False
     _steps: frozenset[str] = frozenset()  # those that were called
+    _found: Collection[str] = ()  # what lay in the work dir
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
-    _has_warned_of_shared = False
     _log_file: str | None = None
     _visualizer: Any = None  # one of the user's own
 
@@ -180,7 +155,7 @@ class ExperimentSetup(IterBasedRunner):
         limit = self.config.training['max_iteration']
         parts: dict[str, Any] = {'model': model, 'optimizer': optimizer}  # None until setup_model
         super().__init__(**parts, work_dir=work_dir, logger=logger, meta=meta, max_iters=limit)
-        self._train_loader: Any = None
+        self.train_loader: Any = None
         self.valid_loader: Any = None
         self.device = torch.device('cpu')
         self.seed = self.config.get('seed') or 0
@@ -243,13 +218,14 @@ class ExperimentSetup(IterBasedRunner):
         default = os.path.join('work_dirs', type(self).__name__)
         self.work_dir = absolute_work_dir(self.option('output') or self.config.get('work_dir') or default)
         mkdir_or_exist(self.work_dir)
+        self._found = os.listdir(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
         self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), get_time_str()))
 
     def dump_config(self) -> None:
         """Write the config, with all changes and defaults, to ``config.yaml``."""
-        from_first_rank(partial(self.config.dump, os.path.join(self._folder, CONFIG_FILE)))
+        from_first_rank(partial(self.config.dump, str(self._folder / 'config.yaml')))
         self.meta.update(config=self.config.pretty_text, exp_name=type(self).__name__)
 
     def setup_visualizer(self) -> None:
@@ -271,9 +247,8 @@ class ExperimentSetup(IterBasedRunner):
         hook = next((hook for hook in self.hooks if isinstance(hook, TensorboardLoggerHook)), None)
         if hook is None:
             raise AttributeError(
-                'there is no visualizer, since nothing draws curves: install tensorboard '
-                '(pip install tensorboard) and leave log_config out, name a TensorboardLoggerHook in it, '
-                'or set self.visualizer in setup_visualizer'
+                'there is no visualizer, since nothing draws curves: pip install tensorboard and leave log_config out, '
+                'name a TensorboardLoggerHook in it, or set self.visualizer in setup_visualizer'
             )
         if self.stopping.signals is None:
             raise AttributeError('the visualizer is open while run() runs: draw in train_batch, valid or a hook')
@@ -286,16 +261,16 @@ class ExperimentSetup(IterBasedRunner):
     def setup_logger(self) -> None:
         """Log to the console and to ``<timestamp>.log``: a line every ``training.log_interval`` iterations, with the
         times of iterations; or what ``log_config`` says."""
-        self._log_file = os.path.join(self._folder, f'{self.timestamp}.log')
+        self._log_file = str(self._folder / f'{self.timestamp}.log')
         self.logger = self._open_log('w')
         env = '\n'.join(f'{key}: {value}' for key, value in collect_env().items())
         self.meta.update(env_info=env, runnerkit_version=__version__)
         self.logger.info('Environment:\n%s', env, extra=DETAIL)
         self.logger.info('Config:\n%s', self.config.pretty_text, extra=DETAIL)
-        for name, meant in misspelt(self.config):
-            self.logger.warning(
-                '%s of the config is no key of a run, though your class may read it; did you mean %s?', name, meant
-            )
+        for name in self.config:
+            if meant := near_miss(str(name), KNOWN_KEYS):
+                text = '%s of the config is no key of a run, though your class may read it; did you mean %s?'
+                self.logger.warning(text, name, meant)
         self.register_timer_hook({'type': 'IterTimerHook'})
         default = {'interval': self._log_interval, 'hooks': [{'type': 'TextLoggerHook'}]}
         self.register_logger_hooks(self.config.get('log_config', default))
@@ -419,14 +394,13 @@ class ExperimentSetup(IterBasedRunner):
         """Set up as a part of a `runnerkit.flow.Flow`, whose stages have done the rest: loaders and model, unless the
         config has sections for these."""
         self._check_construction()
-        own = [name for name in STAGES_DO if getattr(type(self), name) is not getattr(ExperimentSetup, name)]
-        if own:
-            self.logger.warning(
+        left_out = [name for name in STAGES_DO if getattr(type(self), name) is not getattr(ExperimentSetup, name)]
+        if left_out:
+            text = (
                 'in a flow, its stages set up device, folder, log and checkpoints: these methods of %s are not called: '
-                '%s. Say it in the config, put it into setup_hooks, or run the experiment by itself (setup, run)',
-                type(self).__name__,
-                ', '.join(own),
+                '%s. Say it in the config, put it into setup_hooks, or run the experiment by itself (setup, run)'
             )
+            self.logger.warning(text, type(self).__name__, ', '.join(left_out))
         self.device, self.seed = context.device, context.seed
         self.timestamp = context.timestamp
         self._is_set_up = True
@@ -462,28 +436,23 @@ class ExperimentSetup(IterBasedRunner):
 
     def _not_written(self, name: str, what: str = '') -> NotImplementedError:
         """The error of a method that the user's class lacks, with what it may be called there."""
-        told = f'{type(self).__name__} must override {name}{what and ": " + what}'
-        return NotImplementedError(told + suggestion(name, self._own_names()))
+        text = f'{type(self).__name__} must override {name}{what and ": " + what}'
+        return NotImplementedError(text + suggestion(name, self._own_names()))
 
     def _own_names(self) -> list[str]:
         """The public names that the user's classes add."""
-        theirs = [vars(kind) for kind in type(self).__mro__ if not kind.__module__.startswith('runnerkit.')]
-        names = [name for names in theirs for name in names if not name.startswith('_')]
+        classes = [kind for kind in type(self).__mro__ if not kind.__module__.startswith('runnerkit.')]
+        names = [name for kind in classes for name in vars(kind) if not name.startswith('_')]
         return [name for name in names if not hasattr(ExperimentSetup, name)]
 
     def _check_construction(self) -> None:
-        if '_train_loader' not in vars(self):
+        if 'train_loader' not in vars(self):
             raise RuntimeError(
                 f'{type(self).__name__}.__init__ must call super().__init__(config, args) before anything else'
             )
 
     def check_model(self) -> None:
-        """Whether there is a model.
-
-        Raises:
-            RuntimeError: there is none.
-            TypeError: it is no module.
-        """
+        """Refuse a run without a model."""
         self._check_construction()
         if self.model is None:
             raise RuntimeError(
@@ -496,41 +465,27 @@ class ExperimentSetup(IterBasedRunner):
             )
 
     def check_loaders(self) -> None:
-        """Whether there are batches to train on, and to validate on.
-
-        Raises:
-            TypeError: ``train_loader`` is no loader, and no dict of them.
-            ValueError: ``valid_loader`` is empty.
-        """
+        """Refuse a ``train_loader`` that is no loader, and no dict of them, and an empty ``valid_loader``."""
         for name, loader in self.train_loaders.items():
             problem = problem_of_loader(loader)
             if problem is not None:
-                raise WrongType(f'self.train_loader{name and [name]} must be a loader, but {problem}')
-            if self._world_size > 1 and is_shared_by_all(loader) and not self._has_warned_of_shared:
-                self._has_warned_of_shared = True
-                self.logger.warning(
-                    'each of the %d processes trains on all samples of self.train_loader%s, not on its own part: '
-                    'build it with runnerkit.data.build_dataloader, or with torch.utils.data.DistributedSampler',
-                    self._world_size,
-                    name and [name],
-                )
+                raise WrongType(f'self.train_loader{name and [name]} must be a loader, but got {problem}')
+            warn_if_sampler_not_sharded(loader)
         if self.valid_loader is not None and is_empty(self.valid_loader):
-            raise WrongValue(
-                f'self.valid_loader is empty: got {self.valid_loader!r}. Set one with batches, or None if nothing is '
-                'read from it'
-            )
+            way_out = 'Set one with batches, or None if nothing is read from it'
+            raise WrongValue(f'self.valid_loader is empty: got {self.valid_loader!r}. {way_out}')
 
     @property
     def train_loaders(self) -> dict[str, Any]:
         """The loaders to train on by name; a single one is called ``''``."""
-        loaders = self._train_loader
+        loaders = self.train_loader
         return dict(loaders) if isinstance(loaders, Mapping) else {'': NoBatches() if loaders is None else loaders}
 
     @property
-    def _folder(self) -> str:
+    def _folder(self) -> Path:
         if self.work_dir is None:
             raise RuntimeError('there is no work dir yet: setup_output_dir must set self.work_dir')
-        return self.work_dir
+        return Path(self.work_dir)
 
     @property
     def _log_interval(self) -> int:
@@ -543,7 +498,7 @@ class ExperimentSetup(IterBasedRunner):
     def _claim(self) -> None:
         """On rank 0: lock the work dir."""
         if self._lock is None:
-            self._lock = claim_work_dir(Path(self._folder))
+            self._lock = claim_work_dir(self._folder)
 
     def close(self) -> None:
         """Let others use the work dir, and close the log file; the end of a run does so. It may be called again."""
@@ -554,11 +509,10 @@ class ExperimentSetup(IterBasedRunner):
             self._lock = None
 
     def _set_aside(self) -> None:
-        """On rank 0: move the files of an earlier run in the work dir to ``earlier/<its timestamp>``."""
+        """On rank 0: rename the work dir of an earlier run to ``<work dir>.1``, ``.2`` …"""
         folder = Path(self._folder)
-        names, name = earlier_run(folder, self.timestamp)
-        if names:
-            to = move_aside(folder, names, name)
+        if files_of_a_run(folder):
+            to = rename_aside(folder, {*self._found} - {'config.yaml'})
             self.logger.info(
                 'the earlier run in %s is moved to %s (resume_or_load continues a run)', shown(folder), shown(to)
             )
@@ -576,11 +530,3 @@ class NoBatches:
 
     def __iter__(self) -> Any:
         raise RuntimeError('there is no batch to read: set self.train_loader in setup_dataloader')
-        yield
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to restore."""

@@ -17,7 +17,7 @@ from runnerkit.flow.stages.stage import origin
 from runnerkit.flow.stages.training import RunnerBase
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.hook_table import HookTable
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.parallel import DataContainer
 from runnerkit.runner.workflow import first_training_loader, length_of
 from runnerkit.utils.logging import print_result
@@ -75,7 +75,7 @@ class DryRun(RunnerBase):
             say('Learning rate: none, as there is no optimizer')
             return
         for hook in runner.hooks:
-            if isinstance(hook, TorchLrUpdaterHook) and hook.monitor is not None:
+            if isinstance(hook, ScheduleHook) and hook.monitor is not None:
                 say(f'{hook.scheduler} depends on {hook.monitor}, which is not known yet: not drawn')
         length = length_of(first_training_loader(context.loaders, context.workflow, runner))
         if not length:

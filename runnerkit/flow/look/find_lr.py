@@ -17,8 +17,8 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.look.dry_run import sketch
 from runnerkit.flow.stages.training import RunnerBase
 from runnerkit.hooks import Fp16OptimizerHook, OptimizerHook
+from runnerkit.hooks.torch_scheduler import multipliers
 from runnerkit.nn.amp import wrap_fp16_model
-from runnerkit.optim.torch_schedules import multipliers
 from runnerkit.optim.update import Update
 from runnerkit.runner.workflow import trains
 

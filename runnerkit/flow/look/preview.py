@@ -6,9 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from runnerkit.hooks.hook import Hook
-from runnerkit.hooks.param_schedule import ParamScheduleHook, copied, read
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook, copied, read
 from runnerkit.optim.named import named_optimizers
 
 #: Titles of the curves, by key in a parameter group.
@@ -71,7 +69,7 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
     if total == 0:
         return []
     view: Any = Rehearsal(runner, max_epochs or -(-total // iters_per_epoch), total, iters_per_epoch)
-    hooks = [copy.deepcopy(hook) for hook in runner.hooks if _can_be_foretold(hook)]
+    hooks = [copy.deepcopy(hook) for hook in runner.hooks if isinstance(hook, ScheduleHook) and hook.monitor is None]
     tracks: list[tuple[str, str, Any, list[Any]]] = [
         (key, name, one.param_groups, [])
         for key in TITLES
@@ -98,19 +96,14 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
     curves = []
     for key, name, groups, values in tracks:
         here = [hook for hook in hooks if hook.optimizer in (None, name)]
-        own = [hook for hook in here if getattr(hook, 'key', 'lr') == key]
+        own = [hook for hook in here if hook.key == key]
         if key == 'lr' or own or len(set(values)) > 1:
             # Some torch schedulers also change the momentum.
-            sources = own or [hook for hook in here if isinstance(hook, TorchLrUpdaterHook)]
-            source = ', '.join(getattr(hook, 'scheduler', type(hook).__name__) for hook in sources) or 'no schedule'
+            sources = own or [hook for hook in here if hook.scheduler]
+            source = ', '.join(hook.scheduler or type(hook).__name__ for hook in sources) or 'no schedule'
             several = f'; the first of {len(groups)} parameter groups' if len(groups) > 1 else ''
             curves.append(Curve(f'{TITLES[key]} of {name}' if name else TITLES[key], source + several, values))
     return curves
-
-
-def _can_be_foretold(hook: Hook) -> bool:
-    """Whether ``hook`` is a schedule that does not depend on scores."""
-    return isinstance(hook, ParamScheduleHook) or (isinstance(hook, TorchLrUpdaterHook) and hook.monitor is None)
 
 
 def stand_in(optimizer: Any) -> Any:

@@ -1,75 +1,75 @@
-"""``runnerkit profile``: measure the first iterations of a training; keep nothing."""
+"""``runnerkit profile``: run torch's profiler over the first iterations of a training; keep nothing."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
+from runnerkit.data.kinds import length_of
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.training import RunnerBase
-from runnerkit.hooks import CheckpointHook, EvalHook, ProfilerHook, TensorboardLoggerHook, TextLoggerHook
-from runnerkit.hooks.iteration_parts import DATA, IterationParts, clock_of
-from runnerkit.hooks.logger.tracker import TrackerHook
-from runnerkit.utils.stopwatch import Stopwatch
+from runnerkit.hooks import CheckpointHook, ClosureHook, EvalHook, ProfilerHook, TextLoggerHook
+from runnerkit.runner.workflow import first_training_loader
+from runnerkit.utils.exceptions import WrongValue
+
+#: How many operations the table shows.
+ROWS = 30
 
 
 class Profile(RunnerBase):
-    """The runner stage of ``runnerkit profile``: runs the first iterations of the training and measures their parts.
+    """The runner stage of ``runnerkit profile``; ``context['profile']`` is the table afterwards.
 
     Args:
-        context: the run's; ``context['profile']`` is this stage afterwards.
-        iters: how many iterations to measure, at least 1.
-        warmup: how many to run before, at least 1.
-
-    Attributes:
-        watch: the stopwatch with the times.
-        done: how many iterations were run; fewer than requested if the training is shorter.
+        context: the run's.
+        iters: how many iterations to measure; fewer if the training is shorter.
+        warmup: how many to run before.
     """
 
     def __init__(self, context: Context, iters: int, warmup: int) -> None:
-        context['profile'] = self
         self.iters = iters
         self.warmup = warmup
-        self.watch = Stopwatch()
-        self.done = 0
-
-    @property
-    def measured(self) -> int:
-        """How many iterations were measured."""
-        return max(0, min(self.done - self.warmup, self.iters))
 
     def run(self, context: Context) -> None:
         """Measure."""
         runner = context.runner
-        keep_inside(runner, context.logger)
-        self.watch = Stopwatch(clock_of(runner.model))
-        self._parts = IterationParts(self.watch, self._passed)
-        try:
-            with self._parts.of(runner):
-                runner.run(context.loaders, context.workflow)
-        finally:
-            self.watch.stop()
+        last = self.warmup + self.iters
+        loader = first_training_loader(context.loaders, context.workflow, runner)
+        epochs, length = runner.max_epochs, length_of(loader)
+        limits = [last, runner.max_iters, None if None in (epochs, length) else epochs * length]
+        last = min(limit for limit in limits if limit is not None)
+        if last <= self.warmup:
+            raise WrongValue(f'the training ends after {last} iterations, within --warmup {self.warmup}')
+        on_gpu = context.device.type == 'cuda'
 
-    def _passed(self, point: str, runner: Any) -> None:
-        if point != 'after_train_iter':
-            return
-        self.done += 1
-        if self.done == self.warmup:
-            self.watch.start(DATA)
-        if self.done == self.warmup + self.iters:
-            self.watch.stop()
-            runner.stop('the profile is complete')
+        def show(profiler: Any) -> None:
+            sort_by = f'self_{"device" if on_gpu else "cpu"}_time_total'
+            table = profiler.key_averages().table(sort_by=sort_by, row_limit=ROWS)
+            context['profile'] = f'{last - self.warmup} iterations after {self.warmup} for warming up\n\n{table}'
+
+        keep_inside(runner)
+        runner.register_hook(
+            ProfilerHook(
+                by_epoch=False,
+                profile_iters=last,
+                activities=['cpu', 'cuda'] if on_gpu else ['cpu'],
+                schedule={'wait': 0, 'warmup': self.warmup, 'active': last - self.warmup, 'repeat': 1},
+                on_trace_ready=show,
+            )
+        )
+        runner.register_hook(
+            ClosureHook(
+                'after_train_iter', lambda runner: runner.iter + 1 == last and runner.stop('the profile is complete')
+            )
+        )
+        runner.run(context.loaders, context.workflow)
 
 
-def keep_inside(runner: Any, logger: logging.Logger) -> None:
-    """Make the hooks of ``runner`` write to its work dir only. Trackers, which cannot, and profilers are removed."""
+def keep_inside(runner: Any) -> None:
+    """Make the hooks of ``runner`` write to its work dir only; those that send something outside are removed."""
     for hook in list(runner.hooks):
-        if isinstance(hook, (TrackerHook, ProfilerHook)):
-            logger.info('left out of the profile: %s', type(hook).__name__)
+        if hook.sends_outside:
+            runner.logger.info('left out of the profile: %s', type(hook).__name__)
             runner.hooks.remove(hook)
         elif isinstance(hook, (CheckpointHook, EvalHook, TextLoggerHook)):
             hook.out_dir = hook.file_client_args = None
-        elif isinstance(hook, TensorboardLoggerHook):
-            hook.log_dir = None
         if isinstance(hook, CheckpointHook):
             hook.save_last = False  # this run does not end where the training ends

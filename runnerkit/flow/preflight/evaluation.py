@@ -13,7 +13,7 @@ from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.flow.stages.defaults import splits_in
 from runnerkit.hooks import EvalHook, Hook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
@@ -143,12 +143,12 @@ def patience_ends(plan: Plan) -> Iterator[Finding]:
     waiting = [(hook, hook.patience, 1, 'the run never stops early') for hook in _early_stopping(plan)]
     waiting += [
         (hook, hook.arguments.get('patience', 10), 2, 'the learning rate never changes')
-        for hook in plan.hooks_of(TorchLrUpdaterHook)
+        for hook in plan.hooks_of(ScheduleHook)
         if (hook.monitor or '').startswith('val/')
     ]
     for hook, patience, more, never in waiting if plan.workflow and not validates else ():
         if not evaluations:
-            also = ", or monitor 'train/loss'" if isinstance(hook, TorchLrUpdaterHook) else ''
+            also = ", or monitor 'train/loss'" if isinstance(hook, ScheduleHook) else ''
             yield plan.error(
                 plan.key_of(hook, 'monitor'),
                 f'nothing is evaluated, so there is no score {hook.monitor!r}: {never}',

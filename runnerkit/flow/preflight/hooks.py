@@ -19,8 +19,7 @@ from runnerkit.hooks import (
 )
 from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, overrides
 from runnerkit.hooks.hook_table import CALLED, meant_points
-from runnerkit.hooks.param_schedule import ParamScheduleHook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
@@ -190,10 +189,10 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
     for kind, what in SINGLES:
         for hook in plan.hooks_of(loaded_class(kind))[1:]:
             yield plan.warning(plan.path_of(hook), f'two {type(hook).__name__}s are registered: {what}', 'Keep one.')
-    schedules = plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook)
-    quantities = {getattr(hook, 'key', 'lr') for hook in schedules}
+    schedules = plan.hooks_of(ScheduleHook)
+    quantities = {hook.key for hook in schedules}
     for key, name in product(sorted(quantities), named_optimizers(getattr(plan.runner, 'optimizer', None)) or ['']):
-        alike = [hook for hook in schedules if getattr(hook, 'key', 'lr') == key and hook.optimizer in (None, name)]
+        alike = [hook for hook in schedules if hook.key == key and hook.optimizer in (None, name)]
         if len(alike) < 2:
             continue
         of = f' of {name}' if name else ''

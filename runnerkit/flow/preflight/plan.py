@@ -15,8 +15,7 @@ from runnerkit.config.origin import dotted, written_at
 from runnerkit.flow.context import Context, Options
 from runnerkit.hooks import CheckpointHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook
-from runnerkit.hooks.param_schedule import ParamScheduleHook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.runner.workflow import epochs_in, iters_in, length_of, trains
@@ -29,7 +28,6 @@ _SECTIONS: tuple[tuple[type[Hook], str], ...] = (
     (CheckpointHook, 'checkpoint_config'),
     (EvalHook, 'evaluation'),
     (LoggerHook, 'log_config'),
-    (TorchLrUpdaterHook, 'lr_config'),
 )
 
 
@@ -113,7 +111,7 @@ class Plan:
         if self.cfg is None:
             return ()
         section = next((name for kind, name in _SECTIONS if isinstance(hook, kind)), '')
-        if isinstance(hook, ParamScheduleHook):
+        if isinstance(hook, ScheduleHook):
             section = 'momentum_config' if hook.key == 'momentum' else 'lr_config'
         kinds = [index for index, item in enumerate(self.custom_hooks) if _describes(item, hook)]
         alike = [other for other in self.hooks if type(other) is type(hook)]

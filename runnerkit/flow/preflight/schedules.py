@@ -7,26 +7,14 @@ from typing import Any
 
 from runnerkit.config.findings import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names
-from runnerkit.hooks import (
-    CosineRestartLrUpdaterHook,
-    CyclicLrUpdaterHook,
-    CyclicMomentumUpdaterHook,
-    FixedLrUpdaterHook,
-    LrUpdaterHook,
-    MomentumUpdaterHook,
-    OneCycleLrUpdaterHook,
-)
-from runnerkit.hooks.param_schedule import ParamScheduleHook, read
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook, missing_length
+from runnerkit.hooks.param_schedule import ParamScheduleHook, ScheduleHook, read
 from runnerkit.optim import schedules
-from runnerkit.optim.torch_schedules import check_lengths
-
-CYCLIC = (CyclicLrUpdaterHook, CyclicMomentumUpdaterHook)
+from runnerkit.utils.user_files import is_ours
 
 
 def steps_are_reached(plan: Plan) -> Iterator[Finding]:
     """Steps at or after the run's end, of our policies and of torch's."""
-    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+    for hook in plan.hooks_of(ScheduleHook):
         name, steps = _steps(hook)
         length = plan.length(hook.by_epoch)
         if name == 'step' and getattr(hook, 'step', None) == []:
@@ -50,7 +38,7 @@ def steps_are_reached(plan: Plan) -> Iterator[Finding]:
 def _steps(hook: Any) -> tuple[str, list[int]]:
     """The argument that holds the moments of a schedule's steps, and these moments (of equal steps, the first)."""
     name, given = 'step', getattr(hook, 'step', None)
-    if isinstance(hook, TorchLrUpdaterHook):
+    if hook.scheduler:
         name = next((each for each in ('milestones', 'step_size') if each in hook.arguments), '')
         given = hook.arguments.get(name)
     elif not isinstance(hook, schedules.Step):
@@ -82,7 +70,7 @@ def warmups_end(plan: Plan) -> Iterator[Finding]:
 
 def length_is_known(plan: Plan) -> Iterator[Finding]:
     """Policies that need the run's length, in a unit in which the run has none."""
-    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+    for hook in plan.hooks_of(ScheduleHook):
         if not _asks_for_total(hook):
             continue
         known: Any = plan.length(hook.by_epoch)
@@ -99,22 +87,24 @@ def length_is_known(plan: Plan) -> Iterator[Finding]:
 
 def _asks_for_total(hook: Any) -> bool:
     """Whether the formula of ``hook`` uses the run's length. A ``get_lr`` of the user's own may or may not: no."""
-    if isinstance(hook, TorchLrUpdaterHook):
+    if hook.scheduler:
+        from runnerkit.hooks.torch_scheduler import missing_length
+
         return missing_length(hook.scheduler, hook.arguments) is not None
     if isinstance(hook, schedules.OneCycle):
         return not getattr(hook, 'total_steps', None)
-    kind = MomentumUpdaterHook if hook.key == 'momentum' else LrUpdaterHook
-    own = getattr(type(hook), f'get_{hook.key}', None)
-    return hook.needs_total and own is getattr(kind, f'get_{hook.key}')
+    get = getattr(type(hook), f'get_{hook.key}', None)
+    return hook.needs_total and is_ours(getattr(get, '__module__', ''))
 
 
 def schedule_lasts(plan: Plan) -> Iterator[Finding]:
     """Schedules that would end in an error before the run ends."""
-    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
+    hooks: list[Any] = plan.hooks_of(ScheduleHook)
+    for hook in hooks:
         length = plan.length(hook.by_epoch)
         if not length:
             continue
-        if isinstance(hook, CosineRestartLrUpdaterHook):
+        if issubclass(type(hook), schedules.CosineRestart):
             whole, starts = hook.cumulative_periods[-1], hook.cumulative_periods[:-1]
             if whole < length:
                 yield plan.error(
@@ -129,7 +119,7 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
                     f'the last period would begin at {starts[-1]}, but the run has {amount(length, hook.by_epoch)}',
                     f'Let periods add up to {length}.',
                 )
-        if isinstance(hook, CYCLIC) and hook.cyclic_times > length:
+        if issubclass(type(hook), schedules.Cyclic) and hook.cyclic_times > length:
             yield plan.error(
                 plan.key_of(hook, 'cyclic_times'),
                 f'{hook.cyclic_times} cycles do not fit into {amount(length, False)}',
@@ -147,10 +137,8 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
 
 def _total_steps(hook: Any) -> Any:
     """The steps of a one-cycle schedule of a given length."""
-    if isinstance(hook, OneCycleLrUpdaterHook):
-        return hook.total_steps
-    if not isinstance(hook, TorchLrUpdaterHook) or hook.scheduler != 'OneCycleLR':
-        return None
+    if hook.scheduler != 'OneCycleLR':
+        return getattr(hook, 'total_steps', None)
     of = {'epochs': 0, 'steps_per_epoch': 0, **hook.arguments}
     return of.get('total_steps') or of['epochs'] * of['steps_per_epoch'] or None
 
@@ -168,7 +156,7 @@ _TORCH_LENGTHS: dict[str, tuple[str, str, str]] = {
 
 def torch_lengths_fit(plan: Plan) -> Iterator[Finding]:
     """Schedulers of torch whose own length is not that of the run."""
-    for hook in plan.hooks_of(TorchLrUpdaterHook):
+    for hook in plan.hooks_of(ScheduleHook):
         name, short, long = _TORCH_LENGTHS.get(hook.scheduler, ('', '', ''))
         own, length = hook.arguments.get(name), plan.length(hook.by_epoch)
         if not isinstance(own, int) or not length or own == length:
@@ -184,17 +172,17 @@ def torch_lengths_fit(plan: Plan) -> Iterator[Finding]:
 
 def schedule_moves(plan: Plan) -> Iterator[Finding]:
     """Schedules by epoch in a run of one epoch."""
-    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
-        if isinstance(hook, (schedules.Step, FixedLrUpdaterHook)) or not hook.by_epoch or plan.epochs != 1:
+    for hook in plan.hooks_of(ScheduleHook):
+        if not hook.by_epoch or plan.epochs != 1 or not is_ours(type(hook).__module__):
             continue
-        if getattr(hook, 'warmup', None) is not None or getattr(hook, 'monitor', None) is not None:
+        moves_within = getattr(hook, 'warmup', None) is not None or hook.monitor is not None
+        is_constant = isinstance(hook, schedules.Step) or type(hook).__name__ == 'FixedLrUpdaterHook'
+        if moves_within or is_constant or _steps(hook)[1]:  # for `steps_are_reached`
             continue
-        if _steps(hook)[1] or type(hook).__module__.split('.')[0] != 'runnerkit':
-            continue  # told by `steps_are_reached`; or a policy of the user's own
-        what = hook.scheduler if isinstance(hook, TorchLrUpdaterHook) else type(hook).__name__
+        what = hook.scheduler or type(hook).__name__
         yield plan.warning(
             plan.key_of(hook, 'by_epoch'),
-            f'{what} counts epochs, but the run has only one: the {getattr(hook, "key", "lr")} never changes',
+            f'{what} counts epochs, but the run has only one: the {hook.key} never changes',
             'Set by_epoch=False.',
         )
 
@@ -225,8 +213,7 @@ def schedule_falls(plan: Plan) -> Iterator[Finding]:
 
 def quantity_exists(plan: Plan) -> Iterator[Finding]:
     """Schedules of a momentum that the optimizer does not have, or of an optimizer that does not exist."""
-    for hook in plan.hooks_of(ParamScheduleHook, TorchLrUpdaterHook):
-        key = getattr(hook, 'key', 'lr')
+    for hook in plan.hooks_of(ScheduleHook):
         if not plan.optimizers:
             yield plan.error(
                 plan.path_of(hook),
@@ -234,25 +221,9 @@ def quantity_exists(plan: Plan) -> Iterator[Finding]:
                 'Give the runner one, or leave the schedule out.',
             )
         for name, optimizer in plan.optimizers.items():
-            if any(read(group, key) is None for group in optimizer.param_groups):
+            if any(read(group, hook.key) is None for group in optimizer.param_groups):
                 yield plan.error(
                     plan.path_of(hook),
-                    f'{type(optimizer).__name__}{f" ({name})" if name else ""} has no {key} to schedule',
+                    f'{type(optimizer).__name__}{f" ({name})" if name else ""} has no {hook.key} to schedule',
                     'Use an optimizer that has one, such as SGD or Adam, or leave the schedule out.',
-                )
-
-
-def lists_fit_groups(plan: Plan) -> Iterator[Finding]:
-    """Lists of a torch scheduler that do not have one value per parameter group."""
-    for hook in plan.hooks_of(TorchLrUpdaterHook):
-        for optimizer in plan.optimizers.values():
-            try:
-                check_lengths(optimizer, hook.arguments)
-            except ValueError as error:
-                key = str(error).partition(' ')[0]
-                place = plan.key_of(hook, key) if key in hook.arguments else plan.path_of(hook)
-                yield plan.error(
-                    place,
-                    str(error),
-                    'Give one number, which keeps the ratios of the groups, or one value per group.',
                 )

@@ -12,8 +12,7 @@ from torch import nn
 from runnerkit.config.findings import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names, parts_of_optimizer
 from runnerkit.hooks import Hook, OptimizerHook
-from runnerkit.hooks.param_schedule import ParamScheduleHook
-from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.default_constructor import DEFORMABLE, NORMS
 from runnerkit.parallel import named_modules, named_parameters
 from runnerkit.utils.exceptions import one_line
@@ -207,7 +206,7 @@ def _may_raise(hook: Hook) -> bool:
     if not is_ours(type(hook).__module__):
         return True
     has_end = getattr(hook, 'minimum', None) or hasattr(hook, '_max_lr')
-    return isinstance(hook, TorchLrUpdaterHook) or (getattr(hook, 'key', '') == 'lr' and bool(has_end))
+    return isinstance(hook, ScheduleHook) and hook.key == 'lr' and bool(hook.scheduler or has_end)
 
 
 # --- paramwise_cfg ---------------------------------------------------------------------------------------------------
@@ -294,7 +293,7 @@ def multipliers_last(plan: Plan) -> Iterator[Finding]:
     """Learning rates of several groups that a policy replaces by one."""
     differ = any(len({float(group.get('lr', 0)) for group in one.param_groups}) > 1 for one in plan.optimizers.values())
     for hook in plan.hooks if differ else ():
-        peak = getattr(hook, '_max_lr', None) if isinstance(hook, ParamScheduleHook) else None
+        peak = getattr(hook, '_max_lr', None) if isinstance(hook, ScheduleHook) else None
         if isinstance(peak, (int, float)):
             yield plan.warning(
                 plan.key_of(hook, 'max_lr'),

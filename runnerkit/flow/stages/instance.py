@@ -27,8 +27,8 @@ from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.stages.defaults import fill_in
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
-from runnerkit.flow.work_dir.previous_runs import free_timestamp, jobs_of_all_ranks
-from runnerkit.flow.work_dir.resume import check_start, seed_of_resumed
+from runnerkit.flow.work_dir.resume import check_start, jobs_of_all_ranks, seed_of_resumed
+from runnerkit.log_files import free_timestamp
 from runnerkit.registry import placed_errors
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock

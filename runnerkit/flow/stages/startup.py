@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
-from runnerkit.checkpoint.finite import why_not_finite
 from runnerkit.checkpoint.integrity import training_state_problem
 from runnerkit.checkpoint.loader import load_small
+from runnerkit.checkpoint.store import why_not_finite
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.look.log_lines import is_number
+from runnerkit.flow.work_dir.record import write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -165,6 +166,7 @@ class JournalHook(Hook):
             self._write_starts()
 
     def _end(self, runner: RunnerView, outcome: Outcome) -> None:
+        self._seconds['saving'] = self._context.runner.snapshots.saver.seconds
         self._starts[-1] |= {'end': time.time(), 'outcome': outcome.kind}
         self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
         with self._trouble.instead_of_raising():  # an error of the user's may have no text
@@ -172,6 +174,9 @@ class JournalHook(Hook):
             reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
+        with self._trouble.instead_of_raising():
+            work_dir = self._context.work_dir
+            write_record(work_dir, files=sorted({*os.listdir(work_dir)} - {*self._context.others}))
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Note the completed iterations to which the run has gone back."""
@@ -194,21 +199,14 @@ class JournalHook(Hook):
                 own_folder(file.parent)
                 write_atomically(file, png_of(scaled_down(pixels, MOST_PIXELS)))
 
-    def around_val(self, runner: RunnerView) -> AbstractContextManager[None]:
-        """Measure an evaluation."""
-        return self._measuring('evaluation')
-
-    def around_save(self, runner: RunnerView) -> AbstractContextManager[None]:
-        """Measure the writing of a checkpoint."""
-        return self._measuring('saving')
-
     @contextmanager
-    def _measuring(self, what: str) -> Iterator[None]:
+    def around_val(self, runner: RunnerView) -> Iterator[None]:
+        """Measure an evaluation."""
         began = time.monotonic()
         try:
             yield
         finally:
-            self._seconds[what] += time.monotonic() - began
+            self._seconds['evaluation'] += time.monotonic() - began
 
     def _write_starts(self) -> None:
         with self._trouble.instead_of_raising():

@@ -1,4 +1,4 @@
-"""Loggers, one backend a file."""
+"""Loggers: text, TensorBoard, the progress bar, records in memory, and experiment trackers."""
 
 from typing import TYPE_CHECKING
 
@@ -6,17 +6,19 @@ from runnerkit.utils.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from runnerkit.hooks.logger.base import LoggerHook
-    from runnerkit.hooks.logger.clearml import ClearMLLoggerHook
-    from runnerkit.hooks.logger.dvclive import DvcliveLoggerHook
     from runnerkit.hooks.logger.history import HistoryHook
-    from runnerkit.hooks.logger.mlflow import MlflowLoggerHook
-    from runnerkit.hooks.logger.neptune import NeptuneLoggerHook
-    from runnerkit.hooks.logger.pavi import PaviLoggerHook
     from runnerkit.hooks.logger.progress import ProgressBarHook
-    from runnerkit.hooks.logger.segmind import SegmindLoggerHook
     from runnerkit.hooks.logger.tensorboard import TensorboardLoggerHook
     from runnerkit.hooks.logger.text import TextLoggerHook
-    from runnerkit.hooks.logger.wandb import WandbLoggerHook
+    from runnerkit.hooks.logger.trackers import (
+        ClearMLLoggerHook,
+        DvcliveLoggerHook,
+        MlflowLoggerHook,
+        NeptuneLoggerHook,
+        PaviLoggerHook,
+        SegmindLoggerHook,
+        WandbLoggerHook,
+    )
 
 __all__ = [
     'ClearMLLoggerHook',

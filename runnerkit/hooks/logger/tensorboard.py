@@ -115,17 +115,12 @@ class TensorboardLoggerHook(LoggerHook):
         self._step, self._drawn = state.get('step'), dict(state.get('points', []))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the last points."""
-        points = [point for point in self._drawn.items() if isinstance(point[1], (int, float, str))]
-        return {'step': self._step, 'points': points}
-
-    @contextmanager
-    def around_save(self, runner: RunnerView) -> Iterator[None]:
-        """Write all points to disk, because a run that resumes from this checkpoint does not draw them again."""
+        """Return the position of the last points, which are on the disk: a resumed run does not draw them again."""
         if self._writer is not None:
             with self._tolerant():
                 self._writer.flush()
-        yield
+        points = [point for point in self._drawn.items() if isinstance(point[1], (int, float, str))]
+        return {'step': self._step, 'points': points}
 
     def log(self, runner: RunnerView) -> None:
         """Draw one point of each curve at the number of completed iterations."""

@@ -31,6 +31,10 @@ def test_homes():
 def test_the_migration_guide_has_the_same_table():
     first, _, _ = GUIDE.read_text(encoding='utf-8').partition('## 2.')
     rows = [line.split(' | ') for line in first.splitlines() if line.startswith('| `mmcv.')]
-    told = {re.findall('`mmcv.([^`]+)`', old)[0]: tuple(re.findall('`runnerkit.([^`]+)`', new)) for old, new in rows}
+    told = {
+        path: tuple(re.findall('`runnerkit.([^`]+)`', new))
+        for old, new in rows
+        for path in re.findall('`mmcv.([^`]+)`', old)
+    }
     expected = {old: (homes,) if isinstance(homes, str) else homes for old, homes in ALIASES.items()}
     assert told == expected

@@ -1,10 +1,11 @@
 """An experiment: its loop, its counters, what it reads, saves and evaluates."""
 
+import copy
 import json
 import os
 import random
+import re
 import signal
-from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -270,13 +271,7 @@ def test_what_a_failed_batch_has_read_comes_again(tmp_path):
     assert made.iteration == 4
 
 
-def test_reading_by_hand_is_told_and_the_rest_is_not(tmp_path, caplog):
-    class ByHand(Line):
-        def batch(self):
-            len(self.train_loader)
-            assert self.train_loader.dataset is self.train_loaders[''].dataset
-            return next(iter(self.train_loader)) if self.iteration == 2 else super().batch()
-
+def test_a_run_that_reads_by_hand_is_warned_about(tmp_path, caplog):
     class FromSetup(Line):
         def setup_dataloader(self):
             super().setup_dataloader()
@@ -285,12 +280,9 @@ def test_reading_by_hand_is_told_and_the_rest_is_not(tmp_path, caplog):
         def batch(self):
             return next(self.batches)
 
-    caplog.set_level('INFO')
     trained(Line, tmp_path / 'right', max_iteration=2)
     assert 'train_loader' not in caplog.text
-    trained(ByHand, tmp_path / 'one', max_iteration=4)
-    assert caplog.text.count('iterates over train_loader by itself') == 1
-    trained(FromSetup, tmp_path / 'two', max_iteration=4)
+    trained(FromSetup, tmp_path / 'wrong', max_iteration=4)
     assert caplog.text.count('has not called read_batch') == 1
 
 
@@ -520,14 +512,16 @@ def test_a_save_interval_and_a_checkpoint_hook_do_not_save_twice(tmp_path, caplo
     assert not hasattr(made, 'saves')
 
 
-def test_a_checkpoint_in_the_middle_of_a_batch_is_refused(tmp_path, caplog):
+def test_a_save_in_the_middle_of_a_batch_moves_to_its_end(tmp_path, caplog):
     class TooEarly(Line):
         def train_batch(self):
             super().train_batch()
             self.save()
 
-    with pytest.raises(RuntimeError, match='inside train_batch, in the middle of an iteration'):
-        trained(TooEarly, tmp_path / 'one')
+    caplog.set_level('INFO')
+    trained(TooEarly, tmp_path / 'one')
+    assert 'the save of iter_1.pth moves to the end of this iteration' in caplog.text
+    caplog.clear()
 
     class InValid(Line):
         def valid(self):
@@ -583,7 +577,7 @@ def test_everything_with_a_state_is_saved(tmp_path):
 
 
 class Adversarial(Line):
-    """A GAN as people write it: lists of schedules, generators, averages in a dict, numbers that move on."""
+    """A GAN as people write it: lists of schedules, generators, averages, numbers that move on."""
 
     def setup_model(self):
         self.model = nn.ModuleDict({'gen': nn.Linear(3, 4), 'dis': nn.Linear(4, 1)})
@@ -592,10 +586,8 @@ class Adversarial(Line):
         self.schedules = [torch.optim.lr_scheduler.ExponentialLR(each, 0.9) for each in self.optimizer.values()]
         self.noise = torch.Generator().manual_seed(5)
         self.shuffling = {'numpy': np.random.default_rng(1), 'python': random.Random(2)}
-        self.averages = {name: value.detach().clone() for name, value in self.model['gen'].named_parameters()}
-        self.temperature = torch.zeros(1, requires_grad=True)
-        self.of_temperature = torch.optim.SGD([self.temperature], lr=0.1)
-        self.weight, self.recent, self.untouched = 1.0, deque(maxlen=3), [torch.ones(2)]
+        self.average = copy.deepcopy(self.model['gen'])
+        self.weight, self.clipped = 1.0, list(self.model.parameters())
 
     def train_batch(self):
         real = self.read_batch()[0]
@@ -603,19 +595,20 @@ class Adversarial(Line):
         judged = self.model['dis'](torch.cat([real, fake.detach()])) * self.weight
         labels = torch.cat([torch.ones(4, 1), torch.zeros(4, 1)])
         self.update(functional.binary_cross_entropy_with_logits(judged, labels), optimizer='dis')
-        cold = self.model['dis'](fake) * self.temperature.exp().detach() + sum(self.recent)
-        self.update(-cold.mean(), optimizer='gen')
-        self.of_temperature.zero_grad()
-        (self.temperature - real.mean()).square().sum().backward()
-        self.of_temperature.step()
+        self.update(-self.model['dis'](fake).mean(), optimizer='gen')
         for schedule in self.schedules:
             schedule.step()
-        for name, value in self.model['gen'].named_parameters():
-            self.averages[name].lerp_(value.detach(), 0.1)
+        for average, value in zip(self.average.parameters(), self.model['gen'].parameters()):
+            average.detach().lerp_(value.detach(), 0.1)
         self.weight = 0.9 * self.weight + 0.1 * self.shuffling['python'].random()
-        self.recent.append(real.mean().item())
         if self.iteration == 10 and self.work_dir.endswith('cut'):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def state_dict(self):
+        return {'weight': self.weight}
+
+    def load_state_dict(self, state):
+        self.weight = state['weight']
 
     valid = Experiment.valid
 
@@ -624,42 +617,54 @@ def test_all_that_a_gan_holds_goes_on_after_a_kill(tmp_path):
     (tmp_path / 'cut').mkdir()
     whole = trained(Adversarial, tmp_path / 'whole')
     assert Fork(trained, Adversarial, tmp_path / 'cut', folder=tmp_path).code() == -signal.SIGKILL
-    saved = torch.load(tmp_path / 'cut' / 'iter_8.pth')['runnerkit']['ranks'][0]['experiment']
-    assert set(saved['values']) == {'averages', 'temperature', 'weight', 'recent'}
     resumed = started(Adversarial, tmp_path / 'cut')
-    averages, temperature = resumed.averages['weight'], resumed.temperature
     os.rename(tmp_path / 'cut', tmp_path / 'end')
     resumed.work_dir = str(tmp_path / 'end')
     resumed.run()
     assert resumed.iteration == 12
     assert torch.equal(weights(resumed.model), weights(whole.model))
-    assert torch.equal(resumed.averages['weight'], whole.averages['weight'])
-    assert torch.equal(resumed.temperature, whole.temperature)
-    assert (resumed.weight, resumed.recent, resumed.current_lr()) == (whole.weight, whole.recent, whole.current_lr())
-    assert (resumed.averages['weight'] is averages, resumed.temperature is temperature) == (True, True)
+    assert torch.equal(weights(resumed.average), weights(whole.average))
+    assert (resumed.weight, resumed.current_lr()) == (whole.weight, whole.current_lr())
 
 
-def test_what_cannot_be_saved_and_has_changed_is_told(tmp_path, caplog):
-    class Arrays(Line):
-        def setup_model(self):
-            super().setup_model()
-            self.counts, self.fixed, self.many = np.zeros(3), np.ones(3), [0] * 20000
+class Counts(Line):
+    """Remembers its best loss; the model's weights and what stays as it was are no changes."""
 
-        def train_batch(self):
-            self.counts += 1
-            self.many.append(1)
-            return super().train_batch()
+    worst = 0.0
 
-    class Gives(Arrays):
+    def setup_model(self):
+        super().setup_model()
+        self.best, self.counts, self.fixed = None, np.zeros(3), np.ones(3)
+        self.clipped, self.head = list(self.model.parameters()), self.model.head.bias
+
+    def train_batch(self):
+        outputs = super().train_batch()
+        self.counts += 1
+        self.worst = max(self.worst, outputs['loss'].item())
+        self.best = min(self.best or (9.0, 0), (outputs['loss'].item(), self.iteration))
+        self.loss = outputs['loss']
+
+
+def test_what_has_changed_and_is_not_saved_is_named_once(tmp_path, caplog):
+    class Gives(Counts):
         def state_dict(self):
             return {'counts': torch.from_numpy(self.counts)}
 
     caplog.set_level('INFO')
     trained(Gives, tmp_path / 'gives')
     assert 'has changed since the run began' not in caplog.text
-    trained(Arrays, tmp_path / 'one')
-    for name, times in {'counts': 1, 'many': 1, 'fixed': 0}.items():
-        assert caplog.text.count(f'self.{name} has changed since the run began, and checkpoints do not') == times
+    trained(Counts, tmp_path / 'one')
+    named = re.findall(r'self\.(\w+) has changed since the run began, and checkpoints do not hold it', caplog.text)
+    assert sorted(named) == ['best', 'counts', 'worst']
+
+
+def test_values_of_a_former_file_are_named(tmp_path, caplog):
+    trained(Line, tmp_path, max_iteration=4)
+    saved = torch.load(tmp_path / 'latest.pth')
+    saved['runnerkit']['ranks'][0]['experiment']['values'] = {'worst': 3.0}
+    torch.save(saved, tmp_path / 'iter_4.pth')
+    trained(Line, tmp_path)
+    assert 'the checkpoint holds a value of self.worst, which load_state_dict must take' in caplog.text
 
 
 class BySteps(Line):
@@ -689,41 +694,6 @@ def test_a_resume_that_is_exact_has_no_warnings(tmp_path, caplog):
     cut.run()
     assert [record.message for record in caplog.records if record.levelname == 'WARNING'] == []
     assert torch.equal(weights(cut.model), weights(whole.model))
-
-
-class AsPeopleDo(Line):
-    """Remembers its best loss and iteration, has a learnt temperature, and lists the model's weights for clipping."""
-
-    worst = 0.0
-
-    def setup_model(self):
-        super().setup_model()
-        self.best, self.low = None, np.inf
-        self.temperature = nn.Parameter(torch.zeros(1))
-        self.of_temperature = torch.optim.SGD([self.temperature], lr=0.1)
-        self.clipped, self.head = list(self.model.parameters()), self.model.head.bias
-
-    def train_batch(self):
-        x, y = self.batch()
-        loss = functional.mse_loss(self.model(x) * self.temperature.exp() + float(self.low < 2), y)
-        self.low, self.worst = min(self.low, np.mean([loss.item()])), max(self.worst, loss.item())
-        self.best = min(self.best or (9.0, 0), (loss.item(), self.iteration))
-        self.of_temperature.zero_grad()
-        self.update(loss)
-        self.of_temperature.step()
-
-
-def test_what_people_keep_goes_on_and_an_average_stays_one(tmp_path):
-    average = {'custom_hooks': [dict(type='EMAHook', momentum=0.3)]}
-    whole = trained(AsPeopleDo, tmp_path / 'whole', **average)
-    trained(AsPeopleDo, tmp_path / 'cut', **average, max_iteration=5)
-    saved = torch.load(tmp_path / 'cut' / 'latest.pth')['runnerkit']['ranks'][0]['experiment']
-    assert set(saved['values']) == {'best', 'low', 'temperature', 'worst'}
-    resumed = trained(AsPeopleDo, tmp_path / 'cut', **average)
-    assert torch.equal(weights(resumed.model), weights(whole.model))
-    assert torch.equal(resumed.temperature, whole.temperature)
-    assert (resumed.best, resumed.low, type(resumed.low)) == (whole.best, whole.low, np.float64)
-    assert resumed.worst == whole.worst
 
 
 def test_what_has_come_and_gone_is_told(tmp_path, caplog):
@@ -876,9 +846,7 @@ def test_an_error_names_what_was_not_set(tmp_path):
         def train_batch(self):
             self.batch()
 
-    with pytest.raises(
-        KeyError, match=r"Forgets\.train_batch returned no 'loss' \(it returned \[\]\), which a hook needs"
-    ):
+    with pytest.raises(KeyError, match=r"Forgets's step returned no 'loss' \(it returned \[\]\)"):
         trained(Forgets, tmp_path / 'loss', optimizer_config={})
 
 
@@ -947,6 +915,14 @@ def test_a_loop_of_ones_own_is_refused_where_it_is_written():
                     self.train_batch()
 
 
+def test_a_save_that_hooks_cannot_call_is_refused_where_it_is_written():
+    with pytest.raises(TypeError, match=r'Short\.save must be save\(self, \*args, \*\*options\), and hand them on'):
+
+        class Short(Line):
+            def save(self):
+                super().save()
+
+
 def test_it_is_a_runner_and_other_runners_are_as_they_were():
     assert issubclass(Experiment, IterBasedRunner)
     with pytest.raises(TypeError, match='no train_step'):
@@ -981,27 +957,3 @@ def test_a_valid_of_another_base_is_an_evaluation_too():
     assert seen == [(False, 'val')]
     with pytest.raises(RuntimeError, match=r'Both has no model: call its setup\(\) first'):
         Both(config()).valid()
-
-
-class SavesShortly(Line):
-    """As in the seed document, ``save`` takes nothing."""
-
-    def save(self):
-        self.saves = [*getattr(self, 'saves', []), self.iteration]
-        super().save()
-
-
-class SavesTwice(SavesShortly):
-    def save(self, filename_tmpl=None):
-        super().save(filename_tmpl=filename_tmpl or 'iter_{}.pth')
-
-
-def test_a_save_of_ones_own_need_not_take_what_hooks_say(tmp_path):
-    for kind in (SavesShortly, SavesTwice):
-        made = trained(kind, tmp_path / kind.__name__, evaluation={'save_best': 'error', 'rule': 'less'})
-        assert {4, 8, 12} <= set(made.saves)
-        folder = tmp_path / kind.__name__
-        assert {path.name for path in folder.glob('iter*')} == {'iter_4.pth', 'iter_8.pth', 'iter_12.pth'}
-        assert len(list(folder.glob('best_error_iter_*.pth'))) == 1
-        assert made.meta['hook_msgs']['best_ckpt'] == str(next(folder.glob('best*')))
-        assert made.save(str(tmp_path / 'by hand')) == str(tmp_path / 'by hand' / 'iter_12.pth')

@@ -9,9 +9,8 @@ import torch
 from support import benchmark
 
 from runnerkit.flow.look.preview import preview_curves
-from runnerkit.hooks import Hook
-from runnerkit.hooks.lr_updater import LrUpdaterHook, build_lr_hook
-from runnerkit.hooks.momentum_updater import build_momentum_hook
+from runnerkit.hooks import Hook, build_lr_hook, build_momentum_hook
+from runnerkit.hooks.lr_updater import LrUpdaterHook
 
 golden = benchmark('golden_curves')
 

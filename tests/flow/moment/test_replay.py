@@ -99,7 +99,7 @@ SENDS = """
 from pathlib import Path
 
 from runnerkit.hooks import HOOKS, Hook
-from runnerkit.hooks.logger.tracker import TrackerHook
+from runnerkit.hooks.logger.trackers import TrackerHook
 
 
 @HOOKS.register_module()

@@ -102,7 +102,7 @@ def test_a_new_run_begins_a_new_journal(tmp_path):
     for _ in range(2):
         train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
     assert len(starts(tmp_path)) == 1
-    assert len(starts(next((tmp_path / 'earlier').iterdir()))) == 1
+    assert len(starts(tmp_path.with_name(f'{tmp_path.name}.1'))) == 1
 
 
 def test_a_checkpoint_of_an_older_version_is_resumed_without_a_warning():

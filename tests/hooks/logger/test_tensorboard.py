@@ -15,7 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 from runnerkit import report_image
 from runnerkit.hooks import CheckpointHook, EvalHook, Hook, TensorboardLoggerHook, TextLoggerHook
 from runnerkit.hooks.logger.tensorboard import _wait_for_a_later_name
-from runnerkit.hooks.logger.tracker import TrackerHook
+from runnerkit.hooks.logger.trackers import TrackerHook
 
 pytest.importorskip('tensorboard')
 

@@ -1,5 +1,6 @@
 """A run that trains nothing says so; one that trains, however it does that, does not."""
 
+import math
 from copy import copy
 
 import pytest
@@ -10,8 +11,8 @@ from torch.utils.data import DataLoader
 from two_networks import Points, gan
 from two_networks import sgd as sgd_of_each
 
-from runnerkit.hooks import Hook, OptimizerHook, weight_watch
-from runnerkit.hooks.weight_watch import FIRST_LOOK, checksums, trainable
+from runnerkit.hooks import Hook, OptimizerHook, weights
+from runnerkit.hooks.weights import FIRST_LOOK, checksums, describe_counts, find_non_finite, trainable
 from runnerkit.parallel import MMDataParallel
 from runnerkit.parallel.bits import bit_words
 
@@ -313,7 +314,7 @@ def test_weights_that_have_changed_are_not_looked_at_again(monkeypatch):
     runner = tiny_runner(max_epochs=4)
     runner.register_hook(OptimizerHook())
     looks = []
-    monkeypatch.setattr('runnerkit.hooks.weight_watch.checksums', lambda weights: looks.append(1) or checksums(weights))
+    monkeypatch.setattr('runnerkit.hooks.weights.checksums', lambda found: looks.append(1) or checksums(found))
     runner.run([loader()], [('train', 1)])
     assert len(looks) == 2  # at the beginning, and at the first epoch's end
 
@@ -321,23 +322,62 @@ def test_weights_that_have_changed_are_not_looked_at_again(monkeypatch):
 @pytest.mark.parametrize('dtype', [torch.float64, torch.float32, torch.bfloat16, torch.complex64])
 def test_the_smallest_change_of_one_weight_counts(dtype):
     weight = nn.Parameter(torch.rand(40, 30).to(dtype))
-    before = checksums([weight, nn.Parameter(torch.tensor(1.0))])
+    before = checksums({'a': weight, 'b': torch.tensor(1.0)})
     real = torch.view_as_real(weight.data) if weight.is_complex() else weight.data
     real[7, 7] = torch.nextafter(real[7, 7], torch.full_like(real[7, 7], 2.0))
-    changed, same = (one != other for one, other in zip(before, checksums([weight, torch.tensor(1.0)]), strict=True))
-    assert bool(changed)
-    assert not bool(same)
+    now = checksums({'a': weight, 'b': torch.tensor(1.0)})
+    assert before['a'] != now['a']
+    assert before['b'] == now['b']
 
 
 def test_parameters_whose_bits_cannot_be_read_are_left_out():
     lazy, plain, empty = nn.LazyLinear(3), nn.Linear(2, 2), nn.Linear(0, 3, bias=False)
     model = nn.ModuleList([lazy, plain, empty, nn.Linear(2, 2, device='meta'), frozen(nn.Linear(2, 2))])
-    assert [id(each) for each in trainable(model)] == [id(each) for each in plain.parameters()]
+    assert [*trainable(model)] == ['1.weight', '1.bias']
 
 
 def test_channels_last_weights_are_read_without_a_copy(monkeypatch):
     weight = torch.nn.Parameter(torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last))
     seen = []
-    monkeypatch.setattr(weight_watch, 'bit_words', lambda tensor: seen.append(bit_words(tensor)) or seen[-1])
-    checksums([weight])
+    monkeypatch.setattr(weights, 'bit_words', lambda tensor: seen.append(bit_words(tensor)) or seen[-1])
+    checksums({'a': weight})
     assert [each.data_ptr() for each in seen] == [weight.data_ptr()]
+
+
+# --- finite ----------------------------------------------------------------------------------------------------------
+
+
+def test_which_tensors_are_not_finite():
+    whole = {
+        'fine': torch.ones(3),
+        'empty': torch.empty(0),
+        'whole numbers': torch.tensor([1]),
+        'text': 'nan',
+        'meta': torch.empty(2, device='meta'),
+        'large': torch.tensor([1e300], dtype=torch.float64),  # finite, though not in 32 bits
+        'sparse': torch.tensor([0.0, 1.0]).to_sparse(),
+        'half': torch.ones(2, dtype=torch.float16),
+        'eight bits': torch.ones(2).to(torch.float8_e4m3fn),
+        'lazy': torch.nn.LazyLinear(1).weight,
+    }
+    assert find_non_finite(whole) == {}
+    bad = {
+        'nan': torch.tensor([1.0, math.nan, math.inf]),
+        'complex': torch.tensor([1 + 1j, complex(math.inf, 0)]),
+        'sparse bad': torch.tensor([0.0, math.nan]).to_sparse(),
+        'bf16': torch.tensor([-math.inf], dtype=torch.bfloat16),
+        'eight bits bad': torch.tensor([math.nan, 1.0]).to(torch.float8_e5m2),
+    }
+    assert find_non_finite({**whole, **bad}) == {
+        'nan': '2 of 3 values',
+        'complex': '1 of 2 values',
+        'sparse bad': '1 of 1 values',
+        'bf16': '1 of 1 values',
+        'eight bits bad': '1 of 2 values',
+    }
+
+
+def test_many_tensors_are_one_line():
+    assert describe_counts({'a': '1 of 2 values'}) == 'a (1 of 2 values)'
+    assert describe_counts({'a': '1 of 2 values', 'b': ''}) == 'a (1 of 2 values) and 1 other tensor'
+    assert describe_counts({'a': '1 of 2 values', 'b': '', 'c': ''}) == 'a (1 of 2 values) and 2 other tensors'

@@ -1,12 +1,10 @@
-"""Runs inside a run: whose they are, how they end, and how a resumed run goes on inside one."""
+"""Runs inside a run: whose they are, how they end, and how a resumed run starts them again."""
 
 import copy
 import logging
 import os
 import signal
 import time
-from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import torch
@@ -91,38 +89,25 @@ def stops_the_outer_one(child):
 
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
 @thinned(shares=[False, True], inner_kind=['epoch', 'iter'])
-def test_a_run_killed_inside_goes_on_there_bit_for_bit(kind, inner_kind, shares, tmp_path):
+def test_a_run_killed_inside_gives_the_same_bits(kind, inner_kind, shares, tmp_path):
     inner = Inner(shares, kind=inner_kind)
     whole = run(outer_runner(tmp_path / 'whole', kind, inner, ema=not shares))
     assert [child.completed_iters for child in inner.children] == [8, 8, 8]
 
-    deaths = []
-
-    def die(runner):
-        deaths.append(runner.parent.completed_iters)
-        if len(deaths) == 2:  # in the second nested run, after the eighth iteration of twelve
+    def die(child):
+        if child.parent.completed_iters == 8:
             raise Killed
 
-    cut = Inner(shares, lambda: [At(6, die)], kind=inner_kind, save_interval=2)
-    runner = outer_runner(tmp_path / 'cut', kind, cut, ema=not shares)
+    runner = outer_runner(tmp_path / 'cut', kind, Inner(shares, lambda: [At(6, die)], kind=inner_kind), ema=not shares)
     with pytest.raises(Killed):
         run(runner)
-    assert deaths == [4, 8]
-
     again = Inner(shares, kind=inner_kind)
     resumed = outer_runner(tmp_path / 'cut', kind, again, ema=not shares)
     resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
-    assert resumed.iter == 8
+    assert resumed.iter == 6
     run(resumed)
-    # It goes on after the fourth iteration, in which the last checkpoint was saved, not anew.
-    second = again.children[0]
-    assert len(again.children) == 2
-    if not shares:
-        assert len(second.model.losses) == 4
-        assert second.completed_iters == 8
-        assert second.model.losses == inner.children[1].model.losses[4:]
-        for mine, theirs in zip(again.children, inner.children[1:], strict=True):
-            assert weights(mine.model) == weights(theirs.model)
+    for mine, theirs in zip(again.children, inner.children[1:], strict=True):
+        assert weights(mine.model) == weights(theirs.model)
     assert weights(resumed.model) == weights(whole.model)
     assert resumed.completed_iters == whole.completed_iters == 12
 
@@ -154,30 +139,25 @@ def test_the_outer_runs_gradients_and_modes_are_as_they_were(tmp_path):
                 ([None if p.grad is None else p.grad.clone() for p in runner.model.parameters()], runner.model.training)
             )
 
-    runner = accumulating(tmp_path / 'whole', Inner(shares=True))
+    runner = accumulating(tmp_path, Inner(shares=True))
     runner.register_hook(Looks(), 'ABOVE_NORMAL')
 
     class After(Looks):
         runs_last = True
 
     runner.register_hook(After())
-    whole = run(runner)
+    run(runner)
     for (before, was), (after, now) in zip(found[::2], found[1::2], strict=True):
         assert was == now
         assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
-    deaths = []
 
-    def die(child):
-        deaths.append(1)
-        if len(deaths) == 1:
-            raise Killed
-
-    with pytest.raises(Killed):
-        run(accumulating(tmp_path / 'cut', Inner(True, lambda: [At(6, die)], save_interval=2)))
-    resumed = accumulating(tmp_path / 'cut', Inner(True))
-    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
-    assert weights(run(resumed).model) == weights(whole.model)
+def test_two_nested_runs_at_one_moment_draw_other_numbers(tmp_path):
+    inner = Inner()
+    runner = outer_runner(tmp_path, 'epoch', inner)
+    runner.register_hook(other := Inner(name='other'))
+    run(runner)
+    assert inner.children[0].model.losses != other.children[0].model.losses
 
 
 def test_each_nested_run_has_other_random_numbers(tmp_path):
@@ -189,30 +169,8 @@ def test_each_nested_run_has_other_random_numbers(tmp_path):
     assert len(set(losses)) == 3
 
 
-def test_what_checkpoints_hold_of_a_nested_run(tmp_path):
-    found = {}
-
-    def look(runner):
-        path = runner.parent.save(filename_tmpl='inside.pth')
-        found[runner.parent.position] = load_tensors(path)['runnerkit']
-
-    for shares in (False, True):
-        found.clear()
-        run(outer_runner(tmp_path, 'epoch', Inner(shares, lambda: [At(3, look)]), checkpoints=False))
-        assert list(found) == [(4, 3), (8, 3), (12, 3)]
-        state = found[4, 3]
-        nested = state['nested']['inner']
-        # The weights of a shared model are in the file once.
-        assert (nested['state_dict'] == {}) == shares
-        assert nested['meta']['iter'] == 3
-        assert nested['optimizer']['state']
-        assert 'ranks' not in nested['runnerkit']
-        assert state['ranks'][0]['nested']['inner']['readers']
-        assert not torch.equal(state['ranks'][0]['rng']['torch'], state['ranks'][0]['nested']['inner']['rng']['torch'])
-
-
 @thinned(how=['SIGTERM', 'stop'], kind=['epoch', 'iter'])
-def test_the_end_of_the_outer_run_ends_the_inner_one_and_both_go_on(kind, how, tmp_path):
+def test_the_end_of_the_outer_run_ends_the_inner_one_which_starts_again(kind, how, tmp_path, caplog):
     whole_inner = Inner()
     whole = run(outer_runner(tmp_path / 'whole', kind, whole_inner))
 
@@ -231,26 +189,30 @@ def test_the_end_of_the_outer_run_ends_the_inner_one_and_both_go_on(kind, how, t
 
     stopped = outer_runner(tmp_path / 'cut', kind, Late(hooks=lambda: [At(3, end)]))
     run(stopped)
-    assert stopped.position == (8, 3)
+    assert (stopped.completed_iters, stopped.unfinished) == (8, ('inner',))
     assert after == [4]  # the rest of the span is skipped
     assert (stopped.outcome.kind, stopped.outcome.reason) == ('stopped', 'SIGTERM' if how == 'SIGTERM' else 'enough')
 
     again = Inner()
     resumed = outer_runner(tmp_path / 'cut', kind, again)
     resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
-    run(resumed)
-    assert [len(child.model.losses) for child in again.children] == [5, 8]
+    with caplog.at_level(logging.WARNING):
+        run(resumed)
+    assert "inside the nested run 'inner', which starts again from its beginning" in caplog.text
+    assert [len(child.model.losses) for child in again.children] == [8, 8]
+    assert not resumed.unfinished
+    assert resumed.scores == whole.scores
     assert weights(again.children[0].model) == weights(whole_inner.children[1].model)
     assert weights(again.children[1].model) == weights(whole_inner.children[2].model)
     assert weights(resumed.model) == weights(whole.model)
 
 
-def test_a_run_that_goes_on_in_the_same_process_goes_on_inside(tmp_path):
+def test_a_run_that_goes_on_in_the_same_process_starts_it_again(tmp_path):
     whole_inner = Inner()
     whole = run(outer_runner(tmp_path / 'whole', 'epoch', whole_inner))
-    inner = Inner(hooks=lambda: [At(3, stops_the_outer_one)])
+    inner = Inner(hooks=lambda: [At(3, stops_the_outer_one)] if len(inner.children) < 2 else [])
     runner = run(outer_runner(tmp_path / 'cut', 'epoch', inner))
-    assert runner.position == (8, 3)
+    assert (runner.completed_iters, runner.unfinished) == (8, ('inner',))
     data = runner.readers.entries[0].dataloader
     runner.run([data], [('train', 1)])
     assert weights(runner.model) == weights(whole.model)
@@ -269,7 +231,7 @@ def test_stopped_once_more_before_the_inner_run_is_over(tmp_path):
         if latest is not None:
             runner.resume(latest)
         run(runner)
-        assert runner.position == (8, at)
+        assert (runner.completed_iters, runner.unfinished) == (8, ('inner',))
     again = Inner()
     resumed = outer_runner(tmp_path / 'cut', 'epoch', again)
     resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
@@ -283,7 +245,7 @@ def test_an_inner_run_that_stops_itself_is_over(tmp_path):
     runner = run(outer_runner(tmp_path, 'epoch', inner))
     assert [child.completed_iters for child in inner.children] == [3, 3, 3]
     assert runner.outcome.kind == 'completed'
-    assert runner.position == (12,)
+    assert (runner.completed_iters, runner.unfinished) == (12, ())
 
 
 def test_an_error_inside_is_the_outer_runs(tmp_path):
@@ -291,7 +253,7 @@ def test_an_error_inside_is_the_outer_runs(tmp_path):
     with pytest.raises(Killed):
         run(runner)
     assert runner.outcome.kind == 'failed'
-    assert runner.position == (4,)
+    assert (runner.completed_iters, runner.unfinished) == (4, ())
 
 
 def test_two_levels(tmp_path):
@@ -317,7 +279,7 @@ def test_two_levels(tmp_path):
                 runner.parent.parent.stop('all of you')
 
     stopped = run(outer_runner(tmp_path / 'cut', 'epoch', Cut()))
-    assert stopped.position == (8, 4, 5)
+    assert (stopped.completed_iters, stopped.unfinished) == (8, ('inner',))
     again = Middle()
     resumed = outer_runner(tmp_path / 'cut', 'epoch', again)
     resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
@@ -332,12 +294,12 @@ def test_hooks_of_the_outer_run_act_meanwhile(tmp_path):
 
     class Waits(Hook):
         def while_waiting(self, runner):
-            calls.append(runner.position)
+            calls.append(runner.completed_iters)
 
     runner = outer_runner(tmp_path, 'epoch', Inner(interval=12))
     runner.register_hook(Waits())
     run(runner)
-    assert calls == [(12, n) for n in range(1, 9)]
+    assert calls == [12] * 8
 
 
 def test_going_back_inside_ends_the_inner_run(tmp_path):
@@ -408,66 +370,36 @@ def test_runs_outside_a_span_are_told_when_they_are_cut(tmp_path, caplog):
     assert "run it in a span, with runner.nested('a name')" in caplog.text
 
 
-def test_a_nested_run_that_nobody_goes_on_with_is_told(tmp_path, caplog):
+def test_a_nested_run_that_no_hook_starts_again_is_logged(tmp_path, caplog):
     stop = Inner(hooks=lambda: [At(3, lambda child: child.parent.stop('enough'))])
     run(outer_runner(tmp_path, 'epoch', stop))
     resumed = outer_runner(tmp_path, 'epoch', Hook())
     resumed.resume(find_latest_checkpoint(str(tmp_path)))
     with caplog.at_level(logging.WARNING):
         run(resumed)
-    assert "no hook continues the nested run 'inner'" in caplog.text
+    assert 'no hook starts the nested runs again that were open: inner.' in caplog.text
 
 
-def test_spans_that_are_refused(tmp_path):
+def test_a_span_outside_of_a_run(tmp_path):
     runner = outer_runner(tmp_path, 'epoch', Hook())
     with pytest.raises(RuntimeError, match=r"nested\('x'\) is the span of a run inside this one"), runner.nested('x'):
         pass
 
-    class Twice(Hook):
-        def __init__(self, inside):
-            self.inside = inside
-
-        def after_train_iter(self, runner):
-            with runner.nested('first'):
-                self.inside(runner)
-
-    def opens_another(runner):
-        with runner.nested('second'):
-            pass
-
-    def runs_two(runner):
-        for _ in range(2):
-            child = tiny_runner('iter', max_iters=1)
-            child.register_hook(OptimizerHook())
-            child.run([loader()], [('train', 1)])
-
-    for inside, words in ((opens_another, "inside nested('first')"), (runs_two, "two runs in nested('first')")):
-        with pytest.raises(RuntimeError) as error:
-            run(outer_runner(tmp_path, 'epoch', Twice(inside)))
-        assert words in str(error.value)
-
 
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
-@pytest.mark.parametrize('how', ['stop', 'kill'])
-def test_of_two_nested_runs_at_one_moment_both_are_made(kind, how, tmp_path):
-    def made(name, hooks=list, **options):
-        both = [Inner(True, hooks, name='first', **options), Inner(True, name='second')]
+def test_of_two_nested_runs_at_one_moment_both_are_made(kind, tmp_path):
+    def made(name, hooks=list):
+        both = [Inner(hooks=hooks, name='first'), Inner(True, name='second')]
         runner = outer_runner(tmp_path / name, kind, both[0])
         runner.register_hook(both[1])
         return runner, *both
 
     whole = run(made('whole')[0])
-
-    def end(child):
-        if child.parent.completed_iters == 8:
-            if how == 'kill':
-                raise Killed
-            child.parent.stop('enough')
-
-    runner, first, second = made('cut', lambda: [At(5, end)], **(dict(save_interval=2) if how == 'kill' else {}))
-    with pytest.raises(Killed) if how == 'kill' else nullcontext():
-        run(runner)
-    assert [len(hook.children) for hook in (first, second)] == [2, 1]  # the second one does not begin any more
+    runner, first, second = made('cut', lambda: [At(5, stops_the_outer_one)])
+    run(runner)
+    assert [len(hook.children) for hook in (first, second)] == [2, 2]
+    assert second.children[-1].completed_iters == 0
+    assert runner.unfinished == ('first', 'second')
 
     runner, first, second = made('cut')
     runner.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
@@ -479,46 +411,50 @@ def test_of_two_nested_runs_at_one_moment_both_are_made(kind, how, tmp_path):
     assert weights(runner.model) == weights(whole.model)
 
 
-def test_a_second_nested_run_in_before_run_is_an_error_if_the_first_one_was_cut_short():
-    """The run has restored nothing yet, so it cannot be saved and resumed either."""
-
+def test_two_nested_runs_in_before_run_of_which_the_first_is_cut_short():
     class Probes(Hook):
+        def __init__(self, name):
+            self.name, self.counts = name, []
+
         def before_run(self, runner):
-            with runner.nested('probe'):
+            with runner.nested(self.name):
                 child = tiny_runner('iter', max_iters=4)
+                self.counts.append(child.progress)
                 child.register_hook(OptimizerHook())
                 child.register_hook(At(2, lambda child: child.parent.stop('enough')))
                 child.run([loader()], [('train', 1)])
 
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(Probes())
-    runner.register_hook(Probes())
-    with pytest.raises(RuntimeError, match='^a nested run was to begin in before_run after another one was cut short$'):
-        run(runner)
-    assert (runner.outcome.kind, runner.iter) == ('failed', 0)
+    runner, hooks = tiny_runner(max_epochs=1), [Probes('first'), Probes('second')]
+    for hook in hooks:
+        runner.register_hook(hook)
+    run(runner)
+    assert (runner.outcome.kind, runner.iter, runner.unfinished) == ('stopped', 0, ('first', 'second'))
+    assert [progress.iters for hook in hooks for progress in hook.counts] == [2, 0]
 
 
 @pytest.mark.parametrize('by_epoch', [False, True])
-def test_what_saves_behind_a_nested_run_saves_after_a_resume_too(by_epoch, tmp_path):
+def test_what_saves_behind_a_nested_run_saves_again_when_it_is_over(by_epoch, tmp_path):
     """The nested run trains the model after the last iteration: the last file has to hold that."""
 
-    def made(hooks=list, save_interval=None):
+    def made(hooks=list):
         interval = 1 if by_epoch else 4
-        inner = Inner(True, hooks, interval=interval, by_epoch=by_epoch, save_interval=save_interval)
-        runner = outer_runner(tmp_path, 'epoch', inner, checkpoints=False)
+        runner = outer_runner(
+            tmp_path, 'epoch', Inner(True, hooks, interval=interval, by_epoch=by_epoch), checkpoints=False
+        )
         runner.register_hook(CheckpointHook(interval=interval, by_epoch=by_epoch))
         return runner
 
-    def die(child):
+    def stop(child):
         if child.parent.completed_iters == 12:
-            raise Killed
+            child.parent.stop('enough')
 
-    with pytest.raises(Killed):
-        run(made(lambda: [At(6, die)], save_interval=2))
+    path = tmp_path / ('epoch_2.pth' if by_epoch else 'iter_12.pth')
+    run(made(lambda: [At(6, stop)]))
+    assert load_tensors(str(path))['runnerkit']['nested'] == ['inner']
     runner = made()
     runner.resume(find_latest_checkpoint(str(tmp_path)))
     run(runner)
-    last = load_tensors(str(tmp_path / ('epoch_2.pth' if by_epoch else 'iter_12.pth')))
+    last = load_tensors(str(path))
     assert 'nested' not in last['runnerkit']
     assert torch.cat([each.float().flatten() for each in last['state_dict'].values()]).tolist() == weights(runner.model)
 
@@ -529,7 +465,8 @@ def test_a_signal_that_comes_right_before_a_nested_run_ends_it(tmp_path):
     runner = outer_runner(tmp_path / 'cut', 'epoch', inner)
     runner.register_hook(At(8, lambda runner: os.kill(os.getpid(), signal.SIGTERM)), 'HIGH')
     run(runner)
-    assert runner.position == (8, 0)
+    assert (runner.completed_iters, runner.unfinished) == (8, ('inner',))
+    assert inner.children[-1].completed_iters == 0
     assert runner.outcome.reason == 'SIGTERM'
     resumed = outer_runner(tmp_path / 'cut', 'epoch', Inner(shares=True))
     resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
@@ -539,56 +476,13 @@ def test_a_signal_that_comes_right_before_a_nested_run_ends_it(tmp_path):
 def test_a_run_whose_nested_run_a_signal_cuts_behind_the_last_epoch_has_not_ended(tmp_path):
     inner = Inner(by_epoch=True, interval=2, hooks=lambda: [At(3, lambda runner: os.kill(os.getpid(), signal.SIGTERM))])
     runner = run(outer_runner(tmp_path, 'epoch', inner))
-    assert runner.position == (12, 3)
+    assert (runner.completed_iters, runner.unfinished) == (12, ('inner',))
     assert (str(runner.outcome), runner.stop_signal) == ('stopped: SIGTERM', signal.SIGTERM)
     again = Inner(by_epoch=True, interval=2)
     resumed = outer_runner(tmp_path, 'epoch', again)
     resumed.resume(find_latest_checkpoint(str(tmp_path)))
     assert run(resumed).outcome.kind == 'completed'
-    assert [len(child.model.losses) for child in again.children] == [5]
-
-
-class Probed(Tiny):
-    """A head of its own on the body of another model."""
-
-    def __init__(self, body):
-        super().__init__()
-        self.body = body
-
-
-@pytest.mark.parametrize('outer_ema', [False, True])
-@pytest.mark.parametrize('again', ['resumed', 'same process'])
-def test_averages_of_a_nested_run_that_shares_a_part(outer_ema, again, tmp_path):
-    class Averaged(Inner):
-        def make(self, runner):
-            model = Probed(runner.model.body)
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-            child = tiny_child('iter', model, optimizer, max_iters=8)
-            for hook in (OptimizerHook(), EMAHook(momentum=0.3, warm_up=1), *self.hooks()):
-                child.register_hook(hook)
-            self.children.append(child)
-            return child, [loader(16, 4)], [('train', 1)]
-
-    whole_inner = Averaged()
-    whole = run(outer_runner(tmp_path / 'whole', 'epoch', whole_inner, ema=outer_ema))
-
-    def stop(child):
-        if child.parent.completed_iters == 8:
-            child.parent.stop('enough')
-
-    inner = Averaged(hooks=lambda: [At(3, stop)])
-    runner = run(outer_runner(tmp_path / 'cut', 'epoch', inner, ema=outer_ema))
-    assert runner.position == (8, 3)
-    if again == 'resumed':
-        inner = Averaged()
-        runner = outer_runner(tmp_path / 'cut', 'epoch', inner, ema=outer_ema)
-        runner.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
-        run(runner)
-    else:
-        runner.run([runner.readers.entries[0].dataloader], [('train', 1)])
-    assert weights(runner.model) == weights(whole.model)
-    for mine, theirs in zip(inner.children[-2:], whole_inner.children[-2:], strict=True):
-        assert weights(mine.model) == weights(theirs.model)  # the averages are among the buffers
+    assert [len(child.model.losses) for child in again.children] == [8]
 
 
 def test_a_nested_run_cannot_average_the_outer_runs_model(tmp_path):
@@ -637,7 +531,8 @@ def ranked(rank, work_dir, mode):
         runner.resume(find_latest_checkpoint(work_dir))
     runner.run([loader(48, 4, dist=True)], [('train', 1)])
     inner_model = inner.children[1 if mode == 'whole' else 0].model.module
-    return runner.position, weights(runner.model.module), weights(inner_model)
+    cut = inner.children[-1].completed_iters
+    return runner.completed_iters, cut, weights(runner.model.module), weights(inner_model)
 
 
 @pytest.mark.thorough  # the tests of one process; tests/runner/test_sharded.py
@@ -646,56 +541,7 @@ def test_on_two_ranks(on_ranks, tmp_path):
     for how in ('stopped', 'signalled'):
         cut = on_ranks(__file__, 'ranked', str(tmp_path / how), how)
         resumed = on_ranks(__file__, 'ranked', str(tmp_path / how), 'resumed')
-        assert len({position for position, *_ in cut}) == 1
-        assert cut[0][0][0] == 8
+        assert {(iters, inside) for iters, inside, *_ in cut} == {(8, cut[0][1])}
         # A signal may have come before the nested run's third iteration; what stops it inside comes at the third.
-        assert (3 if how == 'stopped' else 1) <= cut[0][0][1] < 8
+        assert (3 if how == 'stopped' else 1) <= cut[0][1] < 8
         assert resumed == whole
-
-
-# --- a real process --------------------------------------------------------------------------------------------------
-
-
-def train_in_process(work_dir, die_at=None):
-    """What the process of the next test does: nested runs with checkpoints inside; killed at an iteration of one."""
-
-    def die(child):
-        if child.parent.completed_iters == 8:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    hooks = (lambda: [At(die_at, die)]) if die_at else (list)
-    inner = Inner(hooks=hooks, save_interval=1)
-    runner = outer_runner(work_dir, 'epoch', inner)
-    latest = find_latest_checkpoint(work_dir)
-    if latest is not None:
-        runner.resume(latest)
-    run(runner)
-    torch.save(
-        [weights(runner.model), [weights(child.model) for child in inner.children[-2:]]], Path(work_dir, 'end.pt')
-    )
-
-
-@pytest.mark.thorough  # test_a_run_killed_inside_goes_on_there_bit_for_bit
-def test_kill_9_inside(tmp_path):
-    context = torch.multiprocessing.get_context('forkserver')
-    for name, deaths in (('whole', [None]), ('cut', [2, 5, 7, None])):
-        (tmp_path / name).mkdir()
-        for at in deaths:
-            process = context.Process(target=_in_process, args=(__file__, str(tmp_path / name), at))
-            process.start()
-            process.join(120)
-            assert process.exitcode == (0 if at is None else -signal.SIGKILL), at
-    found = [torch.load(tmp_path / name / 'end.pt') for name in ('whole', 'cut')]
-    assert found[0] == found[1]
-
-
-def _in_process(path, work_dir, at):
-    import importlib.util
-    import sys
-
-    sys.path.insert(0, str(Path(path).parent.parent))
-    torch.set_num_threads(1)
-    spec = importlib.util.spec_from_file_location('nesting_in_process', path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.train_in_process(work_dir, at)

@@ -5,7 +5,7 @@ import torch
 from experiments import Line, started, trained
 
 from runnerkit.data import build_dataloader
-from runnerkit.flow.experiment.valid_hook import ValidHook
+from runnerkit.flow.experiment.validation import ValidHook
 
 
 def test_it_is_called_by_intervals_from_a_start_on(tmp_path):
