@@ -14,7 +14,7 @@ from torch import distributed as dist
 from runnerkit.checkpoint.content import NO_FILE, plain_checkpoint, raw_checkpoint
 from runnerkit.checkpoint.integrity import STATE_FORMAT
 from runnerkit.checkpoint.plain import to_plain
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NotSavedError, Store, number_in
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NON_FINITE, NotSavedError, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.parallel.dtensors import is_sharded, local_part
@@ -179,12 +179,14 @@ class Saver:
                 runner.meta.setdefault('hook_msgs', {}).update(request.messages)
             if found and request.only_finite:
                 error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
-                return self._fail(request, error)
+                self._fail(request, error)
+                return None
             state = self.collect(request)
             put = partial(self._assemble_and_write, state, request)
             path = put() if here else from_first_rank(put)
             if isinstance(path, NotSavedError):
-                return self._fail(request, path)
+                self._fail(request, path)
+                return None
             self.report(path, request, state)
             return path
         finally:
@@ -228,8 +230,7 @@ class Saver:
         runner, given = self._runner, request.given
         optimizer = runner.optimizer if given.get('save_optimizer', True) else None
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
-        facts = runner.finiteness.facts(request.found)
-        meta = {**(given.get('meta') or {}), **runner.meta, **counts, **facts}
+        meta = {**(given.get('meta') or {}), **runner.meta, **counts, NON_FINITE: dict(request.found)}
         common = {
             'format': STATE_FORMAT,
             'world_size': runner.world_size,
