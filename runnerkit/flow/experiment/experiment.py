@@ -16,7 +16,7 @@ from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.reader import Reader
 from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank
-from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of, stateful
+from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of_object, stateful
 from runnerkit.flow.experiment.setup import LAST, ExperimentSetup, NoBatches, as_step
 from runnerkit.flow.experiment.validation import ValidHook, as_evaluation
 from runnerkit.hooks import CheckpointHook
@@ -411,7 +411,7 @@ class Experiment(ExperimentSetup):
         return {
             'loaders': [self.name_of_loader(reader) for reader in self.readers.entries],
             'experiment': {
-                'attributes': {place: state_of(value) for place, value in objects},
+                'attributes': {place: state_of_object(value) for place, value in objects},
                 'own': self.state_dict(),
             },
         }
@@ -447,7 +447,7 @@ class Experiment(ExperimentSetup):
                 texts.append(f'a state of {place}, which is not there now')
             elif place in states:
                 load_state(objects[place], states[place])
-            elif state_of(objects[place]):  # a loss, for example, has none
+            elif state_of_object(objects[place]):  # a loss, for example, has none
                 texts.append(f'no state of {place}, which starts afresh')
         for text in texts:
             self.logger.warning('the checkpoint holds %s', text, extra=NOT_EXACT)
