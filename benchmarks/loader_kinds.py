@@ -2,7 +2,7 @@
 
 Each entry of `KINDS` builds loaders with a workflow. A resumed run over them must end with the bits of an uninterrupted
 one, or warn at the resume that it may not. Some of the parts (loader_parts/) hide their state on purpose, to test the
-second case.
+second case; some hide it so deep that nothing tells.
 """
 
 import functools
@@ -116,12 +116,15 @@ class Kind:
     Attributes:
         build: builds new parts; the process's generators are always seeded with the same value before.
         quiet: whether the runner can see all of its state, so that no message is due.
+        is_deep: whether a part of its state lies where no resume looks for it, which docs/concepts/exact_resume.md
+            says, so that it may differ without a message.
         runners: the runners for it, by name.
         limit: the length of the run; by default three epochs, or as many iterations.
     """
 
     build: Callable[[], Plan]
     quiet: bool = False
+    is_deep: bool = False
     runners: Mapping[str, Any] = field(default_factory=lambda: BOTH)
     limit: Mapping[str, int] | None = None
 
@@ -219,7 +222,7 @@ KINDS: dict[str, Kind] = {
     'build_dataloader, sampler with a generator, 2 workers': Kind(
         lambda: one(ours(workers=2, sampler=Own('torch'))), quiet=True
     ),
-    'build_dataloader, sampler that counts': Kind(lambda: one(ours(sampler=CountsEpochs()))),
+    'build_dataloader, sampler that counts': Kind(lambda: one(ours(sampler=CountsEpochs())), is_deep=True),
     'build_dataloader, RepeatDataset': Kind(lambda: one(ours(RepeatDataset(Noisy(length=10), 2))), quiet=True),
     'build_dataloader, ConcatDataset': Kind(
         lambda: one(ours(ConcatDataset([Noisy(length=8), Noisy(pythons, 12)]))), quiet=True
@@ -227,7 +230,7 @@ KINDS: dict[str, Kind] = {
     'build_dataloader, data set with a generator': Kind(lambda: one(ours(OwnGenerator('numpy'))), quiet=True),
     'build_dataloader, data set with a generator, 2 workers': Kind(lambda: one(ours(OwnGenerator('torch'), 2))),
     'build_dataloader, mixup object': Kind(lambda: one(ours(collate_fn=Mixup('numpy'))), quiet=True),
-    'build_dataloader, data set that counts': Kind(lambda: one(ours(Counting()))),
+    'build_dataloader, data set that counts': Kind(lambda: one(ours(Counting())), is_deep=True),
     'build_dataloader, stream': Kind(lambda: one(ours(Stream(everybodys)))),
     'build_dataloader, stream, 2 workers': Kind(lambda: one(ours(Stream(everybodys), 2))),
     'build_dataloader, train and val': Kind(lambda: val(ours(), ours(Noisy(length=SHORT))), quiet=True),
@@ -281,8 +284,8 @@ KINDS: dict[str, Kind] = {
         ),
         quiet=True,
     ),
-    'sampler with set_epoch': Kind(with_sampler_hook, quiet=True, runners=EPOCH),
-    'sampler with set_epoch, 2 workers': Kind(lambda: one(torchs_own(workers=2, sampler=OfEpoch())), quiet=True),
+    'sampler with set_epoch': Kind(with_sampler_hook, runners=EPOCH),
+    'sampler with set_epoch, 2 workers': Kind(lambda: one(torchs_own(workers=2, sampler=OfEpoch()))),
     'BatchSampler': Kind(
         lambda: one(DataLoader(points(), batch_sampler=BatchSampler(RandomSampler(range(LENGTH)), 4, False))),
         quiet=True,
@@ -293,17 +296,15 @@ KINDS: dict[str, Kind] = {
         ),
         quiet=True,
     ),
-    'sampler with random.Random': Kind(lambda: one(torchs_own(sampler=Own('python'))), quiet=True),
-    'sampler with np.random.Generator': Kind(lambda: one(torchs_own(sampler=Own('numpy'))), quiet=True),
-    'sampler with RandomState': Kind(lambda: one(torchs_own(sampler=Own('RandomState'))), quiet=True),
-    'sampler with torch.Generator': Kind(lambda: one(torchs_own(sampler=Own('torch'))), quiet=True),
+    'sampler with random.Random': Kind(lambda: one(torchs_own(sampler=Own('python')))),
+    'sampler with np.random.Generator': Kind(lambda: one(torchs_own(sampler=Own('numpy')))),
+    'sampler with RandomState': Kind(lambda: one(torchs_own(sampler=Own('RandomState')))),
+    'sampler with torch.Generator': Kind(lambda: one(torchs_own(sampler=Own('torch')))),
     'sampler in a sampler': Kind(lambda: one(torchs_own(sampler=Wraps(Own('numpy'))))),
-    'batch sampler with np.random.Generator': Kind(
-        lambda: one(DataLoader(points(), batch_sampler=OwnBatchSampler())), quiet=True
-    ),
+    'batch sampler with np.random.Generator': Kind(lambda: one(DataLoader(points(), batch_sampler=OwnBatchSampler()))),
     'batch sampler with batches of any size': Kind(lambda: one(DataLoader(points(), batch_sampler=Buckets()))),
     'list of indices as a sampler': Kind(lambda: one(torchs_own(sampler=[*range(LENGTH)][::-1])), quiet=True),
-    'GroupSampler': Kind(lambda: one(torchs_own(sampler=Grouped())), quiet=True),
+    'GroupSampler': Kind(lambda: one(torchs_own(sampler=Grouped()))),
     'sampler that counts': Kind(lambda: one(torchs_own(sampler=CountsEpochs()))),
     'sampler with state_dict': Kind(lambda: one(torchs_own(sampler=SamplerWithState()))),
     'infinite batch sampler': Kind(lambda: one(DataLoader(points(), batch_sampler=Infinite())), limit=MOST),
@@ -320,37 +321,43 @@ KINDS: dict[str, Kind] = {
     'data set with a generator, 2 persistent workers': Kind(
         lambda: one(shuffled(OwnGenerator('torch'), 2, persistent_workers=True))
     ),
-    'data set with a transform with a generator': Kind(lambda: one(shuffled(Noisy(Drawn('python'))))),
+    'data set with a transform with a generator': Kind(lambda: one(shuffled(Noisy(Drawn('python')))), is_deep=True),
     'Subset of a data set with a generator': Kind(
         lambda: one(shuffled(Subset(OwnGenerator('python'), range(2, LENGTH))))
     ),
     'ConcatDataset of data sets with generators': Kind(
-        lambda: one(shuffled(ConcatDataset([OwnGenerator('python'), OwnGenerator('numpy')]))), limit=MOST
+        lambda: one(shuffled(ConcatDataset([OwnGenerator('python'), OwnGenerator('numpy')]))), limit=MOST, is_deep=True
     ),
-    'data set that counts': Kind(lambda: one(shuffled(Counting()))),
+    'data set that counts': Kind(lambda: one(shuffled(Counting())), is_deep=True),
     'data set that counts, 2 workers': Kind(lambda: one(shuffled(Counting(), 2))),
-    'data set with a changing cache': Kind(lambda: one(shuffled(Mosaic()))),
-    'data set with a memory': Kind(lambda: one(shuffled(Memoized()))),
+    'data set with a changing cache': Kind(lambda: one(shuffled(Mosaic())), is_deep=True),
+    'data set with a memory': Kind(lambda: one(shuffled(Memoized())), is_deep=True),
     'data set with state_dict': Kind(lambda: one(shuffled(WithState()))),
-    'data set with a generator of its class': Kind(lambda: one(shuffled(ClassGenerator()))),
-    'data set with a generator of its module': Kind(lambda: one(shuffled(Noisy(lambda: OF_THE_MODULE.random())))),
+    'data set with a generator of its class': Kind(lambda: one(shuffled(ClassGenerator())), is_deep=True),
+    'data set with a generator of its module': Kind(
+        lambda: one(shuffled(Noisy(lambda: OF_THE_MODULE.random()))), is_deep=True
+    ),
     'data set with __getitems__': Kind(lambda: one(shuffled(ManyAtOnce())), quiet=True),
     'build_dataloader, data set with a generator of its module': Kind(
-        lambda: one(ours(Noisy(lambda: OF_THE_MODULE.random())))
+        lambda: one(ours(Noisy(lambda: OF_THE_MODULE.random()))), is_deep=True
     ),
     'data set with a lazily opened file': Kind(lambda: one(shuffled(LazyFile())), quiet=True),
-    'data set that reads on in a file': Kind(lambda: one(shuffled(OneAfterTheOther()))),
-    'data set that a hook makes harder': Kind(lambda: with_dataset_hook(Curriculum, Harder, shuffle=True)),
-    'data set of changing length': Kind(lambda: with_dataset_hook(Shrinking, SetsLength, shuffle=True), runners=EPOCH),
-    'data set that a hook shuffles': Kind(lambda: with_dataset_hook(Reordered, Shuffles), runners=EPOCH),
+    'data set that reads on in a file': Kind(lambda: one(shuffled(OneAfterTheOther())), is_deep=True),
+    'data set that a hook makes harder': Kind(
+        lambda: with_dataset_hook(Curriculum, Harder, shuffle=True), is_deep=True
+    ),
+    'data set of changing length': Kind(
+        lambda: with_dataset_hook(Shrinking, SetsLength, shuffle=True), runners=EPOCH, is_deep=True
+    ),
+    'data set that a hook shuffles': Kind(lambda: with_dataset_hook(Reordered, Shuffles), runners=EPOCH, is_deep=True),
     # collate functions
-    'collate function, closure': Kind(lambda: one(shuffled(collate_fn=mixup_closure())), quiet=True),
+    'collate function, closure': Kind(lambda: one(shuffled(collate_fn=mixup_closure())), is_deep=True),
     'collate function, partial': Kind(
-        lambda: one(shuffled(collate_fn=functools.partial(mixed, draw=random.Random(3).random))), quiet=True
+        lambda: one(shuffled(collate_fn=functools.partial(mixed, draw=random.Random(3).random))), is_deep=True
     ),
     'collate function, object': Kind(lambda: one(shuffled(collate_fn=Mixup('python'))), quiet=True),
     'collate function, object with torch.Generator': Kind(lambda: one(shuffled(collate_fn=Mixup('torch'))), quiet=True),
-    'collate function, method': Kind(lambda: one(shuffled(collate_fn=Mixup('numpy').collate))),
+    'collate function, method': Kind(lambda: one(shuffled(collate_fn=Mixup('numpy').collate)), is_deep=True),
     'collate function, object, 2 workers': Kind(lambda: one(shuffled(workers=2, collate_fn=Mixup('numpy')))),
     # shared parts, several loaders
     'one generator, two loaders': Kind(shared_by_two, quiet=True),
@@ -360,7 +367,7 @@ KINDS: dict[str, Kind] = {
     ),
     'two trainings': Kind(lambda: two_trainings(lambda seed: shuffled()), quiet=True),
     'two trainings, samplers with generators': Kind(
-        lambda: two_trainings(lambda seed: torchs_own(sampler=Own('python'))), quiet=True
+        lambda: two_trainings(lambda seed: torchs_own(sampler=Own('python')))
     ),
     'two trainings, stateful loaders': Kind(lambda: two_trainings(lambda seed: Stateful()), quiet=True),
     'one loader in two entries': Kind(twice_the_same, quiet=True),
@@ -410,19 +417,3 @@ KINDS: dict[str, Kind] = {
     ),
     'runner with a custom step': Kind(lambda: one(shuffled()), quiet=True, runners={'epoch': OwnRunIter}),
 }
-
-#: Attributes of these change while they are read. A resumed run names them, and they start over.
-ATTRIBUTES_START_OVER = (
-    'build_dataloader, sampler that counts',
-    'build_dataloader, data set that counts',
-    'DataLoader that keeps its iterator',
-    'sampler that counts',
-    'infinite batch sampler',
-    'sampler that cycles',
-    'class-aware sampler',
-    'data set that counts',
-    'data set with a changing cache',
-    'stream that continues',
-    'stream that groups',
-    'two loaders, one in a cycle',
-)

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from runnerkit.data.kinds import is_limited, length_of
+from runnerkit.data.kinds import check_pass, is_limited, length_of
 from runnerkit.data.named import with_name
-from runnerkit.data.rank_sharing import check_pass
 from runnerkit.distributed import (
     broadcast_object,
     collect_results_cpu,
@@ -25,7 +24,7 @@ from runnerkit.distributed import (
     get_dist_info,
     reduce_extremes,
 )
-from runnerkit.distributed.slowest import NAMES
+from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
@@ -42,7 +41,7 @@ LESS_KEYS = ('loss',)
 
 
 #: What an evaluation logs besides its scores.
-NO_SCORES = ('eval_iter_num', *NAMES)
+NO_SCORES = ('eval_iter_num', *TIME_NAMES)
 
 _END = object()
 

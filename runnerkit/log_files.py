@@ -19,14 +19,10 @@ ENDING = '.superseded'
 #: The file with an entry for each start of a run; see `runnerkit.flow.work_dir.journal`.
 JOURNAL = 'run.json'
 
-#: The folder in a work dir that keeps the files of earlier runs.
-EARLIER = 'earlier'
-
 
 def files_of_run(work_dir: str | os.PathLike[str], endings: str | tuple[str, ...]) -> list[str]:
-    """The files in ``work_dir`` and below with one of ``endings``, as relative paths, without those of earlier runs."""
-    names = scandir(work_dir, endings, recursive=True)
-    return sorted(name for name in names if not name.startswith(EARLIER + os.sep))
+    """The files in ``work_dir`` and below with one of ``endings``, as relative paths."""
+    return sorted(scandir(work_dir, endings, recursive=True))
 
 
 def replay_command(work_dir: str | os.PathLike[str] | None, done: int) -> str:
@@ -44,6 +40,15 @@ def replay_command(work_dir: str | os.PathLike[str] | None, done: int) -> str:
 def logs_in(work_dir: str | os.PathLike[str]) -> list[Path]:
     """The ``*.log.json`` files of ``work_dir``, oldest first."""
     return sorted(path for path in Path(work_dir).glob('*.log.json') if path.is_file())
+
+
+def free_timestamp(work_dir: Path, timestamp: str) -> str:
+    """``timestamp``, with a number if a log in ``work_dir`` has that name."""
+    number, name = 1, timestamp
+    while any(os.path.lexists(work_dir / f'{name}{ending}') for ending in ('.log', '.log.json')):
+        number += 1
+        name = f'{timestamp}_{number}'
+    return name
 
 
 def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: int | None = 0) -> list[Path]:

@@ -139,6 +139,9 @@ RUN = {
     'docs/online.md': {
         'python configs/online/serve.py --port 7007 --events 20000 --rate 200 &',
         'runnerkit ctl work_dirs/online status',
+        '(umask 077; openssl rand -hex 32 > ~/.runnerkit-key)',
+        "custom_hooks = [dict(type='ControlHook', address='0.0.0.0:7008', key_file='~/.runnerkit-key')]",
+        'runnerkit ctl node0:7008 status --key-file ~/.runnerkit-key',
         "_base_ = ['configs/online/clicks.py']",
         'import redis',
     },
@@ -681,7 +684,7 @@ def called(words, monkeypatch):
     return 0
 
 
-@pytest.mark.thorough  # tests/cli/test_report.py, test_runs.py and test_compare.py run the commands on small work dirs
+@pytest.mark.thorough  # tests/cli/test_records.py runs the commands on small work dirs
 def test_the_commands_of_the_page_about_reports_run(shell, tmp_path):
     said = shell(text_of('docs/report.md', 'runnerkit train'))
     assert 'Report work_dirs/a/report.html' in said
@@ -1097,6 +1100,27 @@ def test_the_stream_and_the_commands_of_the_online_page(shell, tmp_path, capsys)
     last = torch.load(tmp_path / 'work_dirs/online/latest.pth', weights_only=True)
     assert last['meta']['iter'] == stopped['iter']
     assert last['state_dict']['times'].sum() == 32 * stopped['iter']
+
+
+def test_the_network_of_the_online_page(tmp_path, monkeypatch, capsys):
+    """A run that gets its command when it has begun, from a thread of the test."""
+    monkeypatch.setenv('HOME', str(tmp_path))
+    subprocess.run(text_of('docs/online.md', '(umask 077'), shell=True, check=True)
+    port, codes = free_port(), []
+    scope = {}
+    exec(text_of('docs/online.md', "custom_hooks = [dict(type='ControlHook', address").replace('7008', port), scope)
+    command = text_of('docs/online.md', 'runnerkit ctl node0').replace('node0:7008', f'127.0.0.1:{port}')
+
+    class Asks(Hook):
+        def after_train_iter(self, runner):
+            codes.append(runnerkit([os.path.expanduser(word) for word in shlex.split(command)[1:]]))
+
+    runner = tiny_runner('iter', work_dir=tmp_path, max_iters=1)
+    for hook in (OptimizerHook(), *map(HOOKS.build, scope['custom_hooks']), Asks()):
+        runner.register_hook(hook)
+    runner.run([loader()], [('train', 1)])
+    assert codes == [0]
+    assert json.loads(capsys.readouterr().out)['paused'] is False
 
 
 def test_the_folder_of_the_online_page(shell, tmp_path):

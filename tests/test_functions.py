@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import runnerkit
-from runnerkit.checkpoint import save_checkpoint
 from runnerkit.config import Config
 from runnerkit.data import Compose, build_dataloader
 from runnerkit.flow.use.testing import test as evaluate
@@ -297,41 +296,6 @@ def test_functions_without_a_name_are_told_with_the_line_and_the_way_out(project
         assert f'cfg.py:{line}): {what} so the work dir does not keep it: predict, test' in found, key
         assert way_out in found
     assert '- hook.kept' not in said
-
-
-@pytest.mark.parametrize('collate, named', [
-    ("'os.system'", "function 'os.system'"),
-    ("'os:system'", "function 'os:system'"),
-    ("'{here}/evil.py:pad'", 'evil.py:pad'),
-    ("dict(type='{here}/evil.py:pad')", 'evil.py:pad'),
-    ("dict(type='os.system')", "type 'os.system'"),
-    ("['evil.pad']", "function 'evil.pad'"),
-])  # fmt: skip
-@pytest.mark.parametrize(
-    'place', ['collate_fn', 'test_dataloader.collate_fn', 'worker_init_fn', 'model.loss', 'pipeline']
-)
-def test_a_foreign_checkpoint_names_no_function(tmp_path, monkeypatch, collate, named, place):
-    (tmp_path / 'evil.py').write_text(
-        "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\npad = list\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    function = eval(collate.format(here=tmp_path))
-    if place == 'pipeline':
-        if not isinstance(function, str) or '.py:' not in function:
-            pytest.skip('a transform is named by its file, or as it is registered')
-        function = [function]
-    cfg = Config(dict(
-        model=dict(type='Supervised', model=dict(type='ReLU'), loss=dict(type='MSELoss')),
-        data=dict(test=dict(type='RepeatDataset', times=1, dataset=dict(type='ConcatDataset', datasets=[]))),
-    ))  # fmt: skip
-    key = {'model.loss': 'model.loss', 'pipeline': 'data.test.pipeline'}.get(place, f'data.{place}')
-    cfg.merge_from_dict({key: function})
-    save_checkpoint(torch.nn.Linear(1, 1), f'{tmp_path}/x.pth', meta={'config': cfg.pretty_text})
-    with pytest.raises(ValueError, match='names code') as refused:
-        runnerkit.predict(tmp_path / 'x.pth', 'test')
-    assert named in str(refused.value)
-    assert not (tmp_path / 'evil.ran').exists()
-    assert 'evil' not in sys.modules
 
 
 def test_from_python_too(project):

@@ -149,7 +149,7 @@ KINDS = {
     'a folder': lambda path, victims: path.mkdir(),
 }
 NAMES = ['run.json', '*.log.json', '*.log', '*.superseded', 'best_predictions.json', 'best_samples', 'starts']
-NAMES += ['earlier', 'code', 'cfg.py', '.flow.json', 'latest.pth', 'epoch_1.pth', 'report.html', 'curve.png', '.lock']
+NAMES += ['code', 'cfg.py', '.flow.json', 'latest.pth', 'epoch_1.pth', 'report.html', 'curve.png', '.lock']
 
 
 @thinned(name=NAMES, kind=KINDS, command=('resume', 'anew', 'report', 'diff', 'replay'))

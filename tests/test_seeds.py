@@ -14,7 +14,7 @@ from support import Noisy, Recorder, Tiny, loader, tiny_runner, weights
 
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader
-from runnerkit.data.iter_loader import IterLoader
+from runnerkit.data.reader import IterLoader
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.nn import MODELS
 from runnerkit.optim import build_optimizer

@@ -1,4 +1,4 @@
-"""Writing local files atomically: completely or not at all."""
+"""Local files of checkpoints, which are written completely or not at all; and how to recognise a sharded one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from runnerkit.utils.processes import is_alive
 
 BLOCK = 1 << 20
+
+#: Of the files of a sharded checkpoint, the list of all, which is written last, and torch's table of contents.
+MANIFEST, METADATA = 'MANIFEST', '.metadata'
+
 _TEMPORARY = '.{name}.{pid}.tmp'
 _TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
 
@@ -37,7 +41,7 @@ class DiskFile:
         self._small = bytearray()  # collected before writing: torch writes a few bytes at a time
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
 
-    def __enter__(self) -> DiskFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -104,6 +108,12 @@ def write_atomically(
         with DiskFile(temporary, path) as file:
             file.write(content) if isinstance(content, bytes) else content(file)
         make_way()
+
+
+def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether ``path`` is a folder that is one checkpoint, complete or not: of ours, or of
+    `torch.distributed.checkpoint`."""
+    return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
 
 
 def replace_link(link: Path, target: str) -> None:

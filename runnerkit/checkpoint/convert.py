@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.atomic import is_checkpoint_folder, write_atomically
 from runnerkit.checkpoint.content import plain_checkpoint
-from runnerkit.checkpoint.integrity import is_checkpoint_folder
 from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_whole
 from runnerkit.checkpoint.names import ema_name, plain_names
 from runnerkit.fileio.paths import is_url, local_path, local_target

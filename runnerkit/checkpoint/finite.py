@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 
@@ -29,10 +29,12 @@ def why_not_finite(checkpoint: Any) -> str | None:
 
 def why_file_not_finite(path: Path) -> str | None:
     """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
-    from runnerkit.checkpoint.loader import load_small  # which imports the store
-
     try:
-        return why_not_finite(load_small(path, partial(safe_load, mmap=True)))  # reads no tensor
+        if not is_checkpoint_folder(path):
+            return why_not_finite(safe_load(path, mmap=True))  # reads no tensor
+        from runnerkit.checkpoint.folder import read_rest
+
+        return why_not_finite(read_rest(path))
     except Exception:  # the code that uses the file reports what is wrong with it
         return None
 

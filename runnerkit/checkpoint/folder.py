@@ -21,8 +21,7 @@ from torch.distributed.checkpoint import metadata as tables
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo
 
-from runnerkit.checkpoint.atomic import DiskFile, flush_folder, make_folder, temporary_name
-from runnerkit.checkpoint.integrity import METADATA
+from runnerkit.checkpoint.atomic import METADATA, DiskFile, flush_folder, make_folder, temporary_name
 from runnerkit.checkpoint.manifest import (
     REST,
     ListedFile,
@@ -67,10 +66,17 @@ def write_folder(
     Raises:
         OSError: the disk of some process is full, a folder is gone …; nothing is left of the new checkpoint.
     """
-    temporary = Path(_on_first(group, lambda: str(_new_folder(path))))
 
-    own = _write_tensors(temporary, tensors, local, group)
-    parts = [own] if group is None else all_gather_objects(own, group)
+    def begin() -> Path:
+        make_folder(path.parent)
+        folder = path.with_name(temporary_name(path.name))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.mkdir(folder)
+        return folder
+
+    temporary = _on_first(group, begin)
+    part = _write_tensors(temporary, tensors, local, group)
+    parts = [part] if group is None else all_gather_objects(part, group)
 
     def complete() -> None:
         files = {name: listed for part in parts for name, listed in part.items()}
@@ -165,14 +171,6 @@ class _Disk(FileSystem):
     def rename(self, path: Any, new_path: Any) -> None:
         super().rename(path, new_path)
         self.files[Path(new_path).name] = self.files.pop(Path(path).name)
-
-
-def _new_folder(path: Path) -> Path:
-    make_folder(path.parent)
-    temporary = path.with_name(temporary_name(path.name))
-    shutil.rmtree(temporary, ignore_errors=True)
-    os.mkdir(temporary)
-    return temporary
 
 
 def _wait_for(folder: Path, files: Mapping[str, ListedFile]) -> None:
@@ -316,8 +314,8 @@ class _Reader(dcp.FileSystemReader):
 
 #: The classes that a table may name.
 _CLASSES = {
-    (each.__module__, each.__name__): each
-    for each in (
+    (kind.__module__, kind.__name__): kind
+    for kind in (
         tables.Metadata,
         tables.MetadataIndex,
         tables.TensorStorageMetadata,

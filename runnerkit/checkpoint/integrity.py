@@ -19,9 +19,6 @@ from runnerkit.utils.small_files import open_regular
 
 BLOCK = 1 << 20
 
-#: Of the files of a sharded checkpoint, the list of all, which is written last, and torch's table of contents.
-MANIFEST, METADATA = 'MANIFEST', '.metadata'
-
 #: Of the state under ``'runnerkit'``, with which a run resumes.
 STATE_FORMAT = 2
 
@@ -35,12 +32,6 @@ _FOLDER = 0x10
 
 class Damage(Exception):
     """What is wrong with a file."""
-
-
-def is_checkpoint_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether ``path`` is a folder that is one checkpoint, complete or not: of ours, or of
-    `torch.distributed.checkpoint`."""
-    return any(os.path.isfile(os.path.join(path, name)) for name in (MANIFEST, METADATA))
 
 
 def why_damaged(path: str | os.PathLike[str]) -> str | None:

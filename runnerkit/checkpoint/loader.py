@@ -16,7 +16,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from runnerkit.checkpoint.integrity import is_checkpoint_folder, why_damaged
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
+from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.names import plain_names
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
@@ -275,7 +276,7 @@ def load_small(path: Path, load: Callable[[Any], Any] = load_tensors) -> Any:
 
 
 def load_whole(checkpoint: str | os.PathLike[str], map_location: Any = None) -> Any:
-    """The content of a checkpoint with all that a resume needs: of a folder, the states of optimizers too."""
+    """The content of a checkpoint with all that a resume needs, also the states of optimizers in a folder."""
     if is_url(checkpoint) or not is_checkpoint_folder(local_path(checkpoint)):
         return _load_checkpoint(checkpoint, map_location)
     return load_folder(local_path(checkpoint), map_location)

@@ -12,8 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runnerkit.checkpoint.atomic import BLOCK, DiskFile, flush_folder
-from runnerkit.checkpoint.integrity import MANIFEST, METADATA
+from runnerkit.checkpoint.atomic import BLOCK, MANIFEST, METADATA, DiskFile, flush_folder
 from runnerkit.utils.logging import printable
 from runnerkit.utils.small_files import open_regular, read_small
 

@@ -200,9 +200,9 @@ def get_external_models() -> dict[str, str]:
     The user's ``open_mmlab.json`` in that folder overrides them.
     """
     models = _table('open_mmlab')
-    own = os.path.join(_get_mmcv_home(), 'open_mmlab.json')
-    if os.path.exists(own):
-        models.update(fileio.load(own))
+    table = os.path.join(_get_mmcv_home(), 'open_mmlab.json')
+    if os.path.exists(table):
+        models.update(fileio.load(table))
     return models
 
 

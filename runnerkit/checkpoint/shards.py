@@ -127,12 +127,14 @@ def layout_of(
     for name, value in weights.items():
         if is_dtensor(value):
             layout['state_dict', name] = layout['state_dict', twin(name)] = value
-    parameters = {name: [p for group in one.param_groups for p in group['params']] for name, one in optimizers.items()}
-    for name, each in parameters.items():
+    parameters = {
+        name: [p for group in optimizer.param_groups for p in group['params']] for name, optimizer in optimizers.items()
+    }
+    for name, listed in parameters.items():
         above: Place = ('optimizer', name) if name else ('optimizer',)
-        layout |= {(*above, 'state', index): p.detach() for index, p in enumerate(each) if is_dtensor(p)}
-    for name, each in {'': [p for each in parameters.values() for p in each], **parameters}.items():
-        for index, parameter in enumerate(each):
+        layout |= {(*above, 'state', index): p.detach() for index, p in enumerate(listed) if is_dtensor(p)}
+    for name, listed in {'': [p for listed in parameters.values() for p in listed], **parameters}.items():
+        for index, parameter in enumerate(listed):
             if is_dtensor(parameter):  # the gradients that each rank has kept to itself
                 nothing = torch.empty(1, dtype=parameter.dtype, device=parameter.device).expand(parameter.shape)
                 layout['runnerkit', 'ranks', EACH, 'updates', name, 'kept', index] = stacked(nothing, parameter)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from runnerkit.checkpoint.integrity import is_checkpoint_folder
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.loader import _load_checkpoint, _load_checkpoint_with_prefix, load_folder, weights_in
 from runnerkit.checkpoint.names import ema_name, get_state_dict, plain_names, renamed, to_names_of
 from runnerkit.checkpoint.store import resolve_checkpoint

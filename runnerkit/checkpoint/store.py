@@ -17,9 +17,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from runnerkit.checkpoint.atomic import is_abandoned, replace_link, sweep, write_atomically
+from runnerkit.checkpoint.atomic import (
+    MANIFEST,
+    is_abandoned,
+    is_checkpoint_folder,
+    replace_link,
+    sweep,
+    write_atomically,
+)
 from runnerkit.checkpoint.finite import why_file_not_finite
-from runnerkit.checkpoint.integrity import MANIFEST, is_checkpoint_folder, why_damaged
+from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import shortened
 from runnerkit.utils.small_files import read_json
@@ -413,13 +420,13 @@ class Store:
         return [name for name in names if _is_saved(name) or own.fullmatch(name)]
 
     def move(self, names: Iterable[str], to: str) -> list[str]:
-        """Move files into the folder ``to``, a name below this one; returns the names of those that stay, because the
+        """Move files into the folder ``to`` of the same storage; returns the names of those that stay, because the
         storage cannot move files."""
         move = getattr(self.client and self.client.client, 'move', None)
         if move is None:
             return list(names)
         for name in names:
-            move(self.path(name), self.client.join_path(self.place, to, name))
+            move(self.path(name), self.client.join_path(to, name))
         return []
 
     # --- ownership ---------------------------------------------------------------------------------------------------

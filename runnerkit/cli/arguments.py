@@ -56,7 +56,7 @@ SHARED: dict[str, dict[str, Any]] = {
     '--gpu-id': {'type': int, 'default': 0, 'help': 'the GPU to use, in a run of one process'},
     '--device': {'help': 'cpu, cuda, cuda:1 … (default: a GPU if there is one)'},
     '--seed': {'type': whole_number},
-    'source': {'help': 'a work dir; a config, whose work dir is used; or a checkpoint, which runs no code'},
+    'source': {'help': 'a work dir; a config, whose work dir is used; or a checkpoint'},
     '--checkpoint': {'metavar': 'CKPT', 'help': 'the checkpoint or work dir to use with the config of source'},
     '--which': {
         'choices': ['best', 'latest'],
@@ -65,8 +65,8 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     '--trust': {
         'action': 'store_true',
-        'help': 'execute code of a work dir that you did not make on this machine, and classes that the config in a '
-        'checkpoint names (default: refuse)',
+        'help': 'execute and build what the config names of a work dir or checkpoint that you did not make on this '
+        'machine (default: refuse)',
     },
 }
 

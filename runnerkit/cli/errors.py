@@ -18,12 +18,10 @@ from typing import Any
 
 from runnerkit.config.findings import PreflightError
 from runnerkit.utils.ending import Grace
-from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank, one_line
+from runnerkit.utils.exceptions import ToldByFirstRank, one_line
 from runnerkit.utils.exit_codes import FAILURE, USAGE, CommandLineExit, code_of
 from runnerkit.utils.logging import harmless_warnings, print_err
 from runnerkit.utils.suggest import suggestion
-
-_SEEN_WITHIN = 3.0  # seconds for a rank to see that another one has gone
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -84,7 +82,7 @@ def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
 
 def text_of(error: BaseException) -> str:
     """What the commands print of an error: one line, but for those with a list."""
-    if isinstance(error, (PreflightError, PeerFailed)):
+    if isinstance(error, PreflightError):
         return str(error)
     text, name = one_line(error), type(error).__name__
     says_why = isinstance(error, Exception) or isinstance(getattr(error, 'code', None), str) or text.startswith(name)
@@ -97,22 +95,27 @@ def check_one_process(prog: str) -> None:
     Raises:
         UsageError: torchrun has started several.
     """
-    count = os.environ.get('WORLD_SIZE', '1')
-    if count.isdigit() and int(count) > 1:
+    if (count := _world_size()) > 1:
         raise UsageError(
             f'{prog} works in one process, but torchrun has started {count} (WORLD_SIZE={count}): call it without '
             'torchrun'
         )
 
 
-def usage_checked(main: Callable[..., int]) -> Callable[..., int]:
-    """Turn errors raised by ``main`` into a message on stderr and an exit code."""
+def _world_size() -> int:
+    """How many processes the launcher has started, as the environment has it."""
+    count = os.environ.get('WORLD_SIZE', '1')
+    return int(count) if count.isdigit() else 1
+
+
+def usage_checked(main: Callable[..., int | None], read: Callable[..., Any] | None = None) -> Callable[..., int]:
+    """Turn errors of ``main``, and of ``read``, which makes its argument of ``argv``, into messages and exit codes."""
 
     @wraps(main)
     @harmless_warnings()
     def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
         try:
-            return main(argv, **kwargs)
+            return (main(argv, **kwargs) if read is None else main(read(argv, **kwargs))) or 0
         except CommandLineExit as error:
             if error.code:
                 leave_for_torchrun(error)
@@ -151,11 +154,13 @@ def print_error(message: str) -> None:
 
 
 def leave_for_torchrun(error: BaseException) -> None:
-    """Leave the error that is being handled where torchrun looks for it: its summary has the traceback then."""
+    """Leave the error that is being handled where torchrun looks for it: its summary has the traceback then, unless it
+    is only that of a rank that has lost another one."""
     if os.environ.get('TORCHELASTIC_ERROR_FILE'):  # so torch is there, and is imported in any case
-        from runnerkit.distributed.watch import record
+        from runnerkit.distributed.watch import is_lost, record
 
-        record(error)
+        if not is_lost(error):
+            record(error)
 
 
 @contextmanager
@@ -175,15 +180,9 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
     """
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if stopped():
-            return
-        from runnerkit.distributed.watch import failed_rank
-
-        failed = failed_rank(patience=_SEEN_WITHIN)
-        signal.signal(number, signal.SIG_IGN if failed else signal.SIG_DFL)
-        if failed is not None:
-            raise failed
-        os.kill(os.getpid(), number)
+        if not stopped():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
     former = {}
     if threading.current_thread() is threading.main_thread():
@@ -194,9 +193,7 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        from runnerkit.distributed.watch import is_watched
-
-        ends_with_others = is_watched()
+        ends_with_others = _world_size() > 1
         raise
     finally:
         for number, handler in former.items():

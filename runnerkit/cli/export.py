@@ -8,7 +8,7 @@ from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, number
 from runnerkit.cli.errors import UsageError, check_extension, check_writable
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -35,7 +35,7 @@ def free_size(text: str) -> tuple[str, str]:
     return key, name or key.replace('.', '_')
 
 
-@command(
+@command_line(
     'runnerkit export',
     'Write a trained model to a file, load it back, and compare its outputs with those of the model.',
     'source',

@@ -7,7 +7,7 @@ from typing import Any
 
 from runnerkit.cli.arguments import argument, count, positive_number
 from runnerkit.cli.errors import UsageError
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import guarded, load_config, stopped_by
 from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import print_out
@@ -26,20 +26,20 @@ def look(args: Namespace, module: str, stage: str, **options: Any) -> Any:
     return flow.run()
 
 
-@command(
+@command_line(
     'runnerkit summary',
     'Build the model of a config, take one training step with its first batch, and show parameters, floating-point '
     'operations, and the output of each top-level module. Nothing is kept.',
     *('config', '--cfg-options', '--device'),
     one_process=True,
 )
-def summary(args: Namespace) -> None:
+def summary_main(args: Namespace) -> None:
     """Print the summary."""
     context = look(args, 'summary', 'Summarize')
     print_out(str(context['summary']) if 'summary' in context else 'the workflow does not train: nothing is measured')
 
 
-@command(
+@command_line(
     'runnerkit find-lr',
     'Train for some iterations with a growing learning rate and show the loss (range test, Smith 2017). Nothing is '
     'kept.',
@@ -49,7 +49,7 @@ def summary(args: Namespace) -> None:
     argument('--iters', type=count, default=100, help='how many iterations (default: 100)'),
     one_process=True,
 )
-def find_lr(args: Namespace) -> None:
+def find_lr_main(args: Namespace) -> None:
     """Run the range test and print what it has found."""
     if args.low >= args.high:
         raise UsageError(f'--from {args.low:g} must be below --to {args.high:g}')
@@ -61,7 +61,7 @@ def find_lr(args: Namespace) -> None:
     print_out(str(context['range_test']))
 
 
-@command(
+@command_line(
     'runnerkit profile',
     "Run torch's profiler over the first iterations of a training and print its table. Nothing is kept.",
     *('config', '--cfg-options', '--device'),
@@ -70,7 +70,7 @@ def find_lr(args: Namespace) -> None:
         '--warmup', type=count, default=10, help='how many iterations to run first, without measuring (default: 10)'
     ),
 )
-def profile(args: Namespace) -> int:
+def profile_main(args: Namespace) -> int:
     """Print the table."""
     context = look(args, 'profile', 'Profile', iters=args.iters, warmup=args.warmup)
     number = stopped_by(context.runner)

@@ -9,36 +9,39 @@ from typing import Any
 
 from runnerkit.utils.exit_codes import USAGE
 
-#: The commands: where `runnerkit.cli.parser.command` makes each, and its purpose.
+#: The commands: module and name of what `runnerkit.cli.parser.command_line` has made, and its purpose.
 COMMANDS = {
-    'train': ('runnerkit.cli.train:main', 'train the model of a config file'),
-    'search': ('runnerkit.cli.search:main', 'run the steps of a pipeline: search over configs, train the best ones'),
-    'test': ('runnerkit.cli.test:main', 'evaluate a checkpoint'),
-    'predict': ('runnerkit.cli.predict:main', 'apply a trained model to files or to a split of its data'),
-    'export': ('runnerkit.cli.export:main', 'write a trained model as torch.export or ONNX'),
-    'publish': ('runnerkit.cli.publish:main', 'write a checkpoint with only its weights, and its hash in the name'),
-    'convert': ('runnerkit.cli.convert:main', 'convert a sharded checkpoint to one file, and back'),
-    'report': ('runnerkit.cli.report:main', 'write the curves, scores and settings of runs into one HTML file'),
-    'runs': ('runnerkit.cli.runs:main', 'list the runs below a folder'),
-    'diff': ('runnerkit.cli.diff:main', 'find the first difference of two runs, and what led to it'),
-    'compare': ('runnerkit.cli.compare:main', 'show scores and differing settings of runs side by side'),
-    'replay': ('runnerkit.cli.replay:main', 'train a run again up to any moment, and look at it'),
+    'train': ('train:main', 'train the model of a config file'),
+    'search': ('search:main', 'run the steps of a pipeline: search over configs, train the best ones'),
+    'test': ('test:main', 'evaluate a checkpoint'),
+    'predict': ('predict:main', 'apply a trained model to files or to a split of its data'),
+    'export': ('export:main', 'write a trained model as torch.export or ONNX'),
+    'publish': (
+        'checkpoints:publish_main',
+        'write a checkpoint with only its weights, and its hash in the name',
+    ),
+    'convert': ('checkpoints:convert_main', 'convert a sharded checkpoint to one file, and back'),
+    'report': ('records:report_main', 'write the curves, scores and settings of runs into one HTML file'),
+    'runs': ('records:runs_main', 'list the runs below a folder'),
+    'diff': ('moment:diff_main', 'find the first difference of two runs, and what led to it'),
+    'compare': ('records:compare_main', 'show scores and differing settings of runs side by side'),
+    'replay': ('moment:replay_main', 'train a run again up to any moment, and look at it'),
     'verify': (
-        'runnerkit.cli.verify:main',
+        'moment:verify_main',
         'replay a run between its checkpoints and compare them: does it reproduce here?',
     ),
-    'ctl': ('runnerkit.cli.ctl:main', 'show, pause, save or stop a running training, or set its learning rate'),
-    'profile': ('runnerkit.cli.look:profile', 'show where the time of a training iteration goes'),
-    'summary': ('runnerkit.cli.look:summary', 'show the parameters, operations and shapes of a model'),
-    'find-lr': ('runnerkit.cli.look:find_lr', 'look for a good learning rate'),
-    'print-config': ('runnerkit.cli.print_config:main', 'print a config with its bases merged in'),
+    'ctl': ('ctl:main', 'show, pause, save or stop a running training, or set its learning rate'),
+    'profile': ('look:profile_main', 'show where the time of a training iteration goes'),
+    'summary': ('look:summary_main', 'show the parameters, operations and shapes of a model'),
+    'find-lr': ('look:find_lr_main', 'look for a good learning rate'),
+    'print-config': ('print_config:main', 'print a config with its bases merged in'),
 }
 
 
 def command_named(name: str) -> Any:
     """A command of the table, which is imported only now."""
     module, _, function = COMMANDS[name][0].partition(':')
-    return getattr(import_module(module), function)
+    return getattr(import_module(f'runnerkit.cli.{module}'), function)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,7 +40,7 @@ FLAGS = {
 }
 
 
-def command(
+def command_line(
     prog: str, description: str, *arguments: str | Argument | list[Argument], one_process: bool = False
 ) -> Callable[[Callable[[argparse.Namespace], int | None]], Any]:
     """Make a command of a function that gets its arguments and returns an exit code, or None for 0.
@@ -65,15 +65,14 @@ def command(
                     group.add_argument(*names, **options)
             return parse
 
-        @usage_checked
-        def main(argv: Sequence[str] | None = None, prog: str = prog) -> int:
+        def read(argv: Sequence[str] | None, prog: str = prog) -> argparse.Namespace:
             args = parser(prog).parse_args(argv)
             if one_process:
                 check_one_process(prog)
-            return call(args) or 0
+            return args
 
-        main.parser = parser  # type: ignore[attr-defined]
-        main.__doc__ = call.__doc__
+        main: Any = usage_checked(call, read)
+        main.parser = parser
         return main
 
     return decorate

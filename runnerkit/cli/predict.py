@@ -6,7 +6,7 @@ from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, count
 from runnerkit.cli.errors import check_extension, check_writable, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -15,7 +15,7 @@ from runnerkit.utils.logging import print_out
 FORMATS = ('.json', '.csv', '.npy')
 
 
-@command(
+@command_line(
     'runnerkit predict',
     'Apply a trained model to files, or to a split of its data.',
     'source',

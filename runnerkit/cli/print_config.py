@@ -5,13 +5,13 @@ from __future__ import annotations
 from argparse import Namespace
 
 from runnerkit.cli.arguments import argument
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.config import format_config, unread_keys
 from runnerkit.utils.logging import print_err, print_out
 
 
-@command(
+@command_line(
     'runnerkit print-config',
     'Print a config, with its bases and the given options merged in.',
     *('config', '--cfg-options'),

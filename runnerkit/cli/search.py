@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, count
 from runnerkit.cli.errors import UsageError, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
 from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runnerkit.search.pipeline import Pipeline
 
 
-@command(
+@command_line(
     'runnerkit search',
     'Run the steps listed in `pipeline`: search, train, measure. Rerun with the same work dir to continue. Exit codes: '
     '0: success; 1: an error, or a step without a usable result; 2: wrong usage; '

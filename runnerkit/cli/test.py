@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runnerkit.cli.arguments import argument, flag
 from runnerkit.cli.errors import check_writable, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out
@@ -21,7 +21,7 @@ SECTIONS = (
 )
 
 
-@command(
+@command_line(
     'runnerkit test',
     'Evaluate a trained model on the test split of its data.',
     argument('config', help='the config file (.py, .yaml or .json), or a work dir, which contains it'),
@@ -41,8 +41,7 @@ SECTIONS = (
     argument(
         '--work-dir', metavar='DIR', help="where the config's hooks write (default: <folder of the checkpoint>/<split>)"
     ),
-    argument('--trust', help='execute code of a work dir that you did not make on this machine (default: refuse)'),
-    *('--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
+    *('--trust', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
 )
 def main(args: Namespace) -> None:
     """Evaluate."""

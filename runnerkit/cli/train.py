@@ -13,7 +13,7 @@ from typing import Any
 
 from runnerkit.cli.arguments import argument, count, flag
 from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.config import Config, PreflightError, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.keys import resolve_synonyms
@@ -29,7 +29,7 @@ _AFTER_DIVERGENCE = (
 )
 
 
-@command(
+@command_line(
     'runnerkit train',
     'Train the model of a config file.',
     *('config', '--cfg-options', '--launcher', '--trust-pickles', '--local-rank', '--gpu-id', '--device'),
@@ -40,8 +40,8 @@ _AFTER_DIVERGENCE = (
     argument(
         '--if-used',
         choices=['resume', 'aside', 'refuse'],
-        help='if the work dir has an earlier run: resume it (as --auto-resume), move its files aside to '
-        'earlier/<timestamp> (the default), or refuse to start',
+        help='if the work dir has an earlier run: resume it (as --auto-resume), rename its folder to '
+        '<work dir>.1, .2 … (the default), or refuse to start',
     ),
     argument('--gpus', type=int, metavar='N', help='1; for more GPUs, start more processes'),
     argument('--gpu-ids', type=int, nargs='+', metavar='N', help='one number, as --gpu-id'),

@@ -22,11 +22,11 @@ ENTRIES: dict[str, str] = {
     'work-dir-in-use': 'another run is using this work dir',
     'damaged-checkpoint': 'the checkpoint .* is damaged',
     'old-checkpoint-with-code': 'could run code when loaded',
-    'work-dir-from-elsewhere': 'were not written by your runs on this machine|Nothing was imported, opened or built',
+    'work-dir-from-elsewhere': 'none of your runs on this machine|in none of the work dirs that your runs',
     'weights-do-not-fit': 'does not fit the model of',
     'no-device': 'no .* device found',
     'port-in-use': 'is in use, perhaps by another run',
-    'a-rank-failed': 'rank .* has failed',
+    'a-rank-failed': 'rank .*has (?:failed|died)',
     'the-run-does-not-start': 'the run does not start, because of',
     'disk-full': 'No space left on device|could not be saved',
 }

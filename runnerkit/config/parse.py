@@ -187,11 +187,11 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
         if path.endswith('.json'):
             marked = _mark_json(source, references)
             values = json.loads(marked, object_pairs_hook=_without_repeats)
-            check_depth(values)
         else:
             marked = _mark(source, references)
             check_yaml(marked)
             values = yaml_format.load(marked)
+        check_depth(values)
     except RecursionError:
         raise ValueError(f'{path}: {TOO_DEEP}') from None
     except json.JSONDecodeError as error:

@@ -23,9 +23,6 @@ from torch.utils.data import (
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
-from runnerkit.data.shares import shared_out
-from runnerkit.data.worker_signals import OutlivingSignals
-from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.distributed.info import get_dist_info
 from runnerkit.registry import Registry, find_function
 from runnerkit.utils.exceptions import raise_with_context
@@ -34,13 +31,12 @@ from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.suggest import did_you_mean
 
 DATASETS = Registry('dataset')
-DATASETS.offer({'Stream': 'runnerkit.data.stream'})
+DATASETS.offer({'RepeatDataset': 'runnerkit.data.wrappers', 'Stream': 'runnerkit.data.stream'})
 TRANSFORMS = Registry('transform')
 TRANSFORMS.offer({'Compose': 'runnerkit.data.compose'})
 SAMPLERS = Registry('sampler')
 
-for _dataset in (ConcatDataset, RepeatDataset):
-    DATASETS.register_module(module=_dataset)
+DATASETS.register_module(module=ConcatDataset)
 for _sampler in (
     EpochSampler,
     BatchSampler,
@@ -237,6 +233,8 @@ def build_dataloader(
     else:
         options.setdefault('generator', torch.Generator().manual_seed(mix_seed(seed, rank)))
         if num_workers > 0:
+            from runnerkit.data.worker_signals import OutlivingSignals
+
             options['worker_init_fn'] = OutlivingSignals(options.get('worker_init_fn'))
         loader = DataLoader(dataset, **options)
         loader.max_batches = max_batches
@@ -289,6 +287,8 @@ def _samplers(
     """The sampler and the batch sampler for a map-style data set, built where they are configs, and shared out."""
     if sampler is None and batch_sampler is None:
         return EpochSampler(dataset, **context), None  # type: ignore[arg-type]
+    from runnerkit.data.shares import shared_out
+
     offered = dict(context, dataset=dataset, data_source=dataset, num_replicas=context['world_size'])
     is_built = isinstance(sampler, dict)
     if is_built:

@@ -7,11 +7,9 @@ from typing import Any
 
 from runnerkit.data.builder import TRANSFORMS
 from runnerkit.registry import build_or_bind, find_function
-from runnerkit.utils.nameable import nameable
 
 
 @TRANSFORMS.register_module()
-@nameable
 class Compose:
     """Applies transforms one after the other.
 

@@ -1,9 +1,10 @@
-"""Facts about loaders of any kind, as far as a resume needs them."""
+"""Facts about loaders of any kind, as far as a run needs them."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import logging
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch.utils.data import (
@@ -24,13 +25,16 @@ from torch.utils.data import (
 
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
-from runnerkit.data.walk import OF_ITERATIONS, is_stateful
+from runnerkit.distributed.info import get_dist_info
+from runnerkit.utils.user_files import is_ours
 
 #: The end of most messages about loaders.
 BUILD_DATALOADER_HINT = 'runnerkit.data.build_dataloader makes a loader that is exact'
 
-#: So many objects are looked at for a shuffle buffer.
-_MOST_OBJECTS = 500
+#: torch's samplers that do not shard.
+UNSHARDED = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+logger = logging.getLogger('runnerkit')
 
 
 class Order(NamedTuple):
@@ -54,9 +58,8 @@ def order_of(loader: Any) -> Order | None:
     batching = loader.batch_sampler
     if not isinstance(batching, EpochBatchSampler) and type(batching) is not BatchSampler:
         return None
-    return (
-        Order(loader.sampler, batching.batch_size, batching.drop_last) if batching.sampler is loader.sampler else None
-    )
+    is_its = batching.sampler is loader.sampler
+    return Order(loader.sampler, batching.batch_size, batching.drop_last) if is_its else None
 
 
 def is_in_order(loader: Any) -> bool:
@@ -74,9 +77,9 @@ def epoch_sampler_of(loader: Any) -> EpochSampler | None:
 
 
 def loader_facts(loader: Any) -> dict[str, Any]:
-    """What a resumed run compares of its loader: its class, and what else is known."""
+    """What a resumed run compares of its loader."""
     order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
-    found = {
+    facts = {
         'kind': type(loader).__name__,
         'dataset': None if dataset is None else type(dataset).__name__,
         'length': None if dataset is None else length_of(dataset),
@@ -85,34 +88,22 @@ def loader_facts(loader: Any) -> dict[str, Any]:
         'workers': getattr(loader, 'num_workers', None),
     }
     if is_unbounded(loader):
-        found['is_stream'] = True
+        facts['is_stream'] = True
     sampler = epoch_sampler_of(loader)
     if sampler is not None:
-        found['order'] = sampler.order
+        facts['order'] = sampler.order
     if order is not None:
-        found.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
-    return found
+        facts.update(world_size=order.sampler.world_size, seed=order.sampler.seed, shuffle=bool(order.sampler.shuffle))
+    return facts
 
 
 def set_epoch(loader: Any, epoch: int) -> None:
-    """Set the epoch (0-based) that comes next in all of `parts_with_epoch`."""
-    for part in parts_with_epoch(loader):
+    """Set the epoch (0-based) that comes next in ``loader``, its samplers and an iterable data set, in each once."""
+    dataset, batch_sampler = dataset_of(loader), getattr(loader, 'batch_sampler', None)
+    parts = [loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None)]
+    parts += [dataset] if isinstance(dataset, IterableDataset) else []
+    for part in {id(part): part for part in parts if hasattr(part, 'set_epoch')}.values():
         part.set_epoch(epoch)
-
-
-def parts_with_epoch(loader: Any) -> list[Any]:
-    """``loader``, its samplers and an iterable data set, as far as they have a ``set_epoch``, each once."""
-    batch_sampler = getattr(loader, 'batch_sampler', None)
-    sampler, inner = getattr(loader, 'sampler', None), getattr(batch_sampler, 'sampler', None)
-    dataset = dataset_of(loader)
-    parts: list[Any] = [
-        loader,
-        sampler,
-        batch_sampler,
-        inner,
-        dataset if isinstance(dataset, IterableDataset) else None,
-    ]
-    return list({id(part): part for part in parts if hasattr(part, 'set_epoch')}.values())
 
 
 def loader_seed(loader: Any) -> int | None:
@@ -134,8 +125,7 @@ def length_of(loader: Any) -> int | None:
 
 
 def is_empty(loader: Any) -> bool:
-    """Whether ``loader`` gives no batches, and the same loader of another rank none either: where there are fewer
-    samples than ranks, some have an empty share of an evaluation."""
+    """Whether ``loader`` gives no batches, on no rank: of few samples, some have an empty share of an evaluation."""
     if length_of(loader) != 0:
         return False
     order = order_of(loader)
@@ -153,55 +143,8 @@ def has_state(loader: Any) -> bool:
     return is_stateful(loader) and not isinstance(loader, SeededLoader)
 
 
-def is_reread_by_itself(loader: Any) -> bool:
-    """Whether ``loader`` says that it keeps its place, and reads a stream without a state again for it: torchdata's."""
-    dataset = dataset_of(loader)
-    is_torchs = has_state(loader) and isinstance(loader, DataLoader) and isinstance(dataset, IterableDataset)
-    return is_torchs and not is_stateful(dataset)
-
-
-def lost_at_resume(loader: Any) -> list[str]:
-    """What a resume inside an epoch loses of a ``loader`` that keeps its place in a stream itself."""
-    dataset, texts = dataset_of(loader), []
-    if not has_state(loader) or not is_stateful(dataset):
-        return []
-    size = shuffle_buffer_of(dataset)
-    if size is not None and size > 1:
-        texts.append(
-            f'its shuffle buffer of {size} samples is not saved: a resume inside an epoch loses its content; '
-            f'{BUILD_DATALOADER_HINT}; or use buffer_size=1, which shuffles the shards'
-        )
-    if size is not None and getattr(loader, 'num_workers', None):
-        texts.append(
-            'with workers, a resume inside an epoch may fail with an IndexError, because torchdata does not load the '
-            'state of a shuffled Hugging Face stream; use num_workers=0, or build_dataloader'
-        )
-    return texts
-
-
-def shuffle_buffer_of(dataset: Any) -> int | None:
-    """The size of the largest buffer that shuffles a stream of Hugging Face's `datasets` in ``dataset``; None if it is
-    not shuffled."""
-    waiting, sizes = deque([dataset]), []
-    seen: set[int] = set()
-    while waiting and len(seen) < _MOST_OBJECTS:
-        each = waiting.popleft()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        size = getattr(each, 'buffer_size', None) if type(each).__module__ in OF_ITERATIONS else None
-        if isinstance(size, int):
-            sizes.append(size)
-        if type(each) in (list, tuple):  # streams that are read in turn
-            waiting.extend(each[:_MOST_OBJECTS])
-        else:
-            waiting.extend(getattr(each, '__dict__', {}).values())
-    return max(sizes, default=None)
-
-
 def is_unbounded(loader: Any) -> bool:
-    """Whether ``loader`` reads a stream: it has one pass, keeps its place in every checkpoint whatever is built around
-    it, and its end is the run's."""
+    """Whether ``loader`` reads a stream, which has one pass; its end is the run's."""
     return bool(getattr(loader, 'is_unbounded', False))
 
 
@@ -223,25 +166,11 @@ def describe_loader(loader: Any) -> str:
     return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
 
 
-def in_workers(loader: Any) -> str:
-    """The doubt about a loader for which `draws_in_workers` holds."""
-    return (
-        f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers change after a resume '
-        f'inside an epoch; {BUILD_DATALOADER_HINT}'
-    )
-
-
 def fetches_again(loader: Any) -> bool:
     """Whether a batch is the same one when it is fetched again, after the process's generators have moved on."""
     if isinstance(loader, (SeededLoader, Sequence)) or is_unbounded(loader):
         return True
-    known = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
-    return (
-        can_skip_indices(loader)
-        and is_pure(loader.dataset)
-        and type(loader.batch_sampler) in (BatchSampler, type(None))
-        and type(loader.sampler) in (*known, EpochSampler)
-    )
+    return can_skip_indices(loader) and is_pure(loader.dataset) and unknown_sampler(loader) is None
 
 
 def dataset_of(loader: Any) -> Any:
@@ -260,21 +189,6 @@ def is_pure(dataset: Any) -> bool:
     return False
 
 
-def batches_to_reread(loader: Any, batches: int) -> int:
-    """How many batches to read again to see whether the last of them is the same.
-
-    As long as each worker has made one batch at most, the first one of a new worker tells nothing; but few batches are
-    soon read again from the beginning, and then all workers have the same past.
-    """
-    return batches if batches <= loader.num_workers else 1
-
-
-def tells_by_reading(loader: Any) -> bool:
-    """Whether a batch that is read again is the same one if the loader is exact: not where its samples draw from the
-    process's own generators, which have moved on and go on from where they were."""
-    return isinstance(loader, SeededLoader) or draws_in_workers(loader)
-
-
 def is_seeded_map(loader: Any) -> bool:
     """Whether ``loader`` is ours, over a map-style data set."""
     return isinstance(loader, SeededLoader) and not isinstance(loader.dataset, IterableDataset)
@@ -288,3 +202,113 @@ def can_skip_indices(loader: Any) -> bool:
         and type(loader)._get_iterator is DataLoader._get_iterator
         and not isinstance(loader.dataset, IterableDataset)
     )
+
+
+# --- samplers --------------------------------------------------------------------------------------------------------
+
+
+def samplers_of(loader: Any) -> Iterator[Any]:
+    """The samplers from which a DataLoader over a map-style data set draws, those inside others included."""
+    if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
+        yield from nested_samplers(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+
+
+def nested_samplers(sampler: Any) -> Iterator[Any]:
+    """``sampler``, and the samplers in it."""
+    while sampler is not None:
+        yield sampler
+        _, sampler = inner_sampler(sampler)
+
+
+def inner_sampler(sampler: Any) -> tuple[str, Any]:
+    """The sampler in ``sampler``, after the name of its attribute; None if there is none."""
+    has = getattr(sampler, '__dict__', {})
+    names = ('batch_sampler', 'sampler', 'whole')
+    return next(((name, has[name]) for name in names if has.get(name) is not None), ('', None))
+
+
+def unknown_sampler(loader: Any) -> Any:
+    """A sampler of ``loader`` that may remember what no checkpoint holds: it is neither torch's nor ours, and has no
+    ``state_dict``."""
+    known = (*UNSHARDED, BatchSampler, DistributedSampler)
+    for sampler in samplers_of(loader):
+        is_known = type(sampler) in known or isinstance(sampler, EpochSampler) or is_ours(type(sampler).__module__)
+        if not (is_known or is_stateful(sampler) or isinstance(sampler, Sequence)):
+            return sampler
+    return None
+
+
+# --- exactness -------------------------------------------------------------------------------------------------------
+
+
+def is_stateful(value: Any) -> bool:
+    """Whether ``value`` gives its state and takes it back."""
+    return callable(getattr(value, 'state_dict', None)) and callable(getattr(value, 'load_state_dict', None))
+
+
+def doubts_about(loader: Any, is_inside: bool = True) -> list[str]:
+    """What a resumed run may not restore of ``loader``; ``is_inside``: within a pass."""
+    texts = []
+    if is_inside and draws_in_workers(loader):
+        texts.append(
+            f'random numbers that {type(loader.dataset).__name__} or collate_fn draw in workers change after a resume '
+            f'inside an epoch; {BUILD_DATALOADER_HINT}'
+        )
+    if not (isinstance(loader, (Sequence, SeededLoader)) or has_state(loader) or can_skip_indices(loader)):
+        texts.append(
+            'a resumed run loads the batches of an open epoch again up to its place, which takes as long as in '
+            'training. It is exact only if they depend on nothing that earlier batches changed; '
+            f'{BUILD_DATALOADER_HINT}, for map-style data sets'
+        )
+    elif can_skip_indices(loader) and (sampler := unknown_sampler(loader)) is not None:
+        texts.append(
+            f'a resumed run draws the order of {type(sampler).__name__} again up to its place. It is exact only if the '
+            f'order depends on nothing that earlier draws changed; give {type(sampler).__name__} state_dict() and '
+            'load_state_dict(), or build the loader with runnerkit.data.build_dataloader'
+        )
+    return [f'{describe_loader(loader)}: {text}' for text in texts]
+
+
+# --- passes ----------------------------------------------------------------------------------------------------------
+
+
+def may_have_unequal_lengths(loader: Any) -> bool:
+    """Whether ranks may get unequal numbers of batches that are unknown before: of a stream, or without a length."""
+    if get_dist_info()[1] == 1 or is_unbounded(loader):
+        return False
+    return length_of(loader) is None or isinstance(dataset_of(loader), IterableDataset)
+
+
+def check_pass(loader: Any, given: int) -> None:
+    """Check that a pass over ``loader`` has given as many batches as its length says; streams may give fewer.
+
+    Raises:
+        RuntimeError: it has ended early, and its samplers are torch's or ours, whose lengths are right.
+    """
+    length = length_of(loader)
+    if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
+        return
+    text = (
+        f'{describe_loader(loader)}: the pass ended after {given} of {length} batches. A StopIteration in a sample, a '
+        'transform or collate_fn ends it, such as that of next() of an empty iterator; a loader of '
+        'runnerkit.data.build_dataloader names the sample'
+    )
+    packages = {type(part).__module__.partition('.')[0] for part in (loader, *samplers_of(loader))}
+    if packages <= {'torch', 'torchdata', 'runnerkit', 'builtins'}:
+        raise RuntimeError(text)
+    if is_new(loader):
+        logger.warning('%s. If the loader is right, let its length be right', text)
+
+
+#: The loaders that a warning was logged about: each is logged once.
+_seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def is_new(loader: Any) -> bool:
+    """Whether no warning was logged about ``loader`` yet; False where it cannot be remembered."""
+    try:
+        was_seen = loader in _seen
+        _seen.add(loader)
+    except TypeError:
+        return False
+    return not was_seen

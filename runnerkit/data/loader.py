@@ -19,7 +19,6 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
 from runnerkit.data.samples import NoStop, SeededSamples, SeededStream, WorkerInit, as_is
 from runnerkit.data.seeding import mix_seed
-from runnerkit.data.worker_signals import OutlivingSignals
 from runnerkit.utils.numbers import check_whole_number
 
 #: Other arguments of a DataLoader than its data set, samplers and numbers of workers and samples.
@@ -167,7 +166,11 @@ class SeededLoader(DataLoader[Any]):
     def _seeded_parts(self) -> Iterator[None]:
         """Show a new iterator the seeding wrappers where everybody else sees the user's own objects."""
         own = {'dataset': self.dataset, 'collate_fn': self.collate_fn, 'worker_init_fn': self.worker_init_fn}
-        parts: dict[str, Any] = {'worker_init_fn': OutlivingSignals(WorkerInit(self.worker_init_fn))}
+        parts: dict[str, Any] = {}
+        if self.num_workers:
+            from runnerkit.data.worker_signals import OutlivingSignals
+
+            parts['worker_init_fn'] = OutlivingSignals(WorkerInit(self.worker_init_fn))
         if isinstance(self._source, SeededStream):
             parts.update(dataset=self._source, collate_fn=NoStop(self.collate_fn, 'collate_fn'))
         else:

@@ -1,158 +1,200 @@
-"""Mutable state reachable from a loader: generators, and objects with a ``state_dict``, by place.
+"""What a checkpoint holds of a loader: random generators, and objects with a ``state_dict``.
 
-All parts of a loader are walked (`runnerkit.data.walk`). Other attributes that change while the loader is read are
-found as well; they are not saved, so a resume reports them.
+They are looked for in the loader, its samplers, its data set, the transforms of that and the collate function, and in
+the attributes of these; not deeper.
 """
 
 from __future__ import annotations
 
-import marshal
-import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+import random
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import nn
+from torch.utils.data import DataLoader
 
-from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.generator_state import generator_state, set_generator_state
-from runnerkit.data.kinds import parts_with_epoch
-from runnerkit.data.walk import (
-    CONTAINERS,
-    MOST_ELEMENTS,
-    collect_attributes,
-    collect_parts,
-    epoch_of,
-    is_stateful,
-    kind_of,
-)
+from runnerkit.data.kinds import inner_sampler, is_stateful, is_unbounded
+from runnerkit.data.loader import SeededLoader
+from runnerkit.utils.seed import rng_state, same_rng_state, set_rng_state
+
+#: The places of what makes the order of the samples.
+_OF_ORDER = ('loader.generator', 'loader.sampler', 'loader.batch_sampler')
+
+#: What data sets call their transforms.
+_TRANSFORMS = ('transform', 'transforms', 'target_transform', 'pipeline')
+
+#: Objects of this module of Hugging Face say where their last iteration was, and fail before there was one.
+_OF_ITERATIONS = 'datasets.iterable_dataset'
 
 
-class LoaderState:
-    """The state of ``loader``.
+# --- in a loader -----------------------------------------------------------------------------------------------------
 
-    Args:
-        loader: any iterable of batches. Changes of its attributes are counted from the state that it has now.
+
+def held_by(loader: Any) -> dict[str, Any]:
+    """The generators in ``loader``, and the objects with a ``state_dict``, by their places, such as
+    ``loader.dataset.rng``."""
+    parts = [] if is_unbounded(loader) else list(_parts(loader))
+    held = {place: part for place, part in parts if part is not loader and _has_state(part)}
+    for place, part in parts:
+        for name, value in getattr(part, '__dict__', {}).items():
+            # What seeds the workers of our own loader is no state; torch's iterators are not taken back.
+            is_own = isinstance(part, SeededLoader) and name == 'generator'
+            is_state = _has_state(value) and not isinstance(part, DataLoader)
+            if (is_generator(value) and not is_own) or is_state:
+                held[f'{place}.{name}'] = value
+    return held
+
+
+def _parts(loader: Any) -> Iterator[tuple[str, Any]]:
+    yield 'loader', loader
+    for name in ('sampler', 'batch_sampler'):
+        place, sampler = f'loader.{name}', getattr(loader, name, None)
+        while sampler is not None:
+            yield place, sampler
+            inner, sampler = inner_sampler(sampler)
+            place = place if inner == 'whole' else f'{place}.{inner}'  # of `Shares`, which has no state itself
+    dataset = getattr(loader, 'dataset', None)
+    yield 'loader.dataset', dataset
+    yield 'loader.dataset.dataset', getattr(dataset, 'dataset', None)  # of a Subset
+    for name in _TRANSFORMS:
+        place, transform = f'loader.dataset.{name}', getattr(dataset, name, None)
+        yield place, transform
+        if (composed := getattr(transform, 'transforms', None)) is not None:
+            place, transform = f'{place}.transforms', composed
+        if isinstance(transform, (list, tuple)):
+            yield from ((f'{place}[{number}]', each) for number, each in enumerate(transform))
+    yield 'loader.collate_fn', getattr(loader, 'collate_fn', None)
+
+
+def _has_state(value: Any) -> bool:
+    if isinstance(value, (nn.Module, type)) or type(value).__module__ == _OF_ITERATIONS:
+        return False
+    return is_stateful(value)
+
+
+def is_of_order(place: str) -> bool:
+    """Whether what lies at ``place`` makes the order of the samples."""
+    return place.startswith(_OF_ORDER)
+
+
+def held_states(loader: Any) -> dict[str, Any]:
+    """The states of all that is `held_by` the loader, by place; of one that is held twice, at its first place."""
+    states: dict[int, tuple[str, Any]] = {}
+    for place, value in held_by(loader).items():
+        if id(value) not in states:
+            kind = 'generator' if is_generator(value) else 'state_dict'
+            states[id(value)] = place, {kind: generator_state(value) if kind == 'generator' else value.state_dict()}
+    return dict(states.values())
+
+
+def restore_held(
+    loader: Any, states: Mapping[str, Any], pass_is_open: bool = False, with_order: bool = True
+) -> list[str]:
+    """Restore what `held_states` returned, into this loader or one that is built alike. Returns the places that no
+    longer exist, or hold something else.
+
+    With ``pass_is_open``, samplers with a ``state_dict`` are left alone: a state that they get in the middle of a pass
+    is often meant for the next one. Without ``with_order``, all that makes the order of the samples is.
     """
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-        self._at_first = {place: _fingerprint(value) for place, value in collect_attributes(loader).items()}
-
-    def states(self) -> dict[str, Any]:
-        """The states of all generators, of all objects with a ``state_dict``, and the epochs of objects that only the
-        user's code gives one, by place."""
-        found: dict[str, Any] = {}
-        set_by_run = {id(part) for part in parts_with_epoch(self.loader)}
-        for place, each in collect_parts(self.loader).objects.items():
-            if kind_of(each).is_generator:
-                found[place] = {'generator': generator_state(each)}
-            elif each is not self.loader and is_stateful(each):
-                found[place] = {'state_dict': each.state_dict()}
-            elif id(each) not in set_by_run and (epoch := epoch_of(each)) is not None:
-                found[place] = {'epoch': epoch}
-        return found
-
-    def restore(self, states: Mapping[str, Any], pass_is_open: bool = False, with_order: bool = True) -> list[str]:
-        """Restore what `states` returned, in the same process or another.
-
-        Args:
-            states: of this loader, or of one that is built alike. Attributes, which earlier versions saved, are left
-                out.
-            pass_is_open: leave samplers with a ``state_dict`` alone: a state that they get in the middle of a pass is
-                often meant for the next one.
-            with_order: whether to restore the parts that make the order of the samples.
-
-        Returns:
-            The places that no longer exist, or hold something else.
-        """
-        objects, of_order = collect_parts(self.loader)
-        missing = []
-        for place, state in states.items():
-            is_order = place in of_order
-            if is_attribute(state) or (is_order and not with_order):
-                continue
-            if 'in_order' in state:  # of a checkpoint of the first format
-                generators = [objects[place] for place in objects if place in of_order.intersection(self.generators())]
-                for generator, own in zip(generators, state['in_order'], strict=False):
-                    generator.set_state(own.cpu())
-            elif place not in objects:
+    held, missing = held_by(loader), []
+    for place, state in states.items():
+        is_order = is_of_order(place)
+        # Earlier versions also saved other kinds of states.
+        if not (state.keys() & {'generator', 'state_dict'}) or (is_order and not with_order):
+            continue
+        if place not in held:
+            missing.append(place)
+        elif 'generator' in state:
+            if not set_generator_state(held[place], state['generator']):
                 missing.append(place)
-            elif 'generator' in state:
-                if not set_generator_state(objects[place], state['generator']):
-                    missing.append(place)
-            elif pass_is_open and is_order:
-                continue
-            elif 'epoch' in state:
-                objects[place].set_epoch(state['epoch'])
-            else:
-                objects[place].load_state_dict(state['state_dict'])
-        return missing
-
-    def generators(self) -> list[str]:
-        """The places of all generators."""
-        objects = collect_parts(self.loader).objects
-        return [place for place, each in objects.items() if kind_of(each).is_generator]
-
-    def of_order(self) -> set[str]:
-        """The places of the parts that make the order of the samples: samplers, the loader's generator, and their
-        parts."""
-        return collect_parts(self.loader).of_order
-
-    def changed(self) -> list[str]:
-        """The places of attributes that have changed, and of live iterators: they are not saved."""
-        values = collect_attributes(self.loader)
-        # An object that has opened something since (a file) may have noted so in another attribute.
-        opened = {place.rpartition('.')[0] for place in self._at_first if place not in values}
-        return [
-            place
-            for place, value in values.items()
-            if kind_of(value).is_iterator
-            or (place.rpartition('.')[0] not in opened and self._at_first.get(place) != _fingerprint(value))
-        ]
+        elif not (pass_is_open and is_order):
+            held[place].load_state_dict(state['state_dict'])
+    return missing
 
 
-def is_attribute(state: Mapping[str, Any]) -> bool:
-    """Whether ``state``, at a place in a checkpoint, is the value of an attribute, as earlier versions saved it."""
-    return 'value' in state or 'array' in state
+# --- generators ------------------------------------------------------------------------------------------------------
 
 
-def same_state(one: Any, other: Any) -> bool:
-    """Whether two states are equal, tensors in them included; a NaN equals another one."""
-    if isinstance(one, (Tensor, np.ndarray)):
-        if type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype:
-            return False
-        one, other = (each.cpu() if isinstance(each, Tensor) else each for each in (one, other))
-        return bool(((one == other) | ((one != one) & (other != other))).all())
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same_state(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(a is b or same_state(a, b) for a, b in zip(one, other, strict=True))
-    return type(one) is type(other) and bool(one == other or (one != one and other != other))
+class RandomStates:
+    """The states, now, of the process's generators and of those that ``loaders`` hold."""
+
+    def __init__(self, loaders: Iterable[Any]) -> None:
+        self._loaders = list(loaders)
+        self._rng = rng_state()
+        values = [value for loader in self._loaders for value in held_by(loader).values()]
+        self._held = [(value, generator_state(value)) for value in values if is_generator(value)]
+
+    def restore(self) -> None:
+        """Give all of them these states."""
+        set_rng_state(self._rng)
+        for generator, state in self._held:
+            set_generator_state(generator, state)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """In it, the generators have these states; afterwards, those that they have now."""
+        now = RandomStates(self._loaders)
+        self.restore()
+        try:
+            yield
+        finally:
+            now.restore()
+
+    def have_moved(self) -> bool:
+        """Whether the process's generators, CUDA's aside, have other states now."""
+        return not same_rng_state(self._rng, rng_state())
 
 
-def _fingerprint(value: Any) -> Any:
-    """Something small that differs when ``value`` has changed, as far as that can be seen in little time."""
-    if isinstance(value, (Tensor, np.ndarray)):
-        return type(value), batch_checksums(value)
-    if kind_of(value).is_table:
-        rows = value.iloc[:: max(1, len(value) // 200)]
-        return value.shape, zlib.crc32(rows.to_csv().encode())
-    if not isinstance(value, CONTAINERS):
-        return type(value), repr(value)
-    if len(value) > MOST_ELEMENTS:
-        return type(value), len(value)
-    plain: Any = dict(value) if isinstance(value, Mapping) else list(value)
-    with suppress(ValueError):  # version 2 has no references, which depend on who else holds an element
-        return type(value), zlib.crc32(marshal.dumps(plain, 2))
-    elements = plain.values() if isinstance(plain, dict) else plain
-    return type(value), len(value), [_fingerprint_of_element(each) for each in elements]
+def is_generator(value: Any) -> bool:
+    """Whether ``value`` is a random generator of torch, Python or numpy."""
+    if isinstance(value, (torch.Generator, random.Random)):
+        return True
+    # It takes 7 ms to import numpy.random, and before that there is none of its generators.
+    return 'numpy.random' in sys.modules and isinstance(value, (np.random.Generator, np.random.RandomState))
 
 
-def _fingerprint_of_element(value: Any) -> Any:
-    if isinstance(value, (torch.Tensor, np.ndarray)):  # whose repr would take longer than an iteration
-        size = value.numel() if isinstance(value, Tensor) else value.size
-        return batch_checksums(value) if size <= MOST_ELEMENTS else value.shape
-    return repr(value) if kind_of(value).is_value and not kind_of(value).is_table else type(value)
+def generator_state(generator: Any) -> dict[str, Any]:
+    """The state of a generator of torch, Python or numpy: tensors and plain values."""
+    if isinstance(generator, torch.Generator):
+        return {'torch': generator.get_state()}
+    if isinstance(generator, random.Random):
+        version, words, gauss = generator.getstate()
+        return {'python': [version, torch.from_numpy(np.array(words)), gauss]}
+    if isinstance(generator, np.random.RandomState):
+        return {'numpy': _plain_arrays(generator.get_state(legacy=False))}
+    return {'numpy': _plain_arrays(generator.bit_generator.state)}
+
+
+def set_generator_state(generator: Any, state: Mapping[str, Any]) -> bool:
+    """Give ``generator`` back what `generator_state` gave; returns whether it is one of that kind."""
+    try:
+        if isinstance(generator, torch.Generator):
+            generator.set_state(state['torch'].cpu())
+        elif isinstance(generator, random.Random):
+            version, words, gauss = state['python']
+            generator.setstate((version, tuple(words.tolist()), gauss))
+        elif isinstance(generator, np.random.RandomState):
+            generator.set_state(_with_arrays(state['numpy']))
+        else:
+            generator.bit_generator.state = _with_arrays(state['numpy'])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _plain_arrays(state: Any) -> Any:
+    if isinstance(state, np.ndarray):
+        return {'dtype': str(state.dtype), 'words': torch.from_numpy(state.astype(np.int64))}
+    return {key: _plain_arrays(each) for key, each in state.items()} if isinstance(state, Mapping) else state
+
+
+def _with_arrays(state: Any) -> Any:
+    if not isinstance(state, Mapping):
+        return state
+    if set(state) == {'dtype', 'words'}:
+        return state['words'].cpu().numpy().astype(state['dtype'])
+    return {key: _with_arrays(each) for key, each in state.items()}

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from runnerkit.data.sampler import BLOCK
 from runnerkit.data.seeding import mix_seed
 from runnerkit.utils.numbers import check_whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-#: How many numbers are computed at once: with more, the parts of the computation leave the processor's cache.
-BLOCK = 4096
 
 _ROUNDS = 10
 _HALF = np.uint64(32)

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from runnerkit.data.permutation import BLOCK, Permutation
 from runnerkit.data.seeding import mix_seed, seeded_iteration
 from runnerkit.utils.exceptions import WrongValue
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.suggest import suggestion
 
 #: The ways to shuffle: a list of all indices, drawn at once, or a function of the position, which is held nowhere.
 ORDERS = ('randperm', 'feistel')
+
+#: So many positions of an order are computed at once: more leave the processor's cache.
+BLOCK = 4096
 
 #: Data sets of more samples are shuffled by ``'feistel'``; the list of so many indices takes 128 MiB.
 LARGE = 2**24
@@ -48,6 +49,8 @@ def epoch_order(length: int, seed: int, epoch: int, shuffle: bool = True, order:
         return torch.arange(length)
     key = mix_seed(seed, epoch)
     if (order or usual_order(length)) == 'feistel':
+        from runnerkit.data.permutation import Permutation
+
         return torch.from_numpy(Permutation(length, key).indices(range(length)))
     return torch.randperm(length, generator=torch.Generator().manual_seed(key))
 
@@ -79,7 +82,6 @@ class SampleBatch(list[Any]):
         return type(self), (list(self), self.epoch, self.positions)
 
 
-@nameable
 class EpochSampler(Sampler[int]):
     """A rank's share of each epoch's order, which is a pure function of (seed, epoch).
 
@@ -194,6 +196,8 @@ class EpochSampler(Sampler[int]):
         key, first, step = (epoch, self.seed), positions.start, positions.step
         known = range(0) if self._block is None or self._block[0] != key else self._block[1]
         if known.step != step or first not in known or positions[-1] not in known:
+            from runnerkit.data.permutation import Permutation
+
             known = range(first, first + max(len(positions), BLOCK) * step, step)
             permutation = Permutation(self.length, mix_seed(self.seed, epoch))
             wrapped = np.arange(known.start, known.stop, step) % self.length

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, NoReturn, TypeAlias
 
-from runnerkit.data.walk import Opaque
 from runnerkit.registry import Registry
 
 SOURCES = Registry('source')
@@ -51,7 +50,7 @@ class Malformed(NamedTuple):
 Record: TypeAlias = 'Event | Malformed | None'
 
 
-class Source(ABC, Opaque):
+class Source(ABC):
     """Where events come from.
 
     A source keeps its events until they are acknowledged, and gives those after any later offset again, in the same
@@ -74,12 +73,12 @@ class Source(ABC, Opaque):
             that the thread can be ended.
         """
 
-    def acknowledge(self, offset: Any) -> None:
+    def acknowledge(self, offset: Any) -> None:  # noqa: B027 (may be left out)
         """The updates of all events up to ``offset`` are in a checkpoint on disk. Called in the main thread, so it must
         not wait for long. It may be called again with the same offset, and need not have an effect at once. What it
         raises is logged, and the run continues: the next acknowledgement includes this one."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End a `read` that waits, in another thread; `read` may be called again later."""
 
 

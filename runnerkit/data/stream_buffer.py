@@ -9,7 +9,6 @@ import threading
 from typing import Any
 
 from runnerkit.data.source import Event, Malformed, Source
-from runnerkit.data.walk import Opaque
 
 _POLL = 0.1  # seconds between two looks whether to go on
 _PATIENCE = 5.0  # seconds for the thread to end
@@ -29,7 +28,7 @@ def memory_of(payload: Any) -> int:
         return int(getattr(payload, 'nbytes', 0))
 
 
-class StreamBuffer(Opaque):
+class StreamBuffer:
     """Reads a source in a thread, until its buffer is full; what is taken out makes room.
 
     Args:

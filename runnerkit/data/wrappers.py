@@ -6,11 +6,11 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from runnerkit.utils.nameable import nameable
+from runnerkit.data.builder import DATASETS
 from runnerkit.utils.numbers import check_whole_number
 
 
-@nameable
+@DATASETS.register_module()
 class RepeatDataset(Dataset[Any]):
     """A data set several times over, as one long epoch.
 

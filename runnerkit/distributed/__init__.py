@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         broadcast_object,
         from_first_rank,
         gather_objects,
+        reduce_and_find_slowest,
         reduce_extremes,
         reduce_max,
         reduce_named_sums,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
     from runnerkit.distributed.launch import init_dist, shutdown
     from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
-    from runnerkit.distributed.slowest import reduce_and_find_slowest
     from runnerkit.distributed.watch import Watch
 
 __all__ = [

@@ -11,22 +11,17 @@ from typing import Any, NoReturn
 import torch
 from torch import distributed as dist
 
-from runnerkit.distributed.devices import accelerator, device_count, use_device
+from runnerkit.distributed.devices import accelerator, check_backend, device_count, use_device
 from runnerkit.distributed.info import is_distributed
 from runnerkit.distributed.meeting import meet
-from runnerkit.utils.ending import END_WITHIN, ending_after
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
-from runnerkit.utils.suggest import suggestion
 
 #: torch's default port.
 DEFAULT_PORT = 29500
 
 #: Seconds that rank 0 waits for the other processes to come.
 JOIN_WITHIN = 300.0
-
-#: How many times ``join_within`` a meeting may take until it has failed.
-_MOST_WAITS = 5
 
 #: The variables by which torch's processes find each other.
 _MEETING = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
@@ -95,39 +90,12 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
         rank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])
         address, port = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])
         is_kept = os.environ.get('TORCHELASTIC_USE_AGENT_STORE') == 'True'
-        with ending_after(_MOST_WAITS * join_within, END_WITHIN):  # since a store that is frozen never answers
-            store = meet(rank, world_size, address, port, join_within, is_kept)
+        store = meet(rank, world_size, address, port, join_within, is_kept)
         store.set_timeout(kwargs.get('timeout', dist.default_pg_timeout))
         kwargs.update(store=store, rank=rank, world_size=world_size)
     elif str(kwargs.get('init_method', 'env://')).partition('?')[0] != 'env://' and 'WORLD_SIZE' in os.environ:
         kwargs = {'rank': int(os.environ['RANK']), 'world_size': int(os.environ['WORLD_SIZE']), **kwargs}
-    within = kwargs.get('timeout', dist.default_pg_timeout).total_seconds()
-    with ending_after(2 * within, END_WITHIN):
-        dist.init_process_group(backend=backend, **kwargs)
-
-
-def check_backend(backend: Any) -> None:
-    """Check that this torch has ``backend``; nccl means the one that fits, see `init_dist`.
-
-    Args:
-        backend: a name, or several by device: ``'cpu:gloo,cuda:nccl'``.
-
-    Raises:
-        TypeError: it is no name.
-        ValueError: there is none of this name, or torch was built without it.
-    """
-    if not isinstance(backend, str):
-        raise TypeError(f"backend must be a name such as 'gloo' or 'nccl', but got {backend!r}")
-    known = [name for name in dist.Backend.backend_list if name != dist.Backend.UNDEFINED]
-    here = [name for name in known if dist.is_backend_available(name)]
-    told = ', '.join(name for name in here if name != 'fake')  # which is for tests
-    for part in backend.lower().split(','):
-        name = part.rpartition(':')[2].strip()
-        if name in here or backend == 'nccl':
-            continue
-        what = f'torch was built without the backend {name!r}' if name in known else f'there is no backend {name!r}'
-        hint = '' if name in known else suggestion(name, known)
-        raise ValueError(f"{what}{hint or ';'} torch has {told} here, and 'nccl' always means what fits")
+    dist.init_process_group(backend=backend, **kwargs)
 
 
 def _time_out(given: Any) -> timedelta:

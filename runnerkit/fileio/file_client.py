@@ -142,7 +142,13 @@ class FsspecBackend(RemoteBackend):
         temporary = f'{folder}/.{name}.tmp'
         try:
             filesystem.pipe_file(temporary, obj)
-            _move_over(filesystem, temporary, path)
+            try:
+                filesystem.mv(temporary, path)
+            except Exception:
+                if not filesystem.exists(path):
+                    raise
+                filesystem.rm_file(path)  # some (HDFS, SFTP) do not replace an existing file
+                filesystem.mv(temporary, path)
         except BaseException:
             with suppress(Exception):
                 filesystem.rm_file(temporary)
@@ -186,19 +192,21 @@ class FsspecBackend(RemoteBackend):
 
     def join_path(self, filepath: PathOrUrl, *filepaths: PathOrUrl) -> str:
         """Join parts of a URL."""
-        return join(filepath, *(os.fspath(each) for each in filepaths))
+        return join(filepath, *(os.fspath(part) for part in filepaths))
 
     def _entries(self, folder: PathOrUrl) -> Iterable[tuple[str, bool]]:
         filesystem, path = self._open(folder)
         contents = filesystem.ls(path, detail=True)
-        return sorted((each['name'].rstrip('/').rpartition('/')[2], each['type'] == 'directory') for each in contents)
+        return sorted(
+            (entry['name'].rstrip('/').rpartition('/')[2], entry['type'] == 'directory') for entry in contents
+        )
 
     def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
         """The file system of a URL, and the path in it."""
         from fsspec.core import url_to_fs
 
-        found: tuple[Any, str] = url_to_fs(os.fspath(filepath), **self._options)
-        return found
+        filesystem, path = url_to_fs(os.fspath(filepath), **self._options)
+        return filesystem, path
 
     def _call(self, method: str, filepath: PathOrUrl) -> Any:
         filesystem, path = self._open(filepath)
@@ -228,22 +236,12 @@ class HardDiskBackend(FsspecBackend):
 
     def _entries(self, folder: PathOrUrl) -> Iterable[tuple[str, bool]]:
         contents = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        return [(each.name, each.is_dir()) for each in contents if each.is_dir() or not each.name.startswith('.')]
+        return [(entry.name, entry.is_dir()) for entry in contents if entry.is_dir() or not entry.name.startswith('.')]
 
     def _open(self, filepath: PathOrUrl) -> tuple[Any, str]:
         from fsspec.implementations.local import LocalFileSystem
 
         return LocalFileSystem(), os.path.abspath(filepath)
-
-
-def _move_over(filesystem: Any, source: str, target: str) -> None:
-    try:
-        filesystem.mv(source, target)
-    except Exception:
-        if not filesystem.exists(target):
-            raise
-        filesystem.rm_file(target)  # some (HDFS, SFTP) do not replace an existing file
-        filesystem.mv(source, target)
 
 
 class FileClient:
@@ -310,13 +308,13 @@ class FileClient:
         Raises:
             ValueError: there is no such backend.
         """
-        found = cls._backends.get(name) or _OFFERED.load(str(name))
-        if found is None:
-            known = [*cls._backends, *_OFFERED.names()]
+        backend = cls._backends.get(name) or _OFFERED.load(str(name))
+        if backend is None:
+            names = [*cls._backends, *_OFFERED.names()]
             raise ValueError(
-                f'Backend {name} is not supported. Currently supported ones are {known}{suggestion(str(name), known)}'
+                f'Backend {name} is not supported. Currently supported ones are {names}{suggestion(str(name), names)}'
             )
-        return _class(found)
+        return _class(backend)
 
     @classmethod
     def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
@@ -347,8 +345,8 @@ class FileClient:
         """The prefix of a URL: ``'s3'`` for ``'s3://a'`` and for ``'cluster:s3://a'``; None for a path."""
         if not is_filepath(uri):
             raise WrongType(f'uri must be a str or a Path, but got {type(uri)}: {uri!r}')
-        scheme, found, _ = str(uri).partition('://')
-        return scheme.rpartition(':')[2] if found else None
+        scheme, separator, _ = str(uri).partition('://')
+        return scheme.rpartition(':')[2] if separator else None
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: PathOrUrl | None = None) -> FileClient:
@@ -400,7 +398,9 @@ class FileClient:
         prefixes = [prefixes] if isinstance(prefixes, str) else prefixes or []
         if not isinstance(prefixes, (list, tuple)):
             raise WrongType(f'prefixes must be a str, or a list or tuple of them, but got {prefixes!r}')
-        taken = [name] if name in cls._backends else [each for each in prefixes if each in cls._prefix_to_backends]
+        taken = (
+            [name] if name in cls._backends else [prefix for prefix in prefixes if prefix in cls._prefix_to_backends]
+        )
         if taken and not force:
             raise KeyError(
                 f'{taken[0]} is already registered as a storage backend, add "force=True" if you want to override it'
@@ -477,5 +477,5 @@ class FileClient:
 
 
 def _class(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
-    found: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
-    return found
+    storage: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
+    return storage

@@ -13,7 +13,6 @@ import torch
 
 from runnerkit.config.findings import Finding
 from runnerkit.config.readers import hint_for_name
-from runnerkit.flow.work_dir.previous_runs import jobs
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.env import get_time_str
 from runnerkit.utils.suggest import suggestion
@@ -25,8 +24,7 @@ class Options:
 
     Attributes:
         if_used: what to do if an earlier run has used the work dir, one of
-            `runnerkit.flow.work_dir.previous_runs.IF_USED`. By default its files are moved aside, unless this run
-            resumes it.
+            `runnerkit.flow.work_dir.resume.IF_USED`. By default its folder is renamed, unless this run resumes it.
         overfit: train and evaluate on so many samples, the first of the training data.
         stop_after: end the run after so many epochs, or iterations in an iteration runner.
     """
@@ -63,6 +61,7 @@ class Context:
         timestamp: the run's name in its work dir.
         resume_from: the checkpoint that the runner stage will resume from; None if it starts from the beginning.
         continues: whether this run continues the one in the work dir.
+        others: on rank 0, the names in the work dir at the start; then those of them that no run wrote.
         stages: what makes the stage of each slot; None for one that is left out.
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.
@@ -78,7 +77,7 @@ class Context:
 
     cfg: Any
     options: Options = field(default_factory=Options)
-    jobs: dict[str, bool] = field(default_factory=jobs)
+    jobs: dict[str, bool] = field(default_factory=dict)
     timestamp: str = field(default_factory=get_time_str)
     rank: int = 0
     world_size: int = 1
@@ -91,6 +90,7 @@ class Context:
     workflow: list[tuple[str, int]] = field(default_factory=lambda: [('train', 1)])
     resume_from: str | None = None
     continues: bool = False
+    others: list[str] = field(default_factory=list)
     stages: dict[str, Callable[[Context], Any] | None] = field(default_factory=dict)
     closing: ExitStack = field(default_factory=ExitStack)
     hooks: list[tuple[Hook, str]] = field(default_factory=list)

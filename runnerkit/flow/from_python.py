@@ -86,8 +86,8 @@ def train(
 
     Args:
         config: a config file, a `Config`, or a dict like one; it is not changed.
-        work_dir: where logs and checkpoints go; by default the config's, else ``work_dirs/<config>``. What an earlier
-            run has left there is moved to ``earlier/<timestamp>``, unless this run resumes it.
+        work_dir: where logs and checkpoints go; by default the config's, else ``work_dirs/<config>``. If an
+            earlier run has used it, that folder is renamed to ``<work dir>.1`` …, unless this run resumes it.
         device: ``'cpu'``, ``'cuda'``, ``'cuda:1'`` …; by default a GPU if there is one.
         seed: the random seed, at least 0; by default the config's, else a random one.
         resume: whether to resume from the newest usable checkpoint of the work dir, if there is one; or the checkpoint,

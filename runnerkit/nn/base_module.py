@@ -13,12 +13,10 @@ from typing import Any
 from torch import nn
 
 from runnerkit.utils.logging import logger_initialized
-from runnerkit.utils.nameable import nameable
 
 InitCfg = dict[str, Any] | list[dict[str, Any]] | None
 
 
-@nameable
 class BaseModule(nn.Module, metaclass=ABCMeta):
     """A module whose initial weights are set by a config; see `runnerkit.nn.weight_init` for ``init_cfg``.
 
@@ -121,7 +119,6 @@ def _log_files() -> list[tuple[logging.Logger, logging.FileHandler]]:
     ]
 
 
-@nameable
 class Sequential(BaseModule, nn.Sequential):
     """`nn.Sequential` with ``init_cfg``."""
 
@@ -130,7 +127,6 @@ class Sequential(BaseModule, nn.Sequential):
         nn.Sequential.__init__(self, *args)
 
 
-@nameable
 class ModuleList(BaseModule, nn.ModuleList):
     """`nn.ModuleList` with ``init_cfg``."""
 
@@ -139,7 +135,6 @@ class ModuleList(BaseModule, nn.ModuleList):
         nn.ModuleList.__init__(self, modules)
 
 
-@nameable
 class ModuleDict(BaseModule, nn.ModuleDict):
     """`nn.ModuleDict` with ``init_cfg``."""
 

@@ -12,7 +12,6 @@ from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.registry import build_or_bind
 from runnerkit.utils.losses import names_a_loss
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.suggest import did_you_mean
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
@@ -20,7 +19,6 @@ Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str 
 
 
 @MODELS.register_module()
-@nameable
 class Supervised(BaseModule):
     """Trains any module on batches of inputs and targets, without a line of code::
 

@@ -24,7 +24,6 @@ from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
 from runnerkit.parallel import named_modules
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.signatures import bind_arguments
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
@@ -122,7 +121,6 @@ def _by_distribution(distribution: str, uniform: Callable[..., Any], normal: Cal
     return uniform if distribution == 'uniform' else normal
 
 
-@nameable
 class BaseInit:
     """An initialiser for the layers of certain classes; a subclass initialises one layer in `init`.
 
@@ -184,7 +182,7 @@ def _make_initializer(name: str, fill: Callable[..., None], **defaults: float) -
 
     __init__.__signature__ = signature  # type: ignore[attr-defined]
     body = {'__init__': __init__, 'init': init, '__doc__': f'See `{fill.__name__}`.', '__module__': __name__}
-    return INITIALIZERS.register_module(name=name)(nameable(type(f'{name}Init', (BaseInit,), body)))
+    return INITIALIZERS.register_module(name=name)(type(f'{name}Init', (BaseInit,), body))
 
 
 ConstantInit = _make_initializer('Constant', constant_init)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         save_checkpoint,
         weights_to_cpu,
     )
-    from runnerkit.data.iter_loader import IterLoader
+    from runnerkit.data.reader import IterLoader
     from runnerkit.distributed import allreduce_grads, allreduce_params, get_dist_info, init_dist, master_only
     from runnerkit.hooks import *  # noqa: F403
     from runnerkit.hooks.hook_table import HookTable

@@ -8,7 +8,7 @@ import time
 import warnings
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -118,9 +118,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     #: Checks that the model has a step; subclasses that get their model later check when they run.
     _check_step = staticmethod(check_step)
-    _readers_type: type[Readers] = Readers
-    #: The class of a reader of a workflow entry.
-    _reader_type: type[Reader] = Reader
 
     def __init__(
         self,
@@ -172,7 +169,13 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.changes = Changes(self)
         self.updater = Updater(self)
         self.evaluator = Evaluator(self)
-        self.readers = self._readers_type(self)
+        self.readers = Readers(
+            self.progress,
+            self.plan,
+            logger=lambda: self.logger,
+            reading=lambda: (self.data_loader, self.data_batch),
+            restore=lambda: self.snapshots.restore_moment(),
+        )
         self.snapshots = Snapshots(self)
         self.lifecycle = Lifecycle(self)
         self.weight_watch = WeightWatch()
@@ -185,7 +188,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         hooks.listen('before_run', self.lifecycle.begin, is_last=True)
         hooks.listen('after_run', self.snapshots.after_run)
         if self.has_own_train:
-            hooks.listen('after_train_iter', self.readers.count_own_iteration)
+            self.readers.count_trained(hooks)
         for leave in (self.evaluator.after_run, self.snapshots.after_run, self.updater.after_run):
             hooks.listen('after_run', leave, is_last=True)  # a hook may have saved in after_run
 
@@ -268,7 +271,19 @@ class BaseRunner(Registration, metaclass=ABCMeta):
 
     def open_readers(self, data_loaders: list[Any]) -> None:
         """Make a reader for each workflow entry."""
-        self.readers.open(data_loaders, self._reader_type)
+        self.readers.open(data_loaders)
+
+    def start_readers(self) -> None:
+        """Begin the first passes of endless loaders, or enter the open ones of a resumed run."""
+        self.readers.start(self.evaluator.apart if self.keeps_random_states else nullcontext)
+
+    def give_back_batch(self) -> None:
+        """After an error: the batch that was not trained on comes first when this runner runs again."""
+        reader = self.data_loader if isinstance(self.data_loader, Reader) else self.readers.find(self.data_loader)
+        waits = self.data_batch is not None and not self.progress.iter_is_done and self.mode != 'val'
+        if reader is not None and waits:
+            reader.give_back(self.data_batch)
+            self.data_batch = None
 
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Pass one batch to the model and store what it returns as ``outputs``. Subclasses may override it."""

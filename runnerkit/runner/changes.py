@@ -21,7 +21,7 @@ from runnerkit.checkpoint.conditions import (
     setting_changes,
     table,
 )
-from runnerkit.data.kinds import loader_facts
+from runnerkit.data.kinds import doubts_about, loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, listens, overrides
@@ -182,7 +182,7 @@ class Changes:
     def tell_doubts(self) -> None:
         """At the first start, log what a resume may not restore exactly."""
         runner, orders = self._runner, self._runner.updater.orders
-        texts = [text for reader in runner.readers.entries for text in reader.doubts()]
+        texts = [text for reader in runner.readers.entries for text in doubts_about(reader.dataloader)]
         texts += [] if orders is None else orders.doubts()
         for text in dict.fromkeys((*texts, *self._doubts_of_order())):
             runner.logger.info('A resume of this run may not be exact. %s', text, extra=NOT_EXACT)

@@ -52,10 +52,10 @@ class EpochBasedRunner(BaseRunner):
                     self.run_iter(self.data_batch, train_mode=True, **kwargs)
                     self.call_hook('after_train_iter')
                 progress.iter, progress.iter_is_done = progress.iter + 1, False
+                self.data_batch = None
                 if self.stopping.reason is not None or (plan.by_iters and progress.iter == plan.max_iters):
                     self.readers.leave(data_loader)
                     break
-                self.data_batch = None
             if plan.epoch_is_over:
                 self.log_buffer.mark()
                 self.call_hook('after_train_epoch')

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
 import torch
 
-from runnerkit.data.checksum import batch_checksums
-from runnerkit.data.generator_state import RandomStates
-from runnerkit.data.kinds import describe_loader
+from runnerkit.data.kinds import check_pass, describe_loader, may_have_unequal_lengths
+from runnerkit.data.loader_state import RandomStates
 from runnerkit.data.named import name_of_scores
-from runnerkit.data.rank_sharing import check_pass, each_sample_once, may_have_unequal_lengths, warn_if_not_sharded
 from runnerkit.distributed import (
     broadcast_patiently,
     meet_patiently,
@@ -25,7 +23,6 @@ from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_data
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.runner.readers import EvaluationReaders, loaders_to_evaluate
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
@@ -44,14 +41,12 @@ class Evaluator:
 
     Attributes:
         scores: those of the running evaluation by name, or None.
-        readers: one for each evaluation loader.
         is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self.scores: dict[str, Any] | None = None
-        self.readers = EvaluationReaders(runner)
         self.is_repeating = False
         self._training_rng: RandomStates | None = None  # of the training, during an evaluation
         self._has_told_moves = False
@@ -74,7 +69,11 @@ class Evaluator:
         """Make readers for all known evaluation loaders."""
         entries = zip(self._runner.readers.entries, self._runner.plan.workflow, strict=False)
         loaders = [reader.dataloader for reader, (mode, _) in entries if mode == 'val']
-        self.readers.prepare([*loaders, *loaders_to_evaluate(self._runner.hooks)])
+        for hook in self._runner.hooks:
+            several = getattr(hook, 'dataloaders', None)
+            for loader in several.values() if isinstance(several, Mapping) else [getattr(hook, 'dataloader', None)]:
+                loaders += loader.values() if isinstance(loader, Mapping) else [loader]  # of an experiment, by name
+        self._runner.readers.prepare(loader for loader in loaders if loader is not None)
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
@@ -234,26 +233,31 @@ class Evaluator:
         runner.mode, runner.data_loader = mode, loader
         call = runner.call_hook if hooks is runner.hooks else partial(hooks.dispatch, runner=runner)
         around, around_guests = runner.hooks.around, guests.around
-        scores, reader = Scores(runner.model), self.readers.of(loader)
+        scores, reader = Scores(runner.model), runner.readers.evaluation(loader)
+        once: AbstractContextManager[None] = nullcontext()
+        if runner.world_size > 1:
+            from runnerkit.data.shares import each_sample_once
+
+            once = each_sample_once(loader)
         try:
             with (
                 report_scope(log),
                 torch.no_grad(),
-                each_sample_once(loader),
+                once,
                 around['around_epoch'],
                 around_guests['around_epoch'],
             ):
                 call('before_val_epoch')
                 # A pass that an error interrupted starts over.
                 batches = reader.batches(epoch) if reader.is_to_enter else reader.begin(epoch)
-                given, first = 0, {}
+                given, first = 0, None
                 for i, (batch, counts) in enumerate(with_equal_steps(runner.model, loader, batches)):
                     runner.progress.inner_iter, runner.data_batch = i, batch
                     if not counts:
                         self._repeat_batch(guests)
                         continue
                     if not given and may_have_unequal_lengths(loader):
-                        first = batch_checksums(batch)
+                        first = batch
                     given += 1
                     with around['around_iter'], around_guests['around_iter']:
                         call('before_val_iter')
@@ -265,6 +269,8 @@ class Evaluator:
                 check_pass(loader, reader.left_out + given)
                 reader.close()
                 if may_have_unequal_lengths(loader):
+                    from runnerkit.data.shares import warn_if_not_sharded
+
                     warn_if_not_sharded(loader, first)
                 fewest, most = reduce_extremes(given)
                 if most == 0:

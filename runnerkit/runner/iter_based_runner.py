@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from runnerkit.checkpoint.store import BY_ITER
-from runnerkit.data.iter_loader import IterLoader
+from runnerkit.data.reader import Reader
 from runnerkit.hooks.registration import HookConfig
 from runnerkit.runner.base_runner import BaseRunner
 from runnerkit.runner.builder import RUNNERS
@@ -27,8 +27,6 @@ class IterBasedRunner(BaseRunner):
     """
 
     by_epoch = False
-
-    _reader_type = IterLoader
 
     def run(self, data_loaders: list[Any], workflow: Workflow, max_iters: int | None = None, **kwargs: Any) -> None:
         """Run ``workflow`` over ``data_loaders`` until ``max_iters`` is reached; over streams, it may be None.
@@ -60,12 +58,12 @@ class IterBasedRunner(BaseRunner):
         with super().running(data_loaders, workflow) as plan, self.hooks.around['around_epoch']:
             self.model.train()
             self.call_hook('before_epoch')
-            self.readers.start()
+            self.start_readers()
             yield plan
             if self.stopping.reason is None:
                 self.call_hook('after_epoch')
 
-    def train(self, data_loader: IterLoader, mode: str = 'train', **kwargs: Any) -> None:
+    def train(self, data_loader: Reader, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration, with ``model.<mode>_step``."""
         if self.lifecycle.own_loop is not None and self.lifecycle.skips(trains=True):
             return
@@ -80,12 +78,10 @@ class IterBasedRunner(BaseRunner):
             self.call_hook('before_train_iter')
             self.run_iter(self.data_batch, train_mode=True, **kwargs)
             self.call_hook('after_train_iter')
-        if self.stopping.reason is not None:
-            data_loader.remember(self.data_batch)
         self.data_batch = None
         progress.iter, progress.inner_iter, progress.iter_is_done = progress.iter + 1, progress.inner_iter + 1, False
 
-    def validate_entry(self, data_loader: IterLoader, **kwargs: Any) -> None:
+    def validate_entry(self, data_loader: Reader, **kwargs: Any) -> None:
         """Validate the batches of an entry: they are one evaluation, whose rings are entered once."""
         progress = self.progress
         n = self.plan.workflow[progress.entry][1]
@@ -97,7 +93,7 @@ class IterBasedRunner(BaseRunner):
                 progress.end_unit()
         progress.inner_iter = n
 
-    def val(self, data_loader: IterLoader, **kwargs: Any) -> None:
+    def val(self, data_loader: Reader, **kwargs: Any) -> None:
         """Validate one batch; the entry's last one logs the averages and scores of all its batches, in a custom loop
         each one its own."""
         if self.lifecycle.skips(trains=False):

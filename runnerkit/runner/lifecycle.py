@@ -11,7 +11,6 @@ from typing import Any
 
 from runnerkit.checkpoint.integrity import reading
 from runnerkit.distributed.collectives import run_on_all_ranks
-from runnerkit.distributed.watch import DIED, is_lost
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.hook import Outcome
 from runnerkit.runner.snapshots import RollBackRequest
@@ -121,7 +120,7 @@ class Lifecycle:
                 # A roll-back of the run around this one ends this one like an interrupt.
                 is_rolled_back = isinstance(caught, RollBackRequest)
                 outcome = Outcome('interrupted', error=caught) if is_rolled_back else Outcome.of(caught)
-                runner.readers.give_back_batch()
+                runner.give_back_batch()
                 raise
             finally:
                 runner.stopping.end(outcome)
@@ -184,8 +183,11 @@ class Lifecycle:
         error = outcome.error
         level = logging.INFO if outcome.ended_well or isinstance(error, RollBackRequest) else logging.ERROR
         runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
-        if error is not None and is_lost(error):
-            runner.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
+        if error is not None and runner.world_size > 1:
+            from runnerkit.distributed.watch import DIED, is_lost
+
+            if is_lost(error):
+                runner.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
         if outcome.ended_well and (text := runner.weight_watch.end(runner)):
             runner.notices['weights'] = text
         if runner.rank == 0:
@@ -228,7 +230,7 @@ class Lifecycle:
 
             check_same_weights(runner.model, runner.logger, runner.repairs_weights)
         if is_own_run:
-            readers.start()
+            runner.start_readers()
         runner.weight_watch.begin(runner)
         runner.finiteness.begin()
         runner.nest.resume_inner()

@@ -108,6 +108,10 @@ class Plan:
         """Whether the workflow has an entry that trains."""
         return any(trains(mode, self._runner) for mode, _ in self.workflow)
 
+    def trains_in(self, mode: str) -> bool:
+        """Whether an entry of this mode trains."""
+        return trains(mode, self._runner)
+
     @property
     def has_modes(self) -> bool:
         """Whether an entry trains with the step of another mode than ``'train'``."""

@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any, NoReturn
 
 from runnerkit.checkpoint import NotSavedError, get_state_dict
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.finite import why_not_finite
-from runnerkit.checkpoint.integrity import STATE_FORMAT, is_checkpoint_folder, reading, training_state_problem
+from runnerkit.checkpoint.integrity import STATE_FORMAT, reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
 from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint
 from runnerkit.distributed import run_on_all_ranks
+from runnerkit.hooks.checkpoint import saves_by_epoch
 from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
@@ -61,7 +63,6 @@ class Snapshots:
             Buffers(runner),
             runner.updater,
             runner.readers,
-            runner.evaluator.readers,
         ]
         self.resumed: dict[str, Any] | None = None
         self.saver = Saver(runner)
@@ -276,6 +277,7 @@ class Snapshots:
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
         self.resumed = state
+        runner.readers.expect(state)
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:
             iters = counts['iters'] + (not runner.by_epoch)  # MMCV stores the index of the last iteration
@@ -305,7 +307,7 @@ class Snapshots:
         runner = self._runner
         if self._from_mmcv:
             self._from_mmcv = False
-            runner.readers.go_to_counts()
+            runner.readers.go_to_counts(saves_by_epoch(runner.hooks))
         if self.resumed is None:
             return
         scores = self.resumed.get('scores', {})
@@ -342,7 +344,6 @@ class Snapshots:
         runner, own = self._runner, self.own
         runner.train_log.load_state_dict(own['log_buffer'])
         runner.readers.restore_held(own)
-        runner.evaluator.readers.restore_held(own)
         if runner.rank >= len(self.resumed['ranks']) and self.draws_differ():
             set_derived_rng_state(own['rng'], runner.rank)
         else:
@@ -357,6 +358,7 @@ class Snapshots:
     def forget(self) -> None:
         """The run is over: the next run of this runner continues from its current state."""
         self.resumed = None
+        self._runner.readers.expect(None)
 
     # --- rolling back ------------------------------------------------------------------------------------------------
 
@@ -388,7 +390,7 @@ class Snapshots:
         runner.call_hook('after_roll_back')
         runner.nest.resume_inner()
         if not runner.by_epoch:
-            runner.readers.start()
+            runner.start_readers()
 
     # --- hooks -------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
-from runnerkit.data.rank_sharing import agree_on_length, warn_if_sampler_not_sharded
+from runnerkit.distributed.info import get_dist_info
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -56,6 +56,10 @@ def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: An
         ValueError: on rank 0: they differ and cannot be made equal.
         ToldByFirstRank: on the others.
     """
+    if get_dist_info()[1] == 1:
+        return
+    from runnerkit.data.shares import agree_on_length, warn_if_sampler_not_sharded
+
     for loader, entry in zip(data_loaders, workflow, strict=True):
         if trains(entry[0], runner):
             agree_on_length(loader, entry)

@@ -14,7 +14,7 @@ from torch import nn
 from runnerkit.config import Config
 from runnerkit.flow.use.load import load_model
 from runnerkit.flow.use.testing import test
-from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
+from runnerkit.flow.work_dir.record import check_made_here, config_of
 from runnerkit.registry import placed_errors
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import counted, first_batch
@@ -135,9 +135,7 @@ class BenchmarkPipeStep(PipeStep):
                 f'{record.work_dir} holds no config with a checkpoint of the moment at which the trial was scored '
                 f'({record.moment}, iteration {record.iter})'
             )
-        if not (self.pipeline.trust or is_made_here(path)):
-            raise ValueError(f'{record.work_dir}: {NOT_MADE_HERE}')
-        cfg = Config.fromfile(path)
+        cfg = Config.fromfile(check_made_here(path, self.pipeline.trust))
         device, split = self.pipeline.device, self.get('split')
         if split not in cfg.data:
             raise WrongKey(f'the config has no data.{split}{suggestion(split, list(cfg.data))} ({path})')

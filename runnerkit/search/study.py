@@ -15,7 +15,7 @@ from typing import Any
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
 from runnerkit.fileio.paths import join, lies_in, local_path
-from runnerkit.flow.work_dir.previous_runs import free_name, move_aside
+from runnerkit.flow.work_dir.previous_runs import rename_aside
 from runnerkit.flow.work_dir.resume import out_dirs
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
 from runnerkit.search.executors import EXECUTORS, Executor
@@ -31,7 +31,6 @@ from runnerkit.search.sections import (
     made_algorithm,
 )
 from runnerkit.search.space import Space, as_space
-from runnerkit.utils.env import get_time_str
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
@@ -59,7 +58,7 @@ class Study:
     Killed at any moment, a study resumes when it is run again in the same work dir: trials that were running continue
     from their checkpoints. It may then have more trials, another executor, or other settings of its algorithm. If what
     is searched has changed (the config, the space, the objectives, the seed, the name of the algorithm,
-    ``network`` or ``overrides``), the former trials are moved to ``earlier/<timestamp>``, and the study starts over.
+    ``network`` or ``overrides``), the former trials are moved to ``<work dir>.1`` …, and the study starts over.
 
     Args:
         config: the config file of the trials.
@@ -296,16 +295,14 @@ class Study:
         self.on_change(self.report)
 
     def _set_others_aside(self) -> None:
-        """Move what a study of something else has left here to ``earlier/<timestamp>``; write what this one is of."""
+        """Move what a study of something else has left here to ``<work dir>.1`` …; write what this one is of."""
         path, now = self.work_dir / STUDY, json.loads(json.dumps(self._identity(), default=describe_identity))
         before = now
         if path.exists():
             before = parse_json_file(path, dict, 'if the search is the same as before, remove this file')
         changed = [key for key, value in now.items() if before.get(key) != value]
         if changed:
-            names = [name for name in (TRIALS, JOURNAL, REPORTS, TABLE, STUDY) if (self.work_dir / name).exists()]
-            to = free_name(self.work_dir, get_time_str(), names)
-            folder = move_aside(self.work_dir, names, to)
+            folder = rename_aside(self.work_dir, (TRIALS, JOURNAL, REPORTS, TABLE, STUDY))
             self.logger.info(
                 '%s starts over, since %s has changed; former trials: %s',
                 self.name,

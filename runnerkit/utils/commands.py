@@ -8,6 +8,7 @@ from runnerkit.utils.suggest import did_you_mean
 #: The commands, and what they do.
 COMMANDS = {
     'status': 'show the state of the run',
+    'start': 'begin a run that waits for it',
     'pause': 'wait after the running iteration',
     'resume': 'continue after a pause',
     'save': 'save a checkpoint after the running iteration',

@@ -1,37 +1,44 @@
-"""A way to talk to a running process: a Unix socket that only its owner can open.
+"""A way to talk to a running process: a Unix socket for its owner and, if asked for, a TCP address for the network.
 
-A request is one line of JSON, ``{"command": "save"}``, and so is the answer, ``{"ok": true, …}`` or
-``{"ok": false, "error": "…"}``. Where to connect is in the file ``control.json`` of the folder.
+Messages are JSON, sent as bytes by `multiprocessing.connection`; nothing is pickled. A request is
+``{"command": "save"}``, the answer ``{"ok": true, …}`` or ``{"ok": false, "error": "…"}``. Before, both sides prove
+that they have the same key: for the socket it is in ``control.json`` of the folder, which only its owner can read, for
+the network in a file of the user's. Nothing is encrypted.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
+import secrets
 import shutil
 import socket
-import socketserver
 import stat
-import struct
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any
 
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.small_files import read_json
 
-#: The file that says where to connect, and the socket in the same folder.
-ADDRESS, SOCKET = 'control.json', 'control.sock'
-
-#: How the folder of a socket begins that has no place in the work dir.
-_PREFIX = 'runnerkit-control-'
+#: The file that says where to connect.
+ADDRESS = 'control.json'
 
 _LONGEST = 4096  # bytes of a request
-_PATIENCE = 10.0  # seconds for a request to come in whole
+_LONGEST_ANSWER = 2**20
+_SHORTEST_KEY = 16
+_PATIENCE = 10.0  # seconds for the keys and the request
+_MOST = 64  # clients at a time; others wait
 
+#: What a connection raises whose other end has gone, has another key, or says what it should not (the last one before
+#: Python 3.12).
+_BROKEN = (AuthenticationError, EOFError, OSError, AssertionError)
 
 #: Answers a command; its errors are sent to the client.
 Answer = Callable[[str], dict[str, Any]]
@@ -44,268 +51,248 @@ class ControlError(RuntimeError):
 class ControlServer:
     """Answers commands in background threads, until `close`.
 
-    The socket is ``control.sock`` in the folder. Where that path is too long (about 107 bytes), or the file system has
-    no sockets, it is in a new folder of the system's temporary one. It can be opened by its owner alone; besides, a
-    peer of another user is refused where the system says who it is (Linux). Files that a killed process has left are
-    replaced.
+    The socket is in a new folder of the system's temporary one; ``control.json`` in ``folder`` names it.
 
     Args:
         folder: an existing folder.
-        answer: called in the thread of each connection.
+        answer: called in the thread of each client.
+        address: where to answer the network as well: ``'host:port'``.
+        key_file: the file with the key for it; see `read_key`.
 
     Raises:
-        ControlError: another process answers in this folder.
-        OSError: the socket or ``control.json`` cannot be opened.
+        ControlError: the key file is not safe.
+        OSError: the socket, ``control.json`` or the address cannot be opened.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], answer: Answer) -> None:
-        self.folder = Path(folder).absolute()
-        self.socket = str(self.folder / SOCKET)
-        self._own_folder: str | None = None
-        self._replace_stale()
-        self._server = self._open(answer)
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        answer: Answer,
+        address: str | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._path, self._answer = Path(folder).absolute() / ADDRESS, answer
+        self._places, self._is_over = threading.Semaphore(_MOST), False
+        network_key = None if key_file is None else read_key(key_file)
+        self._folder = tempfile.mkdtemp(prefix='runnerkit-control-')
+        path, key = os.path.join(self._folder, 'control.sock'), secrets.token_hex(32)
+        self._address = {'socket': path, 'pid': os.getpid(), 'host': socket.gethostname(), 'key': key}
         try:
-            self._write_address()
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(path)
+            server.listen()
+            self._listen(server, key.encode())
+            if address is not None and network_key is not None:
+                self._listen(socket.create_server(host_and_port(address)), network_key)
+            temporary = self._path.with_name(f'.{ADDRESS}.{os.getpid()}')
+            temporary.unlink(missing_ok=True)
+            with open(temporary, 'x', encoding='utf-8', opener=partial(os.open, mode=0o600)) as file:
+                json.dump(self._address, file)
+            os.replace(temporary, self._path)
         except BaseException:
-            self._remove_files()
+            self.close()
             raise
-        _open_servers.add(self._server)
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), name='runnerkit-control', daemon=True).start()
 
     def close(self) -> None:
         """Answer no more, and delete the socket and ``control.json``."""
-        if self._server in _open_servers:
-            _open_servers.discard(self._server)
-            self._server.shutdown()
-            self._remove_files()
-
-    def _remove_files(self) -> None:
-        self._server.server_close()
-        for path in (self.socket, self.folder / ADDRESS):
+        self._is_over = True
+        if read_address(self._path.parent) == self._address:
             with suppress(OSError):
-                os.unlink(path)
-        if self._own_folder is not None:
-            shutil.rmtree(self._own_folder, ignore_errors=True)
+                self._path.unlink()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _open(self, answer: Answer) -> _UnixServer:
-        try:
-            return _UnixServer(self.socket, answer)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise ControlError(f'{self.socket} is there, and is no socket that a run has left: remove it') from None
-            # The path is too long, or this file system has no sockets.
-            self._own_folder = tempfile.mkdtemp(prefix=_PREFIX)
-            self.socket = os.path.join(self._own_folder, SOCKET)
-            try:
-                return _UnixServer(self.socket, answer)
-            except OSError as other:
-                os.rmdir(self._own_folder)
-                raise ControlError(
-                    f'there can be no socket in {self.folder} ({error}), nor at {self.socket} ({other}): choose a '
-                    'shorter work dir, or a shorter TMPDIR'
-                ) from None
+    def _listen(self, server: socket.socket, key: bytes) -> None:
+        server.settimeout(0.1)
+        _open_servers.add(server)
+        threading.Thread(target=self._accept, args=(server, key), name='runnerkit-control', daemon=True).start()
 
-    def _write_address(self) -> None:
-        address = {'socket': self.socket, 'pid': os.getpid(), 'host': socket.gethostname()}
-        temporary = self.folder / f'.{ADDRESS}.{os.getpid()}'
-        with suppress(FileNotFoundError):
-            temporary.unlink()
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w', encoding='utf-8') as file:
-            json.dump(address, file)
-        os.replace(temporary, self.folder / ADDRESS)
+    def _accept(self, server: socket.socket, key: bytes) -> None:
+        with closing(server):
+            while not self._is_over:
+                if not self._places.acquire(timeout=0.1):
+                    continue
+                try:
+                    peer, _ = server.accept()
+                except OSError:  # nobody has come, or has gone at once
+                    self._places.release()
+                    continue
+                threading.Thread(target=self._serve, args=(peer, key), name='runnerkit-client', daemon=True).start()
+        _open_servers.discard(server)
 
-    def _replace_stale(self) -> None:
-        """Delete what a killed process has left.
-
-        Raises:
-            ControlError: the process is alive.
-        """
-        former = read_address(self.folder)
-        for path in {str(self.folder / SOCKET), str(former.get('socket'))}:
-            if not _is_of_a_run(path, self.folder):  # the file may come from elsewhere, and name anything
-                continue
-            if _answers(path):
-                raise ControlError(
-                    f'process {former.get("pid", "?")} is controlled by {path}: another run is using this work '
-                    'dir. Stop it, or choose another work dir'
-                )
-            with suppress(OSError):
-                os.unlink(path)
-            if os.path.dirname(path) != str(self.folder):
-                with suppress(OSError):
-                    os.rmdir(os.path.dirname(path))
+    def _serve(self, peer: socket.socket, key: bytes) -> None:
+        """Answer one client, in a thread of its own; one without the key is hung up on."""
+        with suppress(*_BROKEN), _connection(peer) as connection:
+            with _limited(peer, _PATIENCE):
+                deliver_challenge(connection, key)
+                answer_challenge(connection, key)
+                request = connection.recv_bytes(_LONGEST)
+            connection.send_bytes(_obey(self._answer, request))
+        self._places.release()
 
 
-def _is_of_a_run(path: str, folder: Path) -> bool:
-    """Whether ``path`` is a socket where a run in ``folder`` puts it: there, or in its temporary folder."""
-    place, name = os.path.split(path)
-    is_there = os.path.isabs(place) and os.path.realpath(place) == os.path.realpath(folder)
-    if name != SOCKET or not (is_there or os.path.basename(place).startswith(_PREFIX)):
-        return False
+def read_key(path: str | os.PathLike[str]) -> bytes:
+    """The key in a file that only its owner can read.
+
+    Raises:
+        ControlError: others can read the file, or it belongs to another user, or has no key.
+        OSError: it cannot be read.
+    """
+    with open(os.path.expanduser(path), 'rb') as file:
+        state = os.fstat(file.fileno())
+        if stat.S_IMODE(state.st_mode) & 0o077 or state.st_uid != os.geteuid():
+            raise ControlError(f'the key file {os.fspath(path)} must belong to you alone: chmod 600 {os.fspath(path)}')
+        key = file.read(4096).strip()
+    if len(key) < _SHORTEST_KEY:
+        raise ControlError(
+            f'the key file {os.fspath(path)} must hold at least {_SHORTEST_KEY} characters: '
+            f'(umask 077; openssl rand -hex 32 > {os.fspath(path)})'
+        )
+    return key
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of ``host:port``.
+
+    Raises:
+        WrongValue: it has other parts.
+    """
+    host, _, port = address.rpartition(':')
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise WrongValue(f"the address must be 'host:port', such as '0.0.0.0:7008', but got {address!r}")
+    return host, int(port)
+
+
+def read_address(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What ``control.json`` in ``folder`` says; empty if there is none, or it is none of ours."""
     try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
+        content = read_json(Path(folder) / ADDRESS)
     except (OSError, ValueError):
-        return False
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def ask(
+    place: str | os.PathLike[str],
+    command: str,
+    timeout: float | None = None,
+    key_file: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Give a command to another process, and return its answer.
+
+    Args:
+        place: the work dir of a run with a ControlHook; with a ``key_file`` its address, ``'host:port'``.
+        command: such as ``'status'`` or ``'save'``.
+        timeout: how many seconds to wait for the answer; None: until it comes.
+        key_file: the file with the key of the run.
+
+    Raises:
+        ControlError: no process answers, or the command is refused or failed.
+    """
+    named = os.fspath(place)
+    if key_file is None:
+        address = _local_address(named)
+        to, key = address['socket'], str(address.get('key')).encode()
+    else:
+        to, key = host_and_port(named), read_key(key_file)
+    try:
+        with socket.socket(socket.AF_UNIX if key_file is None else socket.AF_INET) as peer:
+            peer.settimeout(_PATIENCE)
+            peer.connect(to)
+            peer.settimeout(None)
+            with _connection(peer) as connection:
+                with _limited(peer, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
+                    answer_challenge(connection, key)
+                    deliver_challenge(connection, key)
+                connection.send_bytes(json.dumps({'command': command}).encode())
+                if not connection.poll(timeout):
+                    raise TimeoutError
+                answer = dict(json.loads(connection.recv_bytes(_LONGEST_ANSWER)))
+    except TimeoutError:
+        raise ControlError(
+            f'no answer to {command} in {_PATIENCE if timeout is None else timeout:g} seconds. The run obeys it at the '
+            'end of its running iteration'
+        ) from None
+    except AuthenticationError:
+        raise ControlError(f'the run at {named} has another key') from None
+    except (*_BROKEN, RecursionError, TypeError, ValueError) as error:
+        why = 'check address and network' if key_file else 'it has ended or was killed. Continue it with --auto-resume'
+        raise ControlError(f'no run answers at {named} ({error or "it has hung up"}): {why}') from None
+    if not answer.pop('ok', False):
+        raise ControlError(str(answer.get('error')))
+    return answer
+
+
+def _local_address(folder: str) -> dict[str, Any]:
+    """As `read_address`, of a process on this machine."""
+    if not os.path.isdir(folder):
+        raise ControlError(f'no such folder: {folder}; give the work dir of a run, or an address with --key-file')
+    address = read_address(folder)
+    if not isinstance(address.get('socket'), str):
+        raise ControlError(
+            f'no run can be controlled in {folder}: it has ended, it belongs to another user, or its config lacks the '
+            "hook (custom_hooks=[dict(type='ControlHook')])"
+        )
+    if (host := address.get('host')) != socket.gethostname():
+        raise ControlError(
+            f'the run in {folder} is on {host}, and a socket does not reach there: give the command there, or give the '
+            'hook an address and a key_file'
+        )
+    return address
+
+
+@contextmanager
+def _connection(peer: socket.socket) -> Iterator[Connection]:
+    with closing(peer), Connection(os.dup(peer.fileno())) as connection:
+        yield connection
+
+
+@contextmanager
+def _limited(peer: socket.socket, seconds: float) -> Iterator[None]:
+    """Hang up if this takes longer.
+
+    Raises:
+        TimeoutError: it has.
+    """
+    over = threading.Event()
+
+    def hang_up() -> None:
+        over.set()
+        with suppress(OSError):
+            peer.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (EOFError, OSError):
+        if over.is_set():
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
+def _obey(answer: Answer, request: bytes) -> bytes:
+    """The answer to a request. What JSON does not have (an offset of a source's own) is sent as text."""
+    content: dict[str, Any]
+    try:
+        content = {'ok': True, **answer(str(json.loads(request)['command']))}
+    except Exception as error:
+        content = {'ok': False, 'error': str(error) or repr(error)}
+    return json.dumps(content, default=str).encode()
 
 
 #: Those of this process.
-_open_servers: set[socketserver.BaseServer] = set()
+_open_servers: set[socket.socket] = set()
 
 
 def _forget() -> None:
     """In a forked process: close the inherited sockets. Loader workers that outlive a killed run must not seem to
     answer in its place."""
     for server in _open_servers:
-        server.server_close()
+        server.close()
     _open_servers.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
-
-
-def read_address(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``control.json`` in ``folder`` says; empty if there is none, or it is none of ours."""
-    try:
-        found = read_json(Path(folder) / ADDRESS)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def ask(folder: str | os.PathLike[str], command: str, timeout: float | None = None) -> Any:
-    """Give a command to the process that is controlled in ``folder``, and return its answer.
-
-    Args:
-        folder: the work dir of a run with a ControlHook.
-        command: such as ``'status'`` or ``'save'``.
-        timeout: how many seconds to wait for the answer; None: until it comes.
-
-    Raises:
-        ControlError: no process answers, or the command is refused or failed.
-    """
-    address = read_address_of(folder)
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(timeout)
-            if not _is_of_a_run(address['socket'], Path(folder)):  # the file may come from elsewhere
-                raise FileNotFoundError(address['socket'])
-            connection.connect(address['socket'])
-            connection.sendall(_as_line({'command': command}))
-            with connection.makefile('rb') as file:
-                line = file.readline()
-    except TimeoutError:
-        raise ControlError(
-            f'no answer to {command} in {timeout:g} seconds. The run obeys it at the end of its running iteration'
-        ) from None
-    except (ConnectionError, FileNotFoundError):
-        line = b''
-    except PermissionError:
-        raise ControlError(
-            f'the run in {folder} belongs to another user, and takes commands from its owner alone'
-        ) from None
-    if not line.endswith(b'\n'):
-        raise ControlError(
-            f'no run answers in {folder}: process {address.get("pid", "?")} has ended or was killed. Continue it '
-            'with --auto-resume'
-        )
-    answer = json.loads(line)
-    if not answer.pop('ok', False):
-        raise ControlError(str(answer.get('error')))
-    return answer
-
-
-def read_address_of(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """As `read_address`, of a process on this machine.
-
-    Raises:
-        ControlError: there is none.
-    """
-    if not os.path.isdir(folder):
-        raise ControlError(f'no such folder: {os.fspath(folder)}; give the work dir of a run')
-    address = read_address(folder)
-    if not isinstance(address.get('socket'), str):
-        raise ControlError(
-            f'no run can be controlled in {os.fspath(folder)}: it has ended, it belongs to another user, or its '
-            "config lacks the hook (custom_hooks=[dict(type='ControlHook')])"
-        )
-    host = address.get('host')
-    if host != socket.gethostname():
-        raise ControlError(
-            f'the run in {folder} is on {host}, and a socket does not reach there: give the command there'
-        )
-    return address
-
-
-def peer_uid(connection: socket.socket) -> int | None:
-    """The number of the user at the other end of a Unix socket; None where the system does not say."""
-    option = getattr(socket, 'SO_PEERCRED', None)
-    if option is None:
-        return None
-    credentials = connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize('3i'))
-    return struct.unpack('3i', credentials)[1]
-
-
-def _answers(path: str) -> bool:
-    """Whether a process listens to the socket ``path``."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(1.0)
-        try:
-            connection.connect(path)
-        except TimeoutError:
-            return True
-        except OSError:
-            return False
-    return True
-
-
-def _obey(answer: Answer, line: bytes) -> dict[str, Any]:
-    """The answer to a request."""
-    try:
-        asked = json.loads(line)
-    except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict) or not isinstance(asked.get('command'), str):
-        return {'ok': False, 'error': 'a request is {"command": "status"}'}
-    try:
-        return {'ok': True, **answer(asked['command'])}
-    except Exception as error:
-        return {'ok': False, 'error': str(error) or repr(error)}
-
-
-def _as_line(content: Mapping[str, Any]) -> bytes:
-    """A line of JSON; of an answer, what JSON does not have (an offset of a source's own) as text."""
-    return json.dumps(content, default=str).encode() + b'\n'
-
-
-def _is_owner(uid: int | None) -> bool:
-    return uid is None or uid in (os.geteuid(), 0)
-
-
-class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, path: str, answer: Answer) -> None:
-        self.answer = answer
-        super().__init__(path, _LineHandler, bind_and_activate=False)
-        try:
-            self.server_bind()
-            os.chmod(path, 0o600)  # before it listens: until then no client can connect
-            self.server_activate()
-        except BaseException:
-            self.server_close()
-            raise
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that goes away is no error of the run."""
-
-
-class _LineHandler(socketserver.StreamRequestHandler):
-    timeout = _PATIENCE
-
-    def handle(self) -> None:
-        line = self.rfile.readline(_LONGEST)  # first: what is left unread would cut off the answer
-        if not _is_owner(peer_uid(self.connection)):
-            self.wfile.write(_as_line({'ok': False, 'error': 'only the user who runs this process may control it'}))
-        elif line:
-            self.wfile.write(_as_line(_obey(self.server.answer, line)))  # type: ignore[attr-defined]

@@ -71,7 +71,7 @@ class NonFiniteError(FloatingPointError):
 
 
 class PeerFailed(RuntimeError):
-    """Another rank has failed, and this one ends with it; the message says which, and holds its traceback."""
+    """Another rank has failed, and this one ends with it."""
 
 
 class ToldByFirstRank(RuntimeError):

@@ -11,8 +11,7 @@ import torch
 from folders import checkpoint, write
 from torch.distributed import checkpoint as dcp
 
-from runnerkit.checkpoint.atomic import temporary_name
-from runnerkit.checkpoint.integrity import MANIFEST, METADATA, is_checkpoint_folder
+from runnerkit.checkpoint.atomic import MANIFEST, METADATA, is_checkpoint_folder, temporary_name
 from runnerkit.checkpoint.manifest import (
     REST,
     put_in_place,

@@ -287,9 +287,9 @@ def test_what_runs_have_saved_and_moving_it(place, tmp_path):
     for name in [*own, 'net.pth', 'epochs.pth', 'iter_1.pth.txt', '.epoch_3.pth']:
         store.client.put(b'1', store.path(name))
     assert store.saved() == own
-    assert store.move(own[1:], 'earlier/1') == []
+    assert store.move(own[1:], f'{store}.1') == []
     assert store.saved() == own[:1]
-    assert Store(store.path('earlier/1')).saved() == own[1:]
+    assert Store(f'{store}.1').saved() == own[1:]
     assert not store.client.isfile(store.path('iter_1.pth'))
 
 
@@ -303,7 +303,7 @@ def test_checkpoints_with_other_names_are_known_by_the_link(tmp_path):
 def test_a_storage_that_cannot_list_or_move():
     store = Store('http://nowhere/run')
     assert store.saved() == []
-    assert store.move(['a.pth'], 'earlier') == ['a.pth']
+    assert store.move(['a.pth'], 'http://nowhere/run.1') == ['a.pth']
 
 
 def test_a_latest_without_links_may_name_what_is_gone(tmp_path):

@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from runnerkit.cli.arguments import SHARED, argument, count, flag, number, positive_number, whole_number
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_wrong_values(convert, text, told):
 def test_a_command_has_shared_arguments_which_may_be_changed_and_some_that_exclude_each_other(capsys):
     exclusive = [flag('--one', 'first'), flag('--other', 'second')]
 
-    @command('tool', 'What it does.', 'config', '--local-rank', argument('--which', default='latest'), exclusive)
+    @command_line('tool', 'What it does.', 'config', '--local-rank', argument('--which', default='latest'), exclusive)
     def main(args):
         """Look at the arguments."""
         assert (args.config, args.local_rank, args.which, args.one) == ('cfg.py', 2, 'latest', True)
@@ -48,7 +48,7 @@ def test_a_command_has_shared_arguments_which_may_be_changed_and_some_that_exclu
 
 def test_a_command_of_one_process_is_refused_in_several(monkeypatch, capsys):
     monkeypatch.setenv('WORLD_SIZE', '2')
-    assert command('tool', '', one_process=True)(lambda args: 7)([]) == 2
+    assert command_line('tool', '', one_process=True)(lambda args: 7)([]) == 2
     assert 'tool works in one process' in capsys.readouterr().err
     monkeypatch.setenv('WORLD_SIZE', '1')
-    assert command('tool', '', one_process=True)(lambda args: 7)([]) == 7
+    assert command_line('tool', '', one_process=True)(lambda args: 7)([]) == 7

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from support import free_port
 
 from runnerkit.cli.main import main
 from runnerkit.utils.control import ControlServer
@@ -30,6 +31,18 @@ def test_the_answer_is_printed_as_json(work_dir, capsys):
     assert json.loads(capsys.readouterr().out) == {'did': 'pause'}
 
 
+def test_by_network(tmp_path, capsys):
+    key, address = tmp_path / 'key', f'127.0.0.1:{free_port()}'
+    key.touch(0o600)
+    key.write_text('0123456789abcdef')
+    server = ControlServer(tmp_path, answer, address, key)
+    try:
+        assert main(['ctl', address, 'stop', '--key-file', str(key)]) == 0
+    finally:
+        server.close()
+    assert json.loads(capsys.readouterr().out) == {'did': 'stop'}
+
+
 def test_a_command_that_fails_is_told(work_dir, capsys):
     assert main(['ctl', work_dir, 'save']) == 1
     assert capsys.readouterr().err == 'error: the disk is full\n'
@@ -41,6 +54,7 @@ def test_a_command_that_fails_is_told(work_dir, capsys):
         (['pause', '3'], 'unrecognized arguments: 3'),
         (['status', '--timeout', '0'], "'0'"),
         (['paus'], "; did you mean 'pause'"),
+        (['status', '--key-file', 'key'], "the address must be 'host:port'"),
     ],
 )
 def test_wrong_usage(tmp_path, words, told, capsys):

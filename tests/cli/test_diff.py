@@ -6,8 +6,8 @@ import planted
 import pytest
 import torch
 
-from runnerkit.cli.diff import main
 from runnerkit.cli.main import main as command
+from runnerkit.cli.moment import diff_main as main
 from runnerkit.utils.exit_codes import DIFFERENT, USAGE
 
 

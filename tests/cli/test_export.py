@@ -70,7 +70,7 @@ def test_each_source_and_the_options(trained, said):
         [trained / 'cfg.py', '--cfg-options', f'work_dir={run}', '--which', 'latest'],
         [run, '--cfg-options', 'data.test.length=1', '--inputs', 'test'],
         [run, '--shape', '4', '--tolerance', '1e-3'],
-        [run / 'epoch_1.pth', '--trust'],
+        [run / 'epoch_1.pth'],
     ):
         code, text = said(*words, '--out', out)
         assert code == 0, text
@@ -104,7 +104,6 @@ def test_wrong_usage(trained, said):
         ([run, '--out', 'x.pt2', '--tolerance', 'big'], 2, "must be a number of at least 0, but got 'big'"),
         ([run, '--out', 'x.pt2', '--shape', '4', '--inputs', 'test'], 2, 'give one of them'),
         ([run, '--out', 'x.pt2', '--inputs', 'tset'], 1, "did you mean 'test'"),
-        ([trained / 'run' / 'epoch_1.pth', '--out', 'x.pt2'], 1, '--trust'),
     ):
         code, error = said(*words)
         assert (code, text in error) == (number, True), error

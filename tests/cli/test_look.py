@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runnerkit.cli.look import profile as main
+from runnerkit.cli.look import profile_main as main
 from runnerkit.cli.main import main as runnerkit
 
 FAILING = """

@@ -51,7 +51,7 @@ def test_a_hint_names_only_flags_of_its_tool(capsys):
     assert 'runner.max_epochs=5' in refused(capsys, ['cfg.py', 'x.pth', '--epochs', '5'], test.main.parser)
     assert 'evaluation.metric=bbox' in refused(capsys, ['cfg.py', 'x.pth', '--eval', 'bbox'], test.main.parser)
     assert refused(capsys, ['cfg.py', 'x.pth', '--resume'], test.main.parser).endswith('unknown flag --resume')
-    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], look.summary.parser)
+    assert '--work-dir' not in refused(capsys, ['cfg.py', '--output-dir', 'x'], look.summary_main.parser)
 
 
 def test_hints_name_settings_of_a_config_and_flags_that_we_lack():

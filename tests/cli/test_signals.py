@@ -10,9 +10,7 @@ import torch
 
 from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
 from runnerkit.cli.train import main
-from runnerkit.distributed import watch
 from runnerkit.utils.ending import Grace
-from runnerkit.utils.exceptions import PeerFailed
 
 HOOK = """
 import os
@@ -85,7 +83,7 @@ def test_what_comes_after_the_command_is_cut_off(monkeypatch, fails):
                 raise UsageError('Connection closed by peer')
         return 0
 
-    monkeypatch.setattr(watch, 'is_watched', lambda: True)
+    monkeypatch.setenv('WORLD_SIZE', '2')
     assert exit_code(leave) == -signal.SIGTERM
 
 
@@ -103,21 +101,12 @@ def test_sigterm_ends_what_is_stuck_between_run_and_exit(monkeypatch):
     assert exit_code(leave) == 128 + signal.SIGTERM
 
 
-def test_a_rank_ends_by_itself_when_another_one_has_failed(monkeypatch):
-    """Although its launcher sends SIGTERM: while it does not know yet, and while it says so."""
-
-    def leave():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
-        try:
-            with ignoring_repeated_signals(lambda: False):
-                os.kill(os.getpid(), signal.SIGTERM)
-                signal.pause()
-        except PeerFailed as error:
-            os.kill(os.getpid(), signal.SIGTERM)
-            return 6 if str(error) == 'rank 1 has died' else 7
+@pytest.mark.parametrize('ranks, code', [('1', -signal.SIGTERM), ('2', 6)])
+def test_a_rank_that_has_failed_ends_by_itself(ranks, code, monkeypatch):
+    """Although its launcher sends SIGTERM."""
 
     def fail():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # coverage has a handler of its own
         try:
             with ignoring_repeated_signals(lambda: False):
                 raise RuntimeError('Connection closed by peer')
@@ -125,11 +114,8 @@ def test_a_rank_ends_by_itself_when_another_one_has_failed(monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
             return 6
 
-    assert exit_code(fail) == -signal.SIGTERM
-    monkeypatch.setattr(watch, 'is_watched', lambda: True)
-    monkeypatch.setattr(watch, 'failed_rank', lambda patience: PeerFailed('rank 1 has died'))
-    assert exit_code(leave) == 6
-    assert exit_code(fail) == 6
+    monkeypatch.setenv('WORLD_SIZE', ranks)
+    assert exit_code(fail) == code
 
 
 def test_a_training_that_ends_by_itself_leaves_the_handlers_alone(project, train):

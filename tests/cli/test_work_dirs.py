@@ -21,25 +21,45 @@ def names(folder):
 
 
 def earlier(project, work_dir='run'):
-    return sorted((project / work_dir / 'earlier').iterdir()) if (project / work_dir / 'earlier').exists() else []
+    return sorted(project.glob(f'{work_dir}.*'))
+
+
+HOOK = """
+from pathlib import Path
+from runnerkit.hooks import HOOKS, Hook
+
+
+@HOOKS.register_module()
+class Writes(Hook):
+    def before_run(self, runner):
+        Path(runner.work_dir, 'samples').mkdir(exist_ok=True)
+"""
 
 
 def test_a_second_run_does_not_mix_with_the_first(project, train):
+    (project / 'writes.py').write_text(HOOK)
+    (project / 'cfg.py').write_text(
+        (project / 'cfg.py').read_text() + "\ncustom_hooks = [dict(type='{{ fileDirname }}/writes.py:Writes')]\n"
+    )
     train()
-    (project / 'run' / 'notes.txt').write_text('mine')
-    log = next((project / 'run').glob('*.log.json'))
     before, first = torch.load(project / 'run' / 'epoch_3.pth')['meta'], set(names(project / 'run'))
+    assert 'samples' in first  # of a hook of the user
+    (project / 'run' / 'notes.txt').write_text('mine')
+    code, said, _ = train('--cfg-options', 'runner.max_epochs=2', 'seed=5')
+    assert code == 1
+    assert 'cannot be renamed to make room for this one: no run wrote notes.txt. Move that elsewhere' in said
+    assert not earlier(project)
+    assert not (project / 'run' / 'epoch_2.log').exists()
+    first = {name for name in names(project / 'run') if name != 'notes.txt'}
+    (project / 'run' / 'notes.txt').unlink()
     code, said, _ = train('--cfg-options', 'runner.max_epochs=2', 'seed=5')
     assert code == 0
     (folder,) = earlier(project)
-    assert folder.name == log.name.removesuffix('.log.json')
+    assert folder == project / 'run.1'
     told = [line for line in said.splitlines() if 'the earlier run in' in line]
     assert len(told) == 1
-    assert (
-        f'to {folder} (continue it with --resume-from {folder}); left in place, because no run wrote it: '
-        'notes.txt' in told[0]
-    )
-    assert set(names(folder)) == first - {'notes.txt'}
+    assert f'to {folder} (continue it with --resume-from {folder})' in told[0]
+    assert set(names(folder)) == first
     assert torch.load(folder / 'latest.pth')['meta']['time'] == before['time']
     assert 'epoch_3.pth' not in names(project / 'run')
     assert len(list((project / 'run').glob('*.log.json'))) == 1
@@ -50,7 +70,7 @@ def test_a_second_run_does_not_mix_with_the_first(project, train):
     train('--resume-from', folder, '--cfg-options', 'runner.max_epochs=4', work_dir='on')
     assert torch.load(project / 'on' / 'epoch_4.pth')['meta']['iter'] == 20
     train()
-    assert len(earlier(project)) == 2
+    assert earlier(project) == [project / 'run.1', project / 'run.2']
 
 
 def test_a_resumed_run_stays_where_it_is(project, train):
@@ -146,27 +166,28 @@ def test_a_finished_run_says_so(project, train):
     assert 'nothing left' not in train('--auto-resume', *options, 'runner.max_iters=6', work_dir='iters')[1]
 
 
-def test_the_work_dirs_own_config_can_be_run_again(project, train):
+def test_the_work_dirs_own_config_is_run_again_elsewhere(project, train):
     train(*ONE_EPOCH)
-    code, _, _ = train('--cfg-options', 'seed=4', config='run/cfg.py')
-    assert code == 0
-    (folder,) = earlier(project)
-    assert names(folder / 'code') == names(project / 'run' / 'code') == ['points.py']
-    assert 'seed = 3' in (folder / 'cfg.py').read_text()
-    assert 'seed = 4' in (project / 'run' / 'cfg.py').read_text()
+    code, said, _ = train('--cfg-options', 'seed=4', config='run/cfg.py')
+    assert code == 1
+    assert 'this run reads cfg.py, code in it. Copy that elsewhere' in said
+    assert train('--cfg-options', 'seed=4', config='run/cfg.py', work_dir='other')[0] == 0
+    assert names(project / 'run' / 'code') == names(project / 'other' / 'code') == ['points.py']
+    assert 'seed = 4' in (project / 'other' / 'cfg.py').read_text()
+    assert not earlier(project)
 
 
 def test_checkpoints_elsewhere_move_too(project, train):
     out = f'checkpoint_config.out_dir=memory://{project.name}'
     train('--cfg-options', out, 'runner.max_epochs=3', f'evaluation.out_dir={project}/best')
     _, said, _ = train('--cfg-options', out, 'runner.max_epochs=1', f'evaluation.out_dir={project}/best')
-    (folder,) = earlier(project)
+    assert len(earlier(project)) == 1
     place = f'memory://{project.name}/run'
-    assert f"moved the earlier run's 3 checkpoints in {place} to earlier/{folder.name} there" in said
+    assert f"moved the earlier run's 3 checkpoints in {place} to {place}.1" in said
     assert [each.number for each in Store(place).numbered()] == [1]
-    assert [each.number for each in Store(f'{place}/earlier/{folder.name}').numbered()] == [3, 2, 1]
+    assert [each.number for each in Store(f'{place}.1').numbered()] == [3, 2, 1]
     assert len(Store(project / 'best' / 'run').best()) == 1
-    assert len(Store(project / 'best' / 'run' / 'earlier' / folder.name).best()) == 1
+    assert len(Store(project / 'best' / 'run.1').best()) == 1
 
 
 def test_checkpoints_that_are_not_known_to_be_ours_stay_and_are_told(project, train):

@@ -1,8 +1,20 @@
+import gc
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
+from support import tiny_runner
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from runnerkit.data import build_dataloader
 from runnerkit.data.kinds import (
@@ -11,18 +23,17 @@ from runnerkit.data.kinds import (
     is_cheap_to_enter,
     is_empty,
     is_in_order,
-    is_reread_by_itself,
     length_of,
     loader_facts,
     loader_seed,
-    lost_at_resume,
     order_of,
     set_epoch,
-    shuffle_buffer_of,
+    unknown_sampler,
     workers_live,
 )
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochSampler
+from runnerkit.evaluation import single_gpu_test
 from runnerkit.utils.user_files import module_of_file
 
 noisy = module_of_file(str(Path(__file__).with_name('noisy_datasets.py')))
@@ -48,38 +59,9 @@ class Keeps:
         pass
 
 
-class KeepsTorchs(DataLoader):
-    """As torchdata's: a DataLoader that keeps its place."""
-
-    state_dict, load_state_dict = Keeps.state_dict, Keeps.load_state_dict
-
-
 class Numbers(IterableDataset):
-    """A stream over another one, or without a place of its own."""
-
-    def __init__(self, *rows):
-        self.rows = rows
-
     def __iter__(self):
         return iter(range(6))
-
-
-class KeepsNumbers(Numbers):
-    state_dict, load_state_dict = Keeps.state_dict, Keeps.load_state_dict
-
-
-class Buffer:
-    """Hugging Face's, in small."""
-
-    def __init__(self, buffer_size):
-        self.buffer_size = buffer_size
-
-
-Buffer.__module__ = 'datasets.iterable_dataset'
-
-
-class OwnBuffer(Buffer):
-    """Somebody else's, of which nothing is known."""
 
 
 def pure():
@@ -204,42 +186,6 @@ def test_persistent_workers_live_from_the_first_pass_on():
     assert not workers_live(DataLoader(pure(), 2, num_workers=1))
 
 
-@pytest.mark.parametrize(
-    'dataset, workers, texts',
-    [
-        (KeepsNumbers(Buffer(16)), 0, ['shuffle buffer of 16 samples is not saved']),
-        (KeepsNumbers([Buffer(1)], KeepsNumbers(Buffer(9)), Buffer(3)), 0, ['shuffle buffer of 9 samples']),
-        (KeepsNumbers(Buffer(16)), 1, ['shuffle buffer of 16 samples', 'may fail with an IndexError']),
-        (KeepsNumbers(Buffer(1)), 1, ['may fail with an IndexError']),
-        (KeepsNumbers(Buffer(1)), 0, []),
-        (KeepsNumbers(OwnBuffer(16)), 1, []),
-        (KeepsNumbers(), 1, []),
-        (Numbers(Buffer(16)), 0, []),  # it is read again
-        (pure(), 0, []),
-    ],
-)
-def test_what_a_loader_that_keeps_its_place_in_a_stream_loses(dataset, workers, texts):
-    found = lost_at_resume(KeepsTorchs(dataset, 2, num_workers=workers))
-    assert [text in each for text, each in zip(texts, found, strict=True)] == [True] * len(texts)
-    assert lost_at_resume(DataLoader(dataset, 2, num_workers=workers)) == []  # which is read again as well
-    assert lost_at_resume(build_dataloader(dataset, 2, workers)) == []
-
-
-def test_a_loader_that_reads_a_stream_again_by_itself():
-    makers = (KeepsTorchs, DataLoader, build_dataloader)
-    found = [
-        [is_reread_by_itself(make(data(), 2, num_workers=0)) for make in makers]
-        for data in (Numbers, KeepsNumbers, pure)
-    ]
-    assert found == [[True, False, False], [False] * 3, [False] * 3]
-
-
-def test_a_search_for_a_buffer_comes_to_an_end():
-    ring = KeepsNumbers()
-    ring.rows = [ring, *map(KeepsNumbers, range(10_000))]
-    assert shuffle_buffer_of(ring) is None
-
-
 def test_loaders_in_order_are_those_that_torch_does_not_shuffle():
     data, shuffled = TensorDataset(torch.arange(4)), RandomSampler(range(4))
     assert is_in_order(DataLoader(data, 2))
@@ -247,5 +193,134 @@ def test_loaders_in_order_are_those_that_torch_does_not_shuffle():
     assert not is_in_order(DataLoader(data, 2, shuffle=True))
     assert not is_in_order(DataLoader(data, batch_sampler=BatchSampler(shuffled, 2, False)))  # beside an unused sampler
     assert not is_in_order(Own(data, 2))
-    assert not is_in_order(DataLoader(Numbers(1, 2)))
+    assert not is_in_order(DataLoader(Numbers()))
     assert not is_in_order([1, 2])
+
+
+class Mine:
+    """A user's sampler, here without a state."""
+
+    def __iter__(self):
+        return iter(range(6))
+
+    def __len__(self):
+        return 6
+
+
+class MineWithState(Mine):
+    state_dict, load_state_dict = Keeps.state_dict, Keeps.load_state_dict
+
+
+@pytest.mark.parametrize(
+    'options, is_known',
+    [
+        ({}, True),
+        ({'shuffle': True}, True),
+        ({'sampler': WeightedRandomSampler([1.0] * 6, 6)}, True),
+        ({'sampler': SubsetRandomSampler(range(6))}, True),
+        ({'sampler': DistributedSampler(range(6), 1, 0)}, True),
+        ({'sampler': EpochSampler(range(6))}, True),
+        ({'sampler': [5, 4, 3]}, True),
+        ({'sampler': MineWithState()}, True),
+        ({'sampler': Mine()}, False),
+        ({'batch_sampler': BatchSampler(RandomSampler(range(6)), 2, False)}, True),
+        ({'batch_sampler': BatchSampler(Mine(), 2, False)}, False),
+        ({'batch_sampler': Mine()}, False),
+        ({'batch_size': None, 'sampler': Mine()}, False),
+    ],
+)
+def test_samplers_that_may_remember_what_no_checkpoint_holds(options, is_known):
+    assert (unknown_sampler(DataLoader(pure(), **options)) is None) == is_known
+
+
+# --- passes that end early -------------------------------------------------------------------------------------------
+
+
+class Ends(Dataset):
+    """Ends at the fifth sample, or at the first one."""
+
+    def __init__(self, at=5):
+        self.at = at
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        if i == self.at:
+            next(iter(()))
+        return torch.full((4,), float(i)), torch.zeros(1)
+
+
+class Estimate:
+    """A user's batch sampler, whose length is a guess."""
+
+    def __len__(self):
+        return 8
+
+    def __iter__(self):
+        return iter([[0, 1], [2, 3]])
+
+
+def run_over(loader, kind, mode):
+    runner = tiny_runner(kind, **({'max_epochs': 2} if kind == 'epoch' else {'max_iters': 8}))
+    runner.register_optimizer_hook({})
+    if mode == 'evaluate':
+        return runner.evaluate(loader)
+    if mode == 'val':
+        return runner.run([build_dataloader(Ends(None), 2, 0), loader], [('train', 1), ('val', 6)])
+    return runner.run([loader], [('train', 1)])
+
+
+@pytest.mark.parametrize(
+    ('kind', 'mode', 'workers', 'at'),
+    [
+        ('epoch', 'train', 0, 5),
+        ('epoch', 'train', 1, 5),
+        ('epoch', 'train', 0, 0),
+        ('iter', 'train', 0, 5),
+        ('iter', 'train', 0, 0),
+        ('epoch', 'val', 0, 5),
+        ('iter', 'val', 0, 5),
+        ('epoch', 'evaluate', 0, 5),
+        ('epoch', 'evaluate', 0, 0),
+    ],
+)
+def test_a_pass_that_ends_before_its_length_is_an_error(kind, mode, workers, at):
+    with pytest.raises(RuntimeError, match=rf'DataLoader of Ends: the pass ended after {at // 2} of 6 batches'):
+        run_over(DataLoader(Ends(at), 2, num_workers=workers), kind, mode)
+    gc.collect()  # the error's frames hold the workers
+
+
+def test_predictions_of_a_pass_that_has_ended_early_are_an_error():
+    class Predicts(torch.nn.Module):
+        def forward(self, return_loss, **data):
+            return list(data['x'])
+
+    loader = DataLoader(Ends(), 2, collate_fn=lambda samples: {'x': [x for x, _ in samples]})
+    with pytest.raises(RuntimeError, match='ended after 2 of 6'):
+        single_gpu_test(Predicts(), loader)
+
+
+@pytest.mark.parametrize('mode', ['train', 'evaluate'])
+def test_a_length_that_may_be_an_estimate_is_warned_of_once(mode, caplog):
+    run_over(DataLoader(Ends(None), batch_sampler=Estimate()), 'epoch', mode)
+    assert caplog.text.count('the pass ended after 2 of 8 batches') == 1
+
+
+@pytest.mark.filterwarnings('ignore:Length of IterableDataset')
+def test_streams_may_be_shorter_than_they_say(caplog):
+    class Short(IterableDataset):
+        def __len__(self):
+            return 8
+
+        def __iter__(self):
+            return ((torch.full((4,), float(i)), torch.zeros(1)) for i in range(4))
+
+    run_over(DataLoader(Short(), 2), 'epoch', 'train')
+    assert 'the pass ended' not in caplog.text
+
+
+def test_a_pass_that_the_run_cuts_short_is_none_that_ended_early():
+    runner = tiny_runner(max_iters=3)
+    runner.run([DataLoader(Ends(None), 2)], [('train', 1)])
+    assert runner.iter == 3

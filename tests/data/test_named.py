@@ -3,8 +3,8 @@
 import pytest
 from support import Noisy, loader
 
-from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.named import name_of_scores, name_scores, named_datasets, with_name
+from runnerkit.data.reader import IterLoader
 
 ONE = {'type': 'Noisy'}
 

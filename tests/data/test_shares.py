@@ -1,7 +1,8 @@
-"""Samplers that know of no ranks are shared out: each item of their order goes to one rank."""
+"""Samplers that know of no ranks are shared out, and ranks that train on streams of unequal length keep in step."""
 
 import logging
 import random
+import time
 from itertools import chain, count, islice
 
 import numpy as np
@@ -11,7 +12,9 @@ from support import Tiny, thinned, tiny_runner
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
+    IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
     TensorDataset,
@@ -19,13 +22,15 @@ from torch.utils.data import (
 )
 
 from runnerkit.data import build_dataloader
-from runnerkit.data.kinds import set_epoch
-from runnerkit.data.rank_sharing import each_sample_once
+from runnerkit.data.kinds import may_have_unequal_lengths, set_epoch
+from runnerkit.data.loader import SeededLoader
 from runnerkit.data.reader import Reader
-from runnerkit.data.shares import first_items
+from runnerkit.data.sampler import EpochSampler
+from runnerkit.data.shares import each_sample_once, first_items, until_shortest_rank
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks import Hook
 from runnerkit.parallel import MMDistributedDataParallel
+from runnerkit.utils.exceptions import ToldByFirstRank
 
 LENGTH = 22
 DATA = range(LENGTH)
@@ -287,9 +292,9 @@ def test_a_pass_is_left_and_entered_anywhere(make, workers):
         batches = first.begin(1)
         for _ in range(place):
             next(batches)
-        second.load_state_dict(first.state_dict(place))
+        assert second.load_state_dict(first.state_dict(place)) == []
         rest = [batch.tolist() for batch in second.batches(1)]
-        assert (rest, second.found) == (expected[place:], [])
+        assert rest == expected[place:]
 
 
 def test_passes_over_torchs_sampler_may_be_interleaved():
@@ -314,10 +319,9 @@ def test_a_generator_goes_on_with_other_numbers_of_ranks():
         list(expected), (order := list(expected))
         readers = [Reader(loader) for loader in loaders(make, after)]
         for reader in readers:
-            reader.load_state_dict(first.state_dict())
+            assert reader.load_state_dict(first.state_dict()) == []
         found = [[i for batch in reader.begin(1) for i in batch.tolist()] for reader in readers]
         assert in_order(found) == order, (before, after)
-        assert not any(reader.found for reader in readers)
 
 
 def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
@@ -340,8 +344,8 @@ def test_a_pass_over_torchs_sampler_is_entered_by_other_numbers_of_ranks():
 def test_what_a_long_sampler_gives_is_estimated_and_a_sampler_that_is_looked_at_does_not_move():
     sampler = Held(lambda: np.random.default_rng(3))
     sampler.length = 5000
-    assert [found.samples for found in first_items(sampler)] == [5000]
-    assert [found.samples for found in first_items(BatchSampler(sampler, 4, False))] == [5000]
+    assert [samples for _, samples in first_items(sampler)] == [5000]
+    assert [samples for _, samples in first_items(BatchSampler(sampler, 4, False))] == [5000]
     expected = Held(lambda: np.random.default_rng(3))
     expected.length = 5000
     assert list(sampler) == list(expected)
@@ -351,8 +355,8 @@ def test_what_a_long_sampler_gives_is_estimated_and_a_sampler_that_is_looked_at_
 
 
 class Told(logging.Handler):
-    def __init__(self):
-        super().__init__(logging.INFO)
+    def __init__(self, level=logging.INFO):
+        super().__init__(level)
         self.texts = []
 
     def emit(self, record):
@@ -464,3 +468,225 @@ def test_ranks_compare_what_their_samplers_give(on_ranks):
         assert 'its sampler does not shard. Each of the 2 ranks reads all' in told(('plain', name)), name
         assert told(('plain', name)).count('does not shard') == 1
     assert 'does not shard' not in told(('plain', 'shared'))
+
+
+# --- ranks in step ---------------------------------------------------------------------------------------------------
+
+
+class Stream(IterableDataset):
+    """So many samples, numbered from ``start``."""
+
+    def __init__(self, length, start=0):
+        self.length, self.start = length, start
+
+    def __iter__(self):
+        for i in range(self.length):
+            yield torch.full((4,), float(self.start + i)), torch.zeros(1)
+
+
+class Sized(Stream):
+    def __len__(self):
+        return self.length
+
+
+class Unsized:
+    """A loader of somebody else's, without a length."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+class Passes(Hook):
+    """Counts what passes, as a hook with a schedule does."""
+
+    def __init__(self):
+        self.iters, self.max_iters = [], []
+
+    def after_train_epoch(self, runner):
+        self.iters.append(runner.completed_iters)
+        self.max_iters.append(runner.max_iters)
+
+
+def trained_in_step(kind, loader, **limits):
+    """How a run over ``loader`` has gone: what the hooks saw, what was trained on, and what was told."""
+    model, hook, told = MMDistributedDataParallel(Tiny()), Passes(), Told(logging.WARNING)
+    runner = tiny_runner(kind, model=model, **limits)
+    runner.register_optimizer_hook({})
+    runner.register_hook(hook)
+    logger = logging.getLogger('runnerkit')
+    logger.addHandler(told)
+    try:
+        runner.run([loader], [('train', 1)])
+    except (ValueError, ToldByFirstRank) as error:
+        return str(error)
+    finally:
+        logger.removeHandler(told)
+    weight = float(sum(p.detach().double().sum() for p in model.parameters()))
+    return hook.iters, hook.max_iters, runner.epoch, len(model.module.losses), weight, told.texts
+
+
+def streams_of_rank(rank):
+    share = 100 * rank
+    plain = [[torch.full((2, 4), float(i)), torch.zeros(2, 1)] for i in range(2 + rank)]
+    return {
+        'epochs': trained_in_step('epoch', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_epochs=2),
+        'with a worker': trained_in_step(
+            'epoch', build_dataloader(Stream(6 + 4 * rank, share), 2, 1, multiprocessing_context='fork'), max_epochs=2
+        ),
+        'iterations': trained_in_step('iter', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_iters=8),
+        'equal': trained_in_step('epoch', build_dataloader(Stream(4, share), 2, 0), max_epochs=1),
+        'sized': trained_in_step('epoch', build_dataloader(Sized(10 - 4 * rank, share), 2, 0), max_epochs=2),
+        'wrongly sized': trained_in_step('epoch', build_dataloader(Lies(4 - 2 * rank, share), 2, 0), max_epochs=1),
+        'sized, of torch': trained_in_step('epoch', DataLoader(Sized(10 - 4 * rank, share), 2), max_epochs=2),
+        'lists': trained_in_step('iter', plain, max_iters=2),
+        'samples': trained_in_step('epoch', build_dataloader(list(Stream(8 + 4 * rank)), 2, 0), max_epochs=1),
+        'sized or not': trained_in_step('epoch', plain if rank else Unsized(plain), max_epochs=2),
+        'plain': trained_in_step('epoch', Unsized(plain), max_epochs=1),
+        'unshared': trained_in_step('epoch', build_dataloader(Stream(4), 2, 0), max_epochs=2),
+        'empty': trained_in_step('epoch', build_dataloader(Stream(4 * rank), 2, 0), max_epochs=1),
+        'empty, by iteration': trained_in_step('iter', build_dataloader(Stream(4 * rank), 2, 0), max_iters=1),
+        'evaluated': evaluated(build_dataloader(Stream(4), 2, 0)),
+    }
+
+
+class Lies(Stream):
+    def __len__(self):
+        return 4
+
+
+def evaluated(loader):
+    told = Told(logging.WARNING)
+    logging.getLogger('runnerkit').addHandler(told)
+    runner = tiny_runner(max_epochs=1)
+    for _ in range(2):
+        runner.evaluate(loader)
+    return told.texts
+
+
+@pytest.fixture(scope='module')
+def ranks(on_ranks):
+    first, second = on_ranks(__file__, 'streams_of_rank')
+    return {name: (first[name], second[name]) for name in first}
+
+
+@pytest.mark.parametrize(
+    'name, iters, max_iters, first_ended',
+    [
+        ('epochs', [3, 6], [None, None], 1),
+        ('with a worker', [3, 6], [None, None], 0),
+        ('sized', [3, 6], [6, 6], None),
+        ('wrongly sized', [1], [2], 1),
+        ('plain', [2], [None], 0),
+    ],
+)
+def test_an_epoch_ends_on_all_ranks_when_the_first_one_has_no_batch(ranks, name, iters, max_iters, first_ended):
+    first, second = ranks[name]
+    assert first[:5] == second[:5]  # the same weights, too
+    assert first[:4] == (iters, max_iters, len(iters), iters[-1])
+    if first_ended is not None:
+        texts = [text for text in first[-1] if f'rank {first_ended} has no more batches after {iters[0]}' in text]
+        assert len(texts) == len(iters)
+
+
+def test_lengths_that_are_known_are_made_equal_at_the_start(ranks):
+    (text,) = (text for text in ranks['sized'][0][-1] if 'batches' in text)
+    assert 'the ranks have between 3 and 5 batches. The passes of all ranks, which train in step, end after 3' in text
+
+
+def test_an_endless_loader_begins_the_next_pass_on_all_ranks(ranks):
+    first, second = ranks['iterations']
+    assert first[:5] == second[:5]
+    assert first[2:4] == (2, 8)  # three batches a pass
+
+
+def test_ranks_with_equally_much_have_nothing_to_tell(ranks):
+    assert ranks['equal'][0][:4] == ([2], [None], 1, 2)
+    assert [texts for *_, texts in ranks['equal']] == [[], []]
+
+
+@pytest.mark.parametrize(
+    'name, known',
+    [
+        ('sized, of torch', '5 batches on rank 0, 3 batches on rank 1'),
+        ('lists', '2 batches on rank 0, 3 batches on rank 1'),
+        (
+            'samples',
+            '2 batches (its data set has 8 samples) on rank 0, 3 batches (its data set has 12 samples) on rank 1',
+        ),
+        ('sized or not', 'no length on rank 0, 3 batches on rank 1'),
+    ],
+)
+def test_other_loaders_of_unequal_length_are_refused_by_rank_0_for_all(ranks, name, known):
+    told, elsewhere = ranks[name]
+    assert f"the workflow entry ('train', 1) has {known}. The ranks train in step, and would wait" in told
+    assert elsewhere == 'the ranks have unequally long data loaders, as rank 0 says'
+
+
+def test_ranks_that_read_the_same_stream_are_told_once(ranks):
+    for name in ('unshared', 'evaluated'):
+        texts = [
+            text for text in (ranks[name][0] if name == 'evaluated' else ranks[name][0][-1]) if 'same first' in text
+        ]
+        assert len(texts) == 1
+        assert 'the ranks 0, 1 have the same first batch' in texts[0]
+    assert not any('same first' in text for text in ranks['epochs'][0][-1])
+
+
+@pytest.mark.parametrize('name', ['empty', 'empty, by iteration'])
+def test_a_rank_without_any_batch_fails_on_all(ranks, name):
+    for told in ranks[name]:
+        assert 'no batches' in told
+
+
+def test_alone_batches_are_as_they_are():
+    batches = iter([1, 2])
+    assert not may_have_unequal_lengths(Unsized([1]))
+    assert until_shortest_rank(Unsized([1]), batches) is batches
+
+
+class EndsEarly(Dataset):
+    """Ends at a sample, or at none."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        if i == self.at:
+            next(iter(()))
+        return torch.full((4,), float(i)), torch.zeros(1)
+
+
+def ends_on_the_second_rank(rank):
+    """What each rank raises, and after how long."""
+    runner = tiny_runner(model=MMDistributedDataParallel(Tiny()), max_epochs=2)
+    runner.register_optimizer_hook({})
+    began = time.monotonic()
+    try:
+        runner.run([build_dataloader(EndsEarly(5 if rank else None), 2, 0, shuffle=False)], [('train', 1)])
+    except Exception as error:
+        return str(error), time.monotonic() - began
+
+
+def test_a_stop_iteration_on_one_rank_ends_the_run_on_all(on_ranks):
+    (first, _), (second, _) = found = on_ranks(__file__, 'ends_on_the_second_rank')
+    assert 'sample 5 of the data set EndsEarly: StopIteration' in second
+    assert 'StopIteration' not in first
+    assert max(seconds for _, seconds in found) < 50  # gloo would wait for 60
+
+
+def test_an_evaluation_gives_each_sample_once_and_a_training_as_much_to_each_rank():
+    loaders = [SeededLoader(range(3), 1, EpochSampler(range(3), False, rank=rank, world_size=2)) for rank in range(2)]
+
+    def given():
+        return [torch.cat(list(each)).tolist() for each in loaders]
+
+    assert given() == [[0, 2], [1, 0]]
+    with each_sample_once(loaders[0]), each_sample_once(loaders[1]):
+        assert given() == [[0, 2], [1]]
+    assert given() == [[0, 2], [1, 0]]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from runnerkit import distributed as d
-from runnerkit.distributed.collectives import _buckets
+from runnerkit.distributed.collectives import TIME_NAMES, _buckets
 
 
 def test_alone_nothing_changes():
@@ -112,3 +112,21 @@ def test_buckets_are_of_one_type_and_within_the_limit():
     sizes = [[tensor.nbytes for tensor in bucket] for bucket in _buckets(tensors, 20)]
     assert sizes == [[8, 12], [400], [4], [8]]
     assert [len(bucket) for bucket in _buckets(tensors, None)] == [4, 1]
+
+
+def test_the_slowest_rank(ranks):
+    for sums, partial in ranks['slowest']:
+        assert sums == {
+            'a': (2.0, 2.0),
+            'time': (12.0, 6.0),
+            'time_max': (3.0, 1.0),
+            'time_max_rank': (0.0, 1.0),
+            'data_time': (3.0, 2.0),
+            'data_time_max': (2.0, 1.0),
+            'data_time_max_rank': (1.0, 1.0),
+        }
+        assert set(sums) == {'a', *TIME_NAMES}
+        assert partial == set()
+    alone = {'time': (4.0, 2.0), 'time_max': (2.0, 1.0), 'time_max_rank': (0.0, 1.0)}
+    assert ranks['slowest_of_some'] == ((alone, {'time'}),) * 2
+    assert d.reduce_and_find_slowest({'time': (1.0, 2.0)}) == ({'time': (1.0, 2.0)}, set())

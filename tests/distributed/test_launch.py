@@ -2,11 +2,9 @@
 
 import logging
 import os
-import signal
 import stat
 import subprocess
 import sys
-import threading
 from datetime import timedelta
 
 import pytest
@@ -15,7 +13,8 @@ from forks import Fork
 from support import free_port
 from torch import distributed as dist
 
-from runnerkit.distributed import get_dist_info, init_dist, launch, meeting, reduce_sums, shutdown
+from runnerkit.distributed import get_dist_info, init_dist, launch, reduce_sums, shutdown
+from runnerkit.distributed.devices import check_backend
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import close_logger
 
@@ -246,7 +245,7 @@ def test_a_backend_that_torch_does_not_have(joined, monkeypatch, backend, told):
 
 @pytest.mark.parametrize('backend', ['gloo', 'GLOO', 'cpu:gloo', 'nccl'])
 def test_backends_that_torch_has_or_has_a_stand_in_for(backend):
-    launch.check_backend(backend)
+    check_backend(backend)
 
 
 @pytest.mark.parametrize('timeout', ['abc', True, 0, -1.5])
@@ -276,42 +275,3 @@ def test_unknown_launcher():
 
 def test_leaving_when_alone():
     shutdown()
-
-
-def join_a_store_that_freezes(server, port, folder):
-    """As rank 1: the process that keeps the store is stopped when both have met."""
-    real = meeting._why_refused
-
-    def freeze(*args):
-        os.kill(server, signal.SIGSTOP)
-        return real(*args)
-
-    meeting._why_refused = freeze
-    os.environ.update(RANK='1', WORLD_SIZE='2', MASTER_ADDR='127.0.0.1', MASTER_PORT=port)
-    launch._MOST_WAITS = 0.3
-    init_dist('pytorch', backend='gloo', join_within=10)
-
-
-def keep_a_store(port):
-    store = torch.distributed.TCPStore('127.0.0.1', int(port), 2, is_master=True, wait_for_workers=False)
-    threading.Event().wait()
-    del store
-
-
-@pytest.mark.thorough  # tests/distributed/test_watch.py
-def test_a_process_ends_whose_store_does_not_answer(tmp_path):
-    """torch waits for its answer for ever, and no handler of signals runs meanwhile."""
-    folders = [tmp_path / name for name in ('keeps', 'joins')]
-    for folder in folders:
-        folder.mkdir()
-    port = free_port()
-    server = Fork(keep_a_store, port, folder=folders[0])
-    meeting._await_listener('127.0.0.1', int(port), 300)
-    try:
-        fork = Fork(join_a_store_that_freezes, server.pid, port, tmp_path, folder=folders[1])
-        assert fork.code() == 1
-        assert 'This has taken more than 3 s' in fork.said()
-        assert 'in _why_refused' in fork.said()
-    finally:
-        server.send(signal.SIGKILL)
-        server.code()

@@ -309,7 +309,7 @@ def test_a_stopped_run_is_resumed(whole, tmp_path, by_path):
     assert torch.equal(weights(resumed.model), weights(whole.model))
     records = without_times(stopped.history) + without_times(resumed.history)
     assert records == without_times(whole.history)
-    assert not (tmp_path / 'earlier').exists()
+    assert not tmp_path.with_name(f'{tmp_path.name}.1').exists()
 
 
 def test_the_history_of_a_resumed_run_begins_in_the_epoch_of_its_last_iteration(tmp_path):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import torch
-from support import loader, tiny_runner
+from support import free_port, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, ControlHook, Hook, OptimizerHook
 from runnerkit.utils.commands import COMMANDS
@@ -27,24 +27,25 @@ class Lrs(Hook):
             self.some.set()
 
 
-def make(work_dir, schedule=None, kind='iter', **limits):
+def make(work_dir, schedule=None, kind='iter', control=None, **limits):
     runner = tiny_runner(kind, work_dir=work_dir, **(limits or {'max_iters': 10**6}))
     runner.register_lr_hook(schedule)
     runner.register_optimizer_hook({})
     runner.register_checkpoint_hook({'interval': 10**6})
-    control, lrs = ControlHook(), Lrs()
+    control, lrs = control or ControlHook(), Lrs()
     runner.register_hook(control)
     runner.register_hook(lrs, 'VERY_LOW')
     return runner, control, lrs
 
 
-def run_and(script, runner, lrs):
+def run_and(script, runner, lrs, begins=False):
     """Run, while ``script`` gives commands in another thread; it ends the run. Returns what it returns."""
     found = []
 
     def scripted():
         try:
-            lrs.some.wait(60)
+            if not begins:
+                lrs.some.wait(60)
             found.append(script())
         except BaseException:
             runner.stop('the script has failed')
@@ -154,6 +155,57 @@ def obedient(runner, command, at):
                 getattr(control, f'_do_{command}')(hooked)
 
     runner.register_hook(Asks(), 'VERY_LOW')
+
+
+def test_a_run_by_network_that_waits_for_its_start(tmp_path, caplog):
+    """What is saved before the start is exact, and the key is nowhere but in its file."""
+    key, port = tmp_path / 'key', free_port()
+    key.touch(0o600)
+    key.write_text('0123456789abcdef')
+    address = f'127.0.0.1:{port}'
+    control, place = ControlHook(address=f'0.0.0.0:{port}', key_file=str(key), paused=True), tmp_path / 'run'
+    runner, _, lrs = make(place, max_iters=4, control=control)
+    runner.logger.addHandler(caplog.handler)
+
+    def script():
+        while not control.paused or not control._is_waiting:
+            time.sleep(0.001)
+        status = ask(address, 'status', key_file=key)
+        saved = ask(address, 'save', key_file=key)
+        heartbeat, deadline = runner.heartbeat, time.monotonic() + 20
+        while runner.heartbeat == heartbeat and time.monotonic() < deadline:
+            time.sleep(0.001)
+        moves, done = runner.heartbeat != heartbeat, len(lrs.lrs)
+        ask(address, 'start', key_file=key)
+        return status, saved, moves, done
+
+    try:
+        status, saved, moves, done = run_and(script, runner, lrs, begins=True)
+    finally:
+        runner.logger.removeHandler(caplog.handler)
+    assert moves, 'a pause must not end the run as one that hangs'
+    assert (status['paused'], status['iter'], done, runner.iter) == (True, 0, 0, 4)
+    resumed, _, _ = make(tmp_path / 'resumed', max_iters=4)
+    resumed.resume(saved['checkpoint'])
+    resumed.run([loader()], [('train', 1)])
+    for one, other in zip(runner.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert address.rpartition(':')[2] in caplog.text
+    assert '0123456789abcdef' not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('options', 'text'),
+    [
+        ({'address': '0.0.0.0:7008'}, 'needs both address and key_file'),
+        ({'key_file': 'key'}, 'needs both address and key_file'),
+        ({'address': '7008', 'key_file': 'key'}, "must be 'host:port'"),
+        ({'address': 'here:http', 'key_file': 'key'}, "must be 'host:port'"),
+    ],
+)
+def test_an_address_needs_a_key(options, text):
+    with pytest.raises(ValueError, match=text):
+        ControlHook(**options)
 
 
 def test_a_run_without_a_work_dir_cannot_be_controlled():

@@ -617,7 +617,7 @@ def test_several_loaders_have_readers_of_their_own_and_hear_hooks():
     each = [['a/error', 'a/loss'], ['b/error', 'b/loss']]
     assert hears.heard == [each[0], each[0], each[1], each[1]]
     assert own.heard == [each[0] + each[1]]  # one evaluation
-    assert len(runner.evaluator.readers.entries) == 2
+    assert len(runner.readers.evaluations) == 2
 
 
 def test_the_best_score_must_be_of_one_of_the_loaders(tmp_path):

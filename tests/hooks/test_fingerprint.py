@@ -9,7 +9,7 @@ from support import Noisy, tiny_runner
 from torch import nn
 
 from runnerkit.data import build_dataloader
-from runnerkit.distributed.slowest import reduce_and_find_slowest
+from runnerkit.distributed import reduce_and_find_slowest
 from runnerkit.hooks import FingerprintHook, Hook
 from runnerkit.hooks.fingerprint import HASHES, _sums_of, fingerprint
 from runnerkit.hooks.logger import LoggerHook

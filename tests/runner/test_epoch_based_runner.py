@@ -477,21 +477,3 @@ def test_an_epoch_that_is_resumed_goes_on_at_the_index_of_its_next_batch(tmp_pat
     recorder = run(resumed, loaders=[loader(16)])
     counts = [counts for name, *counts in recorder.heard if name == 'after_train_iter']
     assert counts == [[0, 2, 2], [0, 3, 3], [1, 4, 0], [1, 5, 1], [1, 6, 2], [1, 7, 3]]
-
-
-def test_the_batch_on_which_a_run_has_stopped_is_compared_when_it_is_resumed(tmp_path, caplog):
-    def data(value):
-        samples = [(torch.full((4,), value), torch.zeros(1)) for _ in range(16)]
-        return build_dataloader(samples, 4, 0, dist=False, seed=1)
-
-    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    runner.register_hook(CheckpointHook())
-    runner.register_hook(StopsInside())
-    run(runner, loaders=[data(1.0)])
-    for value, differs in ((1.0, False), (2.0, True)):
-        resumed = tiny_runner(max_epochs=1)
-        resumed.resume(str(tmp_path))
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, 'runnerkit'):
-            run(resumed, loaders=[data(value)])
-        assert ('its last batch, read again, differs' in caplog.text) == differs

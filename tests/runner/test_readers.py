@@ -2,21 +2,14 @@ import torch
 from support import Noisy, loader, tiny_runner
 from torch.utils.data import DataLoader
 
-from runnerkit.data.iter_loader import IterLoader
-from runnerkit.data.reader import Reader
-from runnerkit.hooks import EvalHook
-from runnerkit.runner.readers import loaders_to_evaluate, paired
+from runnerkit.data.reader import IterLoader
+from runnerkit.hooks import EvalHook, Hook
 
 
-def opened(*loaders, kind=Reader, runner='epoch'):
-    readers = tiny_runner(runner, max_epochs=1).readers
-    readers.open(loaders, kind)
-    return readers
-
-
-def evaluated(*loaders):
-    readers = tiny_runner(max_epochs=1).evaluator.readers
-    readers.prepare(loaders)
+def opened(*loaders, evaluated=()):
+    readers = tiny_runner(max_epochs=1).readers
+    readers.open(loaders)
+    readers.prepare(evaluated)
     return readers
 
 
@@ -26,12 +19,11 @@ def shuffled(seed):
 
 def test_entries_keep_their_readers_as_long_as_all_loaders_are_the_same():
     one, other = loader(), loader(8)
-    readers = opened(one, other, kind=IterLoader)
+    readers = opened(one, other)
     kept = list(readers.entries)
-    assert [type(reader) for reader in kept] == [IterLoader, IterLoader]
-    readers.open([one, other], IterLoader)
+    readers.open([one, other])
     assert all(reader is former for reader, former in zip(readers.entries, kept, strict=True))
-    readers.open([one, loader(8)], IterLoader)
+    readers.open([one, loader(8)])
     assert not any(reader is former for reader, former in zip(readers.entries, kept, strict=True))
 
 
@@ -47,38 +39,49 @@ def test_a_loader_in_two_entries_has_a_reader_in_each():
 
 
 def test_evaluations_have_readers_of_their_own_in_a_fixed_order():
-    val, hooked = loader(8), loader(6)
-    readers = evaluated(val, *loaders_to_evaluate([EvalHook(hooked), object()]), val)
-    assert [reader.dataloader for reader in readers.entries] == [val, hooked]
-    assert readers.of(hooked) is readers.entries[1]
+    train, val, hooked = loader(), loader(8), loader(6)
+    readers = opened(train, val, evaluated=[val, hooked, val])
+    assert [reader.dataloader for reader in readers.evaluations] == [val, hooked]
+    assert readers.evaluation(hooked) is readers.evaluations[1]
+    assert readers.evaluation(val) is not readers.entries[1]
 
 
 def test_a_run_knows_the_loaders_that_it_evaluates_on():
-    runner, val, hooked = tiny_runner(max_epochs=1), loader(8), loader(6)
+    runner, val, hooked, several = tiny_runner(max_epochs=1), loader(8), loader(6), {'a': loader(4), 'b': loader(4)}
     runner.register_hook(EvalHook(hooked, interval=5))
+    hook = Hook()
+    hook.dataloaders = several
+    runner.register_hook(hook)
     runner.run([loader(), val], [('train', 1), ('val', 1)])
-    assert [reader.dataloader for reader in runner.evaluator.readers.entries] == [val, hooked]
-    assert runner.evaluator.readers.of(val) is not runner.readers.entries[1]
+    assert [reader.dataloader for reader in runner.readers.evaluations] == [val, hooked, *several.values()]
 
 
 def test_what_loaders_hold_is_given_back():
     def held(of):
-        return [reader.dataloader.generator.get_state() for reader in of.entries]
+        return [reader.dataloader.generator.get_state() for reader in (*of.entries, *of.evaluations)]
 
-    entries, evaluations = opened(shuffled(1)), evaluated(shuffled(2))
-    own = {'rng': None, **entries.state_dict(), **evaluations.state_dict()}
-    other_entries, other_evaluations = opened(shuffled(3)), evaluated(shuffled(4))
-    other_entries.restore_held(own)
-    other_evaluations.restore_held(own)
-    assert all(map(torch.equal, held(other_entries), held(entries)))
-    assert all(map(torch.equal, held(other_evaluations), held(evaluations)))
+    readers, others = (opened(shuffled(seed), evaluated=[shuffled(seed + 1)]) for seed in (1, 3))
+    others.restore_held(readers.state_dict())
+    assert all(map(torch.equal, held(others), held(readers)))
+
+
+def test_loaders_with_names_are_known_by_these():
+    one, other = loader(), loader(8)
+    readers = tiny_runner(max_epochs=1).readers
+    readers.open([one, other], ['clean', 'noisy'])
+    next(readers.entries[1])
+    state = readers.state_dict()
+    assert state['loaders'] == ['clean', 'noisy']
+    readers.open([other, one], ['noisy', 'clean'])
+    assert [(reader.name, at.batches) for reader, at in readers.saved_in(state)] == [('noisy', 1), ('clean', 0)]
+    assert 'loaders' not in opened(one).state_dict()
 
 
 def test_readers_without_a_state_are_passed_over():
     readers = opened(loader(), loader(8))
     second = readers.entries[1].state_dict()
     assert [reader for reader, _ in readers.saved_in({'readers': [None, second]})] == [readers.entries[1]]
-    assert list(paired(readers.entries, [], {})) == []
+    assert list(readers.saved_in({})) == []
 
 
 def test_loaders_of_a_run_of_ones_own_are_found():
@@ -92,13 +95,11 @@ def test_loaders_of_a_run_of_ones_own_are_found():
 
 def test_loaders_that_are_built_for_each_evaluation_are_not_kept_for_ever():
     known = loader(6)
-    readers = evaluated(known)
+    readers = opened(evaluated=[known])
     late = [loader(4) for _ in range(12)]
     for each in late:
-        assert readers.of(each).dataloader is each
-    assert len(readers.entries) == 9
-    assert readers.entries[0].dataloader is known
-    assert readers.entries[-1].dataloader is late[-1]
+        assert readers.evaluation(each).dataloader is each
+    assert [reader.dataloader for reader in readers.evaluations] == [known, *late[-8:]]
 
 
 def test_only_the_loaders_of_this_run_are_found():

@@ -169,9 +169,9 @@ def test_a_search_for_something_else_begins_anew(changes, tmp_path):
 
     before = outcome(study('study').run())
     assert outcome(study('study').run()) == before
-    assert not (tmp_path / 'study' / 'earlier').exists()
+    assert not (tmp_path / 'study.1').exists()
     assert outcome(study('study', **changes).run()) == outcome(study('fresh', **changes).run())
-    (earlier,) = (tmp_path / 'study' / 'earlier').iterdir()
+    earlier = tmp_path / 'study.1'
     assert [each['hps'] for each in json.loads((earlier / 'reports.json').read_text())] == [each[2] for each in before]
     assert (earlier / 'trials' / '0000' / 'record.json').exists()
 
@@ -180,7 +180,7 @@ def test_other_settings_of_the_same_search_go_on(tmp_path):
     small_study(tmp_path, {'trials': 2}, executor=AtOnce()).run()
     more = small_study(tmp_path, {'trials': 4, 'pruner': None, 'n_startup_trials': 2}, executor=AtOnce(), threads=2)
     assert len(more.run().all_records) == 4
-    assert not (more.work_dir / 'earlier').exists()
+    assert not more.work_dir.with_name(f'{more.work_dir.name}.1').exists()
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,22 @@
-"""Commands go through a socket of the owner's: who may, what is answered, and what a killed process leaves."""
+"""Commands go through a socket of the owner's, or the network: who may, what is answered, what a killed run leaves."""
 
+import contextlib
 import json
 import os
 import socket
 import stat
 import tempfile
 import threading
+import time
+from multiprocessing.connection import Client, answer_challenge
 
 import pytest
+from support import free_port
 
 from runnerkit.utils import control
-from runnerkit.utils.control import ADDRESS, SOCKET, ControlError, ControlServer, ask, read_address
+from runnerkit.utils.control import ADDRESS, ControlError, ControlServer, ask, read_address
+
+KEY = b'a key of this test'
 
 
 def answer(command):
@@ -26,31 +32,73 @@ def server(tmp_path):
     server.close()
 
 
+@pytest.fixture
+def key_file(tmp_path):
+    path = tmp_path / 'key'
+    path.touch(0o600)
+    path.write_bytes(KEY + b'\n')
+    return path
+
+
+@pytest.fixture
+def network(tmp_path, key_file):
+    """The address of a server that answers the network."""
+    (tmp_path / 'networked').mkdir()
+    address = f'127.0.0.1:{free_port()}'
+    server = ControlServer(tmp_path / 'networked', answer, address, key_file)
+    yield address
+    server.close()
+
+
 def test_a_command_is_answered_and_only_the_owner_can_open_the_socket(server, tmp_path):
     assert ask(tmp_path, 'status', timeout=300) == {'command': 'status'}
     with pytest.raises(ControlError, match='it failed'):
         ask(tmp_path, 'fail')
-    for name in (SOCKET, ADDRESS):
-        assert stat.S_IMODE(os.stat(tmp_path / name).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(tmp_path / ADDRESS).st_mode) == 0o600
+    place = server._folder
+    assert stat.S_IMODE(os.stat(place).st_mode) == 0o700
     server.close()
     assert os.listdir(tmp_path) == []
+    assert not os.path.exists(place)
     with pytest.raises(ControlError, match='no run can be controlled'):
         ask(tmp_path, 'status')
 
 
-@pytest.mark.parametrize('name', ['other.sock', 'control.sock'])
-def test_a_folder_cannot_name_the_socket_of_somebody_else(tmp_path, name):
+def test_a_command_by_network(network, key_file, tmp_path):
+    assert ask(network, 'status', key_file=key_file) == {'command': 'status'}
+    assert ask(tmp_path / 'networked', 'status') == {'command': 'status'}  # the socket is there as well
+    key_file.write_bytes(b'another key of this test')
+    with pytest.raises(ControlError, match='has another key'):
+        ask(network, 'stop', key_file=key_file)
+    with pytest.raises(FileNotFoundError):
+        ask(network, 'stop', key_file=key_file.with_name('none'))
+    with pytest.raises(ControlError, match='check address and network'):
+        ask(f'127.0.0.1:{free_port()}', 'stop', key_file=key_file)
+
+
+@pytest.mark.parametrize(
+    ('content', 'mode', 'text'),
+    [(KEY, 0o640, 'chmod 600'), (KEY, 0o604, 'chmod 600'), (b'short', 0o600, 'at least 16')],
+)
+def test_a_key_file_that_is_not_safe(tmp_path, content, mode, text):
+    path = tmp_path / 'key'
+    path.write_bytes(content)
+    path.chmod(mode)
     (tmp_path / 'run').mkdir()
-    address = {'socket': str(tmp_path / name), 'host': socket.gethostname()}
-    (tmp_path / 'run' / ADDRESS).write_text(json.dumps(address))
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(str(tmp_path / name))
-        other.listen()
-        other.setblocking(False)
-        with pytest.raises(ControlError, match='no run answers'):
-            ask(tmp_path / 'run', 'stop')
-        with pytest.raises(BlockingIOError):
-            other.accept()
+    for call in (
+        lambda: ControlServer(tmp_path / 'run', answer, '127.0.0.1:0', path),
+        lambda: ask('127.0.0.1:1', 'status', key_file=path),
+    ):
+        with pytest.raises(ControlError, match=text):
+            call()
+    assert os.listdir(tmp_path / 'run') == []
+
+
+def test_the_socket_of_another_run_has_another_key(server, tmp_path):
+    address = read_address(tmp_path)
+    (tmp_path / ADDRESS).write_text(json.dumps({**address, 'key': 'wrong'}))
+    with pytest.raises(ControlError, match='has another key'):
+        ask(tmp_path, 'stop')
 
 
 def test_the_folder_may_be_named_in_any_way(server, tmp_path, monkeypatch):
@@ -60,99 +108,89 @@ def test_the_folder_may_be_named_in_any_way(server, tmp_path, monkeypatch):
         assert ask(folder, 'status') == {'command': 'status'}
 
 
-@pytest.mark.parametrize('line', [b'not json\n', b'[1]\n', b'{"command": 3}\n', b'x' * 4000, b'[' * 4000, b''])
-def test_nonsense_harms_nobody(server, tmp_path, line):
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(server.socket)
-        connection.sendall(line)
-        connection.shutdown(socket.SHUT_WR)
-        said = connection.makefile('rb').read()
-    assert not line or json.loads(said)['ok'] is False
+@pytest.mark.parametrize('message', [b'not json', b'[1]', b'{"run": 3}', b'[' * 4000, b'x' * 5000])
+def test_nonsense_harms_nobody(server, tmp_path, message):
+    with Client(server._address['socket'], authkey=read_address(tmp_path)['key'].encode()) as connection:
+        connection.send_bytes(message)
+        if len(message) < 5000:
+            assert json.loads(connection.recv_bytes())['ok'] is False
+        else:
+            with pytest.raises((EOFError, ConnectionResetError)):
+                connection.recv_bytes()
     assert ask(tmp_path, 'status')['command'] == 'status'
 
 
-def test_a_client_that_says_nothing_keeps_nobody_waiting(server, tmp_path):
-    with socket.socket(socket.AF_UNIX) as slow:
-        slow.connect(server.socket)
-        assert ask(tmp_path, 'status', timeout=300)['command'] == 'status'
+@pytest.mark.parametrize('said', [b'', b'\0', b'GET / HTTP/1.1\r\n\r\n', b'\x7f\xff\xff\xff', b'\0\0\0\4nope'])
+def test_a_stranger_is_hung_up_on_and_keeps_nobody_waiting(network, key_file, monkeypatch, said):
+    """One that says nothing, or half of a message, for so long."""
+    (stranger,) = connected(network, 1, monkeypatch)
+    with stranger:
+        stranger.sendall(said)
+        assert ask(network, 'status', key_file=key_file)['command'] == 'status'
+        reply = b''
+        with contextlib.suppress(ConnectionResetError):
+            while part := stranger.recv(1000):
+                reply += part
+    assert b'WELCOME' not in reply
 
 
-def test_too_long_a_path_is_replaced_by_one_in_a_folder_of_its_own(tmp_path):
-    folder = tmp_path / ('long' * 30)
-    folder.mkdir()
-    server = ControlServer(folder, answer)
-    try:
-        assert not server.socket.startswith(str(tmp_path))
-        assert stat.S_IMODE(os.stat(os.path.dirname(server.socket)).st_mode) == 0o700
-        assert ask(folder, 'status')['command'] == 'status'
-    finally:
-        place = os.path.dirname(server.socket)
-        server.close()
-    assert not os.path.exists(place)
+def test_many_strangers_delay_others_only_for_a_while(network, key_file, monkeypatch):
+    strangers = connected(network, control._MOST, monkeypatch)
+    assert ask(network, 'status', key_file=key_file)['command'] == 'status'
+    for stranger in strangers:
+        stranger.close()
 
 
-def dead_process(folder):
-    """What a killed process leaves in ``folder``: a socket that nobody listens to, and its address."""
+def connected(network, count, monkeypatch):
+    """So many strangers that are listened to for half a second; other clients have all the time that they need."""
+    monkeypatch.setattr(control, '_PATIENCE', 0.5)
+    strangers = [socket.create_connection(network.split(':'), timeout=100) for _ in range(count)]
+    for stranger in strangers:
+        assert b'CHALLENGE' in stranger.recv(1000)
+    monkeypatch.setattr(control, '_PATIENCE', 100.0)
+    return strangers
+
+
+def test_what_a_message_holds_is_never_unpickled(server, tmp_path):
+    with Client(server._address['socket'], authkey=read_address(tmp_path)['key'].encode()) as connection:
+        connection.send(Trap())
+        assert json.loads(connection.recv_bytes())['ok'] is False
+    assert not Trap.sprung
+
+
+class Trap:
+    sprung = False
+
+    def __reduce__(self):
+        return spring, ()
+
+
+def spring():
+    Trap.sprung = True
+
+
+def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path):
     pid = os.fork()
     if pid == 0:
-        server = ControlServer(folder, answer)
-        os._exit(0 if server.socket else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-    return read_address(folder)['socket']
-
-
-@pytest.mark.parametrize('name', ['short', 'long' * 30])
-def test_what_a_killed_process_has_left_is_told_and_replaced(tmp_path, name):
-    folder = tmp_path / name
-    folder.mkdir()
-    stale = dead_process(folder)
-    with pytest.raises(ControlError, match='has ended or was killed'):
-        ask(folder, 'status')
-    server = ControlServer(folder, answer)
-    try:
-        assert ask(folder, 'status')['command'] == 'status'
-        assert server.socket == stale or not os.path.exists(os.path.dirname(stale))
-    finally:
-        server.close()
-
-
-@pytest.mark.parametrize('name', ['notes.txt', SOCKET, f'link/{SOCKET}', f'runnerkit-control-1/{SOCKET}'])
-def test_only_sockets_of_runs_are_deleted(tmp_path, name):
-    """The work dir may be somebody else's, and its control.json may name anything."""
-    folder, path = tmp_path / 'run', tmp_path / name
-    folder.mkdir()
-    path.parent.mkdir(exist_ok=True)
-    path.write_text('mine')
-    (folder / ADDRESS).write_text(json.dumps({'socket': str(path), 'pid': 1, 'host': socket.gethostname()}))
-    ControlServer(folder, answer).close()
-    with socket.socket(socket.AF_UNIX) as stale:
-        if name.startswith('link'):
-            path.unlink()
-            stale.bind(str(path))  # a socket of another program's
-    (folder / ADDRESS).write_text(json.dumps({'socket': str(path), 'pid': 1, 'host': socket.gethostname()}))
-    ControlServer(folder, answer).close()
-    assert path.exists()
-
-
-@pytest.mark.parametrize('content', [{'socket': 3}, {'socket': f'\0/runnerkit-control-1/{SOCKET}'}, [], {}])
-def test_what_is_no_address_is_replaced(tmp_path, content):
-    (tmp_path / ADDRESS).write_text(json.dumps(content))
+        try:
+            ControlServer(tmp_path, answer)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert read_address(tmp_path)['pid'] == pid
+    with pytest.raises(ControlError, match='it has ended or was killed'):
+        ask(tmp_path, 'status')
     server = ControlServer(tmp_path, answer)
     assert ask(tmp_path, 'status')['command'] == 'status'
     server.close()
 
 
-def test_a_place_that_is_taken_or_too_long_is_told(tmp_path, monkeypatch):
-    (tmp_path / SOCKET).write_text('mine')
-    with pytest.raises(ControlError, match=r'control\.sock is there, and is no socket that a run has left'):
-        ControlServer(tmp_path, answer)
-    assert os.listdir(tmp_path) == [SOCKET]
-    folder = tmp_path / ('long' * 30)
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, 'tempdir', str(folder))
-    with pytest.raises(ControlError, match='choose a shorter work dir, or a shorter TMPDIR'):
-        ControlServer(folder, answer)
-    assert os.listdir(folder) == []
+@pytest.mark.parametrize('content', [{'socket': 3}, {'socket': '\0/runnerkit-control-1/control.sock'}, [], {}])
+def test_what_is_no_address_is_replaced(tmp_path, content):
+    (tmp_path / ADDRESS).write_text(json.dumps(content))
+    server = ControlServer(tmp_path, answer)
+    assert ask(tmp_path, 'status')['command'] == 'status'
+    server.close()
 
 
 def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
@@ -176,64 +214,13 @@ def test_a_fork_that_outlives_a_killed_process_does_not_answer_for_it(tmp_path):
     os.close(writing)
 
 
-def test_a_living_process_is_not_replaced(server, tmp_path):
-    with pytest.raises(ControlError, match='another run is using this work dir'):
-        ControlServer(tmp_path, answer)
-    assert ask(tmp_path, 'status')['command'] == 'status'
-
-
-def ask_as(uid, path):
-    """What another user is answered who can reach the socket, and None if they cannot open it."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.setgroups([])
-            os.setuid(uid)
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.connect(path)
-                connection.sendall(b'{"command": "stop"}\n')
-                os.write(writing, connection.makefile('rb').readline())
-            code = 0
-        except PermissionError:
-            code = 13
-        finally:
-            os._exit(code)
-    os.close(writing)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with os.fdopen(reading, 'rb') as file:
-        said = file.read()
-    assert code in (0, 13)
-    return json.loads(said) if code == 0 else None
-
-
-@pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() != 0, reason='only root can be another user')
-def test_another_user_is_kept_out_by_the_mode_and_then_by_who_they_are(tmp_path):
-    heard = []
-    folder = tmp_path / ('long' * 30)  # the socket comes to a folder that can be opened up
-    folder.mkdir()
-    server = ControlServer(folder, lambda command: heard.append(command) or {})
-    try:
-        os.chmod(os.path.dirname(server.socket), 0o755)
-        assert ask_as(65534, server.socket) is None
-        os.chmod(server.socket, 0o666)
-        assert ask_as(65534, server.socket) == {
-            'ok': False,
-            'error': 'only the user who runs this process may control it',
-        }
-        assert heard == []
-        assert ask_as(0, server.socket)['ok'] is True
-    finally:
-        server.close()
-
-
-def test_a_peer_of_another_user_is_refused(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(control, 'peer_uid', lambda connection: os.geteuid() + 12345)
-    with pytest.raises(ControlError, match='only the user who runs this process'):
-        ask(tmp_path, 'stop')
-    monkeypatch.setattr(control, 'peer_uid', lambda connection: None)  # a system that does not say
-    assert ask(tmp_path, 'stop')['command'] == 'stop'
+def test_the_later_of_two_runs_in_a_folder_is_commanded(server, tmp_path):
+    later = ControlServer(tmp_path, lambda command: {'later': command})
+    assert ask(tmp_path, 'status') == {'later': 'status'}
+    server.close()
+    assert ask(tmp_path, 'status') == {'later': 'status'}
+    later.close()
+    assert os.listdir(tmp_path) == []
 
 
 def test_ask_says_what_is_wrong_with_the_folder(tmp_path, monkeypatch):
@@ -256,32 +243,47 @@ def test_an_answer_that_json_does_not_have_comes_as_text(tmp_path):
         server.close()
 
 
-@pytest.mark.parametrize('said', [b'', b'{"ok": tr'])
-def test_a_process_that_dies_while_it_answers(tmp_path, said):
-    with socket.socket(socket.AF_UNIX) as dying:
-        dying.bind(str(tmp_path / SOCKET))
-        dying.listen()
-        address = {'socket': str(tmp_path / SOCKET), 'pid': 1, 'host': socket.gethostname()}
+@pytest.fixture
+def other(tmp_path, monkeypatch):
+    """A socket of a run that does what a test wants."""
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    place = tempfile.mkdtemp()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f'{place}/control.sock')
+        server.listen()
+        address = {'socket': f'{place}/control.sock', 'pid': 1, 'host': socket.gethostname(), 'key': 'k'}
         (tmp_path / ADDRESS).write_text(json.dumps(address))
-
-        def die():
-            connection, _ = dying.accept()
-            connection.recv(1000)  # what is left unread would end the connection in another way
-            connection.sendall(said)
-            connection.close()
-
-        thread = threading.Thread(target=die)
-        thread.start()
-        with pytest.raises(ControlError, match='no run answers'):
-            ask(tmp_path, 'status', timeout=300)
-        thread.join()
+        yield server
 
 
-def test_no_answer_in_time(tmp_path):
-    with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.bind(str(tmp_path / SOCKET))
-        deaf.listen()
-        address = {'socket': str(tmp_path / SOCKET), 'pid': 1, 'host': socket.gethostname()}
-        (tmp_path / ADDRESS).write_text(json.dumps(address))
-        with pytest.raises(ControlError, match='no answer to save in 0.05 seconds'):
-            ask(tmp_path, 'save', timeout=0.05)
+@pytest.mark.parametrize('dies', ['at once', 'with half an answer'])
+def test_a_process_that_dies_while_it_answers(other, tmp_path, dies):
+    def die():
+        peer, _ = other.accept()
+        with control._connection(peer) as connection:
+            if dies != 'at once':
+                control.deliver_challenge(connection, b'k')
+                answer_challenge(connection, b'k')
+                connection.recv_bytes()
+                peer.sendall(b'\0\0\0\x0c{"ok": tr')
+
+    thread = threading.Thread(target=die)
+    thread.start()
+    with pytest.raises(ControlError, match='no run answers'):
+        ask(tmp_path, 'status', timeout=300)
+    thread.join()
+
+
+def test_no_answer_in_time(other, server_that_is_slow, tmp_path):
+    with pytest.raises(ControlError, match='no answer to save in 0.05 seconds'):
+        ask(tmp_path, 'save', timeout=0.05)  # nobody accepts
+    with pytest.raises(ControlError, match='no answer to save in 0.3 seconds'):
+        ask(server_that_is_slow, 'save', timeout=0.3)
+
+
+@pytest.fixture
+def server_that_is_slow(tmp_path):
+    (tmp_path / 'slow').mkdir()
+    server = ControlServer(tmp_path / 'slow', lambda command: time.sleep(5) or {})
+    yield tmp_path / 'slow'
+    server.close()

@@ -1,5 +1,5 @@
 """What installed packages offer: names without an import, objects when they are loaded. Hooks by such names are in
-tests/hooks/test_hook.py, checkpoints that name them in tests/flow/use/test_untrusted.py."""
+tests/hooks/test_hook.py."""
 
 import importlib.metadata
 import os

@@ -6,9 +6,10 @@ from contextlib import suppress
 import pytest
 
 from runnerkit.checkpoint import find_checkpoint, find_latest_checkpoint
-from runnerkit.checkpoint.integrity import MANIFEST
+from runnerkit.checkpoint.atomic import MANIFEST
 from runnerkit.checkpoint.store import OWNER, Store
-from runnerkit.flow.work_dir.previous_runs import RECORD, files_of_a_run, read_record
+from runnerkit.flow.work_dir.previous_runs import files_of_a_run
+from runnerkit.flow.work_dir.record import RECORD, read_record
 from runnerkit.utils.control import ADDRESS, read_address
 from runnerkit.utils.small_files import open_own, own_folder, read_json, read_small
 

@@ -31,7 +31,6 @@ from runnerkit.config import Config, ConfigDict
 from runnerkit.config.config_dict import as_config
 from runnerkit.nn import MODELS, BaseModule, build_model
 from runnerkit.registry import Registry, placed_errors
-from runnerkit.utils.nameable import nameable
 from runnerkit.utils.suggest import suggestion
 
 _Network = TypeVar('_Network', bound=Callable[..., Any])
@@ -63,7 +62,6 @@ def _family(name: str) -> Registry:
 FAMILIES = {each.value: _family(each.value) for each in NetTypes}
 
 
-@nameable
 class Network(BaseModule):
     """A base class for networks, as Vega has one. Any `torch.nn.Module` will do."""
 

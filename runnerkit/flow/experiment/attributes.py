@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from runnerkit.data.generator_state import generator_state, set_generator_state
-from runnerkit.data.walk import is_generator, is_stateful
+from runnerkit.data.kinds import is_stateful
+from runnerkit.data.loader_state import generator_state, is_generator, set_generator_state
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
 _CONTAINERS = (dict, list, tuple, set, deque)

@@ -12,9 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from runnerkit.data.iter_loader import IterLoader
 from runnerkit.data.reader import Reader
-from runnerkit.data.reader_state import ReaderState
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of_object, stateful
 from runnerkit.flow.experiment.setup import LAST, ExperimentSetup, NoBatches, as_step
@@ -24,7 +22,6 @@ from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import to_device, unwrap
 from runnerkit.parallel.steps import required_output
-from runnerkit.runner.readers import Readers, paired
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import plain_number
@@ -245,7 +242,7 @@ class Experiment(ExperimentSetup):
         finally:
             self.close()
 
-    def train(self, data_loader: IterLoader | None = None, mode: str = 'train', **kwargs: Any) -> None:
+    def train(self, data_loader: Reader | None = None, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`.
 
         Args:
@@ -351,7 +348,7 @@ class Experiment(ExperimentSetup):
             self._epoch = reader.epoch
 
     def _reader(self, name: str | None) -> Any:
-        if name is None and isinstance(self.data_loader, IterLoader):
+        if name is None and isinstance(self.data_loader, Reader):
             return self.data_loader
         loaders = self.train_loaders
         name = next(iter(loaders)) if name is None else name
@@ -366,8 +363,10 @@ class Experiment(ExperimentSetup):
 
     def open_readers(self, data_loaders: list[Any]) -> None:
         """Have a reader for each workflow entry, and for each further loader of ``train_loader``."""
-        rest = [each for each in self.train_loaders.values() if not any(each is entry for entry in data_loaders)]
-        super().open_readers([*data_loaders, *(each for each in rest if not isinstance(each, NoBatches))])
+        named = {id(loader): name for name, loader in self.train_loaders.items() if not isinstance(loader, NoBatches)}
+        rest = [loader for loader in self.train_loaders.values() if id(loader) in named]
+        loaders = [*data_loaders, *(each for each in rest if not any(each is entry for entry in data_loaders))]
+        self.readers.open(loaders, [named.get(id(loader), '') for loader in loaders])
 
     # --- saving ------------------------------------------------------------------------------------------------------
 
@@ -394,8 +393,8 @@ class Experiment(ExperimentSetup):
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
                 'validation'
             )
-        readers = [reader for reader in self.readers.entries if isinstance(reader, IterLoader)]
-        if self._iter and self.train_loader is not None and not any(each.position or each.epoch for each in readers):
+        has_read = any(reader.position or reader.epoch for reader in self.readers.entries)
+        if self._iter and self.train_loader is not None and not has_read:
             self._log_once(
                 f'{type(self).__name__} has not called read_batch: if it iterates over train_loader by itself, its '
                 'place there is not part of checkpoints, and a resumed run reads other batches',
@@ -409,7 +408,6 @@ class Experiment(ExperimentSetup):
                 )
         objects = stateful(self._own_attributes(), self._saved_otherwise())
         return {
-            'loaders': [self.name_of_loader(reader) for reader in self.readers.entries],
             'experiment': {
                 'attributes': {place: state_of_object(value) for place, value in objects},
                 'own': self.state_dict(),
@@ -453,23 +451,5 @@ class Experiment(ExperimentSetup):
             self.logger.warning('the checkpoint holds %s', text, extra=NOT_EXACT)
         self.load_state_dict(saved['own'])
 
-    def name_of_loader(self, reader: Reader) -> str:
-        """What ``train_loader`` calls the loader of ``reader``; empty if it is the only one, or another one."""
-        return next((name for name, each in self.train_loaders.items() if each is reader.dataloader), '')
-
-
-class ExperimentReaders(Readers):
-    """The readers of an experiment, whose loaders have names."""
-
-    def saved_in(self, own: Mapping[str, Any]) -> Iterator[tuple[Any, ReaderState]]:
-        """The readers, each with its part of a rank's saved state; loaders are known by name."""
-        saved = own.get('loaders')
-        if saved is None or '' in saved:
-            return super().saved_in(own)
-        by_name = dict(zip(saved, own['readers'], strict=True))
-        names = [self._runner.name_of_loader(reader) for reader in self.entries]
-        return paired(self.entries, [by_name.get(name) for name in names], own)
-
 
 Experiment.has_own_train = False  # its train counts as the base's does
-Experiment._readers_type = ExperimentReaders

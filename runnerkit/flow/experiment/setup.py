@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from importlib.util import find_spec
@@ -23,7 +23,6 @@ from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.config import Config
 from runnerkit.data.kinds import is_empty
-from runnerkit.data.rank_sharing import warn_if_sampler_not_sharded
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.experiment.validation import ValidHook
@@ -31,9 +30,10 @@ from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, optimizer_config
 from runnerkit.flow.stages.instance import choose_device, claim_work_dir
 from runnerkit.flow.stages.startup import newest
 from runnerkit.flow.stages.wrapping import placed, wrapped
-from runnerkit.flow.work_dir.previous_runs import earlier_run, free_timestamp, move_aside
+from runnerkit.flow.work_dir.previous_runs import files_of_a_run, rename_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
+from runnerkit.log_files import free_timestamp
 from runnerkit.optim.fused import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import FSDP2, is_module_wrapper
@@ -129,6 +129,7 @@ class ExperimentSetup(IterBasedRunner):
     _lock: FolderLock | None = None
     _is_set_up = False
     _steps: frozenset[str] = frozenset()  # those that were called
+    _found: Collection[str] = ()  # what lay in the work dir
     _owns_work_dir = False  # not in a Flow, whose stages take care of it
     _checkpointer: CheckpointHook | None = None  # the one of save_interval
     _log_file: str | None = None
@@ -216,6 +217,7 @@ class ExperimentSetup(IterBasedRunner):
         default = os.path.join('work_dirs', type(self).__name__)
         self.work_dir = absolute_work_dir(self.option('output') or self.config.get('work_dir') or default)
         mkdir_or_exist(self.work_dir)
+        self._found = os.listdir(self.work_dir)
         self._owns_work_dir = True
         from_first_rank(self._claim)
         self.timestamp = from_first_rank(partial(free_timestamp, Path(self.work_dir), get_time_str()))
@@ -467,7 +469,10 @@ class ExperimentSetup(IterBasedRunner):
             problem = problem_of_loader(loader)
             if problem is not None:
                 raise WrongType(f'self.train_loader{name and [name]} must be a loader, but got {problem}')
-            warn_if_sampler_not_sharded(loader)
+            if self._world_size > 1:
+                from runnerkit.data.shares import warn_if_sampler_not_sharded
+
+                warn_if_sampler_not_sharded(loader)
         if self.valid_loader is not None and is_empty(self.valid_loader):
             way_out = 'Set one with batches, or None if nothing is read from it'
             raise WrongValue(f'self.valid_loader is empty: got {self.valid_loader!r}. {way_out}')
@@ -506,10 +511,9 @@ class ExperimentSetup(IterBasedRunner):
             self._lock = None
 
     def _set_aside(self) -> None:
-        """On rank 0: move the files of an earlier run in the work dir to ``earlier/<its timestamp>``."""
-        names, name = earlier_run(self._folder, self.timestamp)
-        if names:
-            to = move_aside(self._folder, names, name)
+        """On rank 0: rename the work dir of an earlier run to ``<work dir>.1``, ``.2`` …"""
+        if files_of_a_run(self._folder):
+            to = rename_aside(self._folder, {*self._found} - {'config.yaml'})
             text = 'the earlier run in %s is moved to %s (resume_or_load continues a run)'
             self.logger.info(text, shown(self._folder), shown(to))
 

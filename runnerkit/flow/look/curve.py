@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.distributed.slowest import NAMES
+from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, read_log
 from runnerkit.utils.exceptions import one_line
@@ -23,7 +23,7 @@ MOST_PANELS = 9
 MOST_MARKS = 60
 
 #: Values of a log line that have no panel.
-_NO_PANEL = {'memory', 'grad_norm', *NAMES}
+_NO_PANEL = {'memory', 'grad_norm', *TIME_NAMES}
 
 
 def limits(groups: Iterable[Points]) -> tuple[float, float] | None:

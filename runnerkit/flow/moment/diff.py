@@ -56,7 +56,6 @@ _KINDS = {
     'optimizer state': r'optimizer',
     'random states': r'rng',
     'position in the data': r"progress|(readers|evaluations)\[\d+\]\[\d+\]\['(batches|samples|epoch|loader)'\]",
-    'last batch': r"readers\[\d+\]\[\d+\]\['checksums'\]",
     'hooks': r"hooks\[\d+\]\['(?!\w*(Logger|Journal|History|Timer|Checkpoint|LossJump)\w*#)",
     'other state': r'buffers|updates|parts|scores',
 }

@@ -18,8 +18,7 @@ from runnerkit.checkpoint.loader import load_small, load_tensors
 from runnerkit.checkpoint.store import LATEST, is_best
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.report.record import RunRecord, read_run
-from runnerkit.flow.work_dir.made_here import config_of
-from runnerkit.flow.work_dir.take_over import STARTS
+from runnerkit.flow.work_dir.record import STARTS, config_of
 
 #: A place as the log writes it: ``[3][50]``, ``[3][50/100]``, ``[50]``.
 _PLACE = re.compile(r'(?:\[(\d+)\])?\[(\d+)(?:/\d+)?\]')

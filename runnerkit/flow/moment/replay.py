@@ -27,8 +27,7 @@ from runnerkit.flow.moment.logs import Difference, compare_logs
 from runnerkit.flow.moment.passage import NO_STREAM, Passage
 from runnerkit.flow.stages.defaults import hooks_by_name
 from runnerkit.flow.work_dir.journal import MOST_TEXT
-from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, is_made_here
-from runnerkit.flow.work_dir.previous_runs import STARTS
+from runnerkit.flow.work_dir.record import STARTS, check_made_here, is_made_here
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -322,8 +321,7 @@ def check_trust(start: Start, trust: bool) -> None:
             f'the config of start {start.number} is not in the work dir (a program may have built the run in Python). '
             'Give it to runnerkit.replay(…, config=…).'
         )
-    if not trust and not is_made_here(start.config):
-        raise ValueError(f'{start.config.parent}: {NOT_MADE_HERE}')
+    check_made_here(start.config, trust)
 
 
 def doubts_of(history: History, start: Start) -> Iterator[str]:

@@ -8,7 +8,7 @@ import torch
 
 from runnerkit.config.findings import Finding
 from runnerkit.distributed import is_distributed
-from runnerkit.distributed.launch import check_backend
+from runnerkit.distributed.devices import check_backend
 from runnerkit.flow.preflight.plan import Plan
 from runnerkit.flow.stages.wrapping import DDP, OLD_KEYS, wrapper_of
 from runnerkit.parallel import MODULE_WRAPPERS

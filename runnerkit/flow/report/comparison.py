@@ -14,7 +14,6 @@ from typing import Any
 from runnerkit.config.settings import differing
 from runnerkit.evaluation import rule_by_name
 from runnerkit.flow.report.record import RunRecord, is_run, read_run, short_names
-from runnerkit.log_files import EARLIER
 
 #: Keys that differ between runs of the same experiment.
 _SEEDS = ('seed', 'work_dir', 'resume_from', 'auto_resume')
@@ -89,7 +88,8 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
 
 def _work_dirs(folder: Path, earlier: bool) -> Iterator[Path]:
     for place, folders, _ in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith('.') and (earlier or name != EARLIER))
+        former = {name for name in folders if (parts := name.rpartition('.'))[2].isdecimal() and parts[0] in folders}
+        folders[:] = sorted(name for name in folders if not name.startswith('.') and (earlier or name not in former))
         if is_run(Path(place)):
             yield Path(place)
 

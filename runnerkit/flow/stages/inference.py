@@ -9,8 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.checkpoint.integrity import is_checkpoint_folder
+from runnerkit.checkpoint.atomic import is_checkpoint_folder, write_atomically
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context

@@ -15,24 +15,20 @@ import torch
 
 from runnerkit.config import PreflightError, keys_of_other_tools
 from runnerkit.distributed import (
-    Watch,
     barrier,
     broadcast_object,
     from_first_rank,
     get_dist_info,
-    init_dist,
     same_seed_everywhere,
-    shutdown,
 )
 from runnerkit.distributed.devices import accelerator, current_index
-from runnerkit.distributed.launch import WATCH, refuse_once
 from runnerkit.fileio.paths import is_url, local_path, shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import Plan, preflight
 from runnerkit.flow.stages.defaults import fill_in
 from runnerkit.flow.stages.stage import STAGES, EngineMode, Stage
-from runnerkit.flow.work_dir.previous_runs import free_timestamp, jobs_of_all_ranks
-from runnerkit.flow.work_dir.resume import check_start, seed_of_resumed
+from runnerkit.flow.work_dir.resume import check_start, jobs_of_all_ranks, seed_of_resumed
+from runnerkit.log_files import free_timestamp
 from runnerkit.registry import placed_errors
 from runnerkit.utils.env import collect_env
 from runnerkit.utils.lock import FolderLock
@@ -52,6 +48,8 @@ class InstanceBase(Stage):
         except PreflightError as error:
             if context.options.launcher == 'none':
                 raise
+            from runnerkit.distributed.launch import refuse_once
+
             refuse_once(error)
         fill_in(context.cfg)
         self.start_processes(context)
@@ -72,6 +70,9 @@ class InstanceBase(Stage):
         """Join the other processes of a distributed run, and choose the device of this one."""
         options = context.options
         if options.launcher != 'none':
+            from runnerkit.distributed.launch import WATCH, init_dist, shutdown
+            from runnerkit.distributed.watch import Watch
+
             params = context.cfg.get('dist_params') or {}
             with placed_errors(context.cfg, 'dist_params'):
                 init_dist(options.launcher, **params)

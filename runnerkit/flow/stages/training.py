@@ -16,7 +16,7 @@ from runnerkit.flow.stages.network import build_experiment, runner_arguments
 from runnerkit.flow.stages.stage import STAGES, Stage
 from runnerkit.flow.use.scoring import evaluating_hook
 from runnerkit.flow.work_dir.journal import recording_hooks
-from runnerkit.flow.work_dir.take_over import take_over
+from runnerkit.flow.work_dir.snapshot import take_over
 from runnerkit.hooks import StopAfterHook
 from runnerkit.parallel.steps import Steps, check_step
 from runnerkit.parallel.wrappers import is_fsdp2

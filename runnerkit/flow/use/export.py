@@ -155,8 +155,7 @@ def export(
     if inputs is not None and shape is not None:
         raise ValueError('the example is either inputs or of a shape: give one of the two')
     inputs = None if inputs is None else words_of(inputs)  # inputs may be a generator
-    wanted = None if shape is not None else _example_split if inputs is None else inputs
-    trained = find_to_predict(source, checkpoint, config, which, trust, wanted)
+    trained = find_to_predict(source, checkpoint, config, which, trust, inputs)
     if cfg_options:
         trained = trained._replace(cfg=copy.copy(trained.cfg))  # the caller's own is not changed
         trained.cfg.merge_from_dict(cfg_options)

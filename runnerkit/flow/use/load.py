@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from runnerkit.checkpoint.mmcv_files import is_mmcv_file
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside
 from runnerkit.config import Config
+from runnerkit.config.config import import_modules_of
 from runnerkit.config.literals import read_literals
 from runnerkit.config.objects import is_mark, refuse_marks
 from runnerkit.config.origin import dotted
@@ -26,8 +27,7 @@ from runnerkit.config.pretty import path_of
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.stages.defaults import required_section
 from runnerkit.flow.stages.instance import choose_device
-from runnerkit.flow.use.untrusted import config_in, config_in_work_dir, model_alone
-from runnerkit.flow.work_dir.made_here import config_of, is_made_here
+from runnerkit.flow.work_dir.record import check_made_here, config_of, is_made_here
 from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.optim.finite import find_non_finite
@@ -70,17 +70,17 @@ def load_model(
         model = runnerkit.load_model('work_dirs/lenet')
 
     If one of your runs has written a work dir on this machine, its config and the files in its folder ``code`` are
-    executed. Of any other work dir, and of a checkpoint file on its own, nothing is executed: the config is read as
-    data, and may only name classes that compute.
+    executed. What another user or machine has made is read as data: nothing of its config is executed or built unless
+    you ``trust`` it.
 
     Args:
-        source: a work dir; or a checkpoint, by its path or URL.
+        source: a work dir; or a checkpoint, by its path or URL, which has the config of the work dir that it lies in.
         config: the model's config or its file, in place of the one in ``source``. A file is executed. With a work dir
             and a dict (or a `Config` of one), the model is as the run had it, and objects are those of ``config``.
         which: of a work dir, the ``'best'`` checkpoint (the latest if there is no best one), or the ``'latest'``.
         device: where the model is to be, such as ``'cuda'``.
-        trust: execute the config and the code of a work dir from elsewhere; and import what the config in a checkpoint
-            names: ``custom_imports``, files and dotted paths.
+        trust: execute the config and the code of a work dir from elsewhere; of a checkpoint on its own, import and
+            build what its config names. The text of that config is never executed.
 
     Returns:
         The `torch.nn.Module` that the config's ``model`` describes, in evaluation mode.
@@ -88,8 +88,8 @@ def load_model(
     Raises:
         FileNotFoundError: there is no such work dir, checkpoint or config.
         KeyError: the config has no model, or names one that is not registered.
-        ValueError: the weights do not fit the model; the checkpoint is damaged; it holds no config, or one that names
-            code; the work dir has code and was not made here; ``which`` or ``device`` is not known.
+        ValueError: the weights do not fit the model; the checkpoint is damaged, or holds no config; work dir or
+            checkpoint were made elsewhere, and are not trusted; ``which`` or ``device`` is not known.
     """
     return build_trained(find_trained(source, config, which, trust), device)
 
@@ -99,14 +99,10 @@ def find_trained(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
-    parts: Callable[[Config], Iterable[Any]] = model_alone,
     work_dir: str | os.PathLike[str] | None = None,
 ) -> Trained:
-    """The checkpoint and the config of `load_model`, which has the same arguments.
-
-    ``parts`` returns what will be built of a config that is read as data; ``work_dir`` has the config to use, if that
-    is not the one of ``source``.
-    """
+    """The checkpoint and the config of `load_model`, which has the same arguments; ``work_dir`` has the config to use,
+    if that is not the one of ``source``."""
     check_which(which)
     if isinstance(config, str) and config in WHICH:
         raise ValueError(
@@ -130,10 +126,12 @@ def find_trained(
         content = {**content, 'meta': {}}
     if config is None:
         file = config_of(source if work_dir is None else work_dir)
-        if file is None:
-            return Trained(path, content, config_in(content.get('meta', {}), path, trust, parts))
-        # It is executed only if this user's own run has written it here, or if it is trusted.
-        config = Config.fromfile(file) if trust or is_made_here(file) else config_in_work_dir(file, parts)
+        if file is not None:
+            return Trained(path, content, Config.fromfile(check_made_here(file, trust)))
+        beside = config_of(os.path.dirname(path) or '.')
+        if beside is not None and is_made_here(beside):
+            return Trained(path, content, Config.fromfile(beside))
+        return Trained(path, content, config_in(content.get('meta', {}), path, trust))
     if not isinstance(config, (Config, Mapping)):
         return Trained(path, content, Config.fromfile(config))
     cfg = config if isinstance(config, Config) else Config(dict(config))
@@ -141,6 +139,33 @@ def find_trained(
     if kept is not None and (trust or is_made_here(kept)):  # else it could name what the user has not
         cfg = as_trained(cfg, kept)
     return Trained(path, content, cfg)
+
+
+def config_in(meta: Mapping[str, Any], path: str, trust: bool) -> Config:
+    """The config that the checkpoint at ``path`` holds in its ``meta``, with its modules imported. Its text is read as
+    data, never executed.
+
+    Raises:
+        ValueError: there is no config; it is not trusted; or its text is not data alone.
+    """
+    way_out = "pass the config as a file that you know, config='…/config.py' (predict CONFIG --checkpoint …)"
+    text = meta.get('config')
+    if not isinstance(text, str):
+        raise ValueError(f'{path} holds no config, so the model is not known: {way_out}')
+    if not trust:
+        raise ValueError(
+            f'{path} lies in none of the work dirs that your runs have written on this machine, so nothing is built of '
+            f'the config in it: {way_out}. If you trust its author, add --trust (trust=True)'
+        )
+    try:
+        cfg = Config(read_literals(text), cfg_text=text)
+    except (ValueError, KeyError) as error:
+        problem = printable(error.args[0] if error.args else error)
+        raise ValueError(
+            f'the config in {path} cannot be read as data: {problem}. It was not executed; {way_out}'
+        ) from None
+    import_modules_of(cfg._cfg_dict)
+    return cfg
 
 
 def check_which(which: str) -> None:

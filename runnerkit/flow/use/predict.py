@@ -29,8 +29,7 @@ from runnerkit.flow.stages.instance import Instance, choose_device, configured_w
 from runnerkit.flow.stages.loading import loader_settings
 from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.use.load import Trained, build_trained, find_trained
-from runnerkit.flow.work_dir.made_here import config_of
-from runnerkit.flow.work_dir.previous_runs import read_record
+from runnerkit.flow.work_dir.record import config_of, read_record
 from runnerkit.flow.work_dir.snapshot import CODE
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import find_function, placed_errors
@@ -111,16 +110,14 @@ def find_to_predict(
     config: Config | dict[str, Any] | str | os.PathLike[str] | None = None,
     which: str = 'best',
     trust: bool = False,
-    inputs: Inputs | Callable[[Config], Inputs] | None = 'test',
+    inputs: Inputs | None = 'test',
 ) -> Trained:
-    """The model of `predict`, which has the same arguments, before it is built.
-
-    ``inputs`` may also be a function that returns them from the config; None if no data are read.
-    """
+    """The model of `predict`, which has the same arguments, before it is built; ``inputs`` are None if no data are
+    named."""
     if not isinstance(source, Config) and not (os.fspath(source).endswith(EXTENSIONS) and not is_url(source)):
         place = source if checkpoint is None else checkpoint
-        trained = find_trained(place, config, which, trust, lambda cfg: _parts_read(cfg, inputs), work_dir=source)
-        files_come = inputs is not None and split_meant(trained.cfg, _inputs_of(trained.cfg, inputs)) is None
+        trained = find_trained(place, config, which, trust, work_dir=source)
+        files_come = inputs is not None and split_meant(trained.cfg, inputs) is None
         kept = config_of(source) if files_come and config is None else None
         if kept is not None:
             _log_kept_code(kept, str(trained.cfg._cfg_dict))
@@ -209,34 +206,6 @@ def _named(config: Any) -> dict[str, Any]:
         return {'': config}
 
 
-def _read_by(cfg: Config, meant: str | None) -> tuple[str, Any]:
-    """The key of ``data`` and the data set's config below it for the split ``meant``, or for files if that is None; no
-    key if the config has none."""
-    data = required_section(cfg, 'data')
-    if meant is None:
-        key = next((name for name in READERS if data.get(name) is not None), '')
-        return key, next(iter(_named(data[key]).values())) if key else None
-    key, _, name = meant.partition('/')
-    return key, _named(data[key])[name]
-
-
-def _parts_read(cfg: Config, inputs: Inputs | Callable[[Config], Inputs] | None) -> list[Any]:
-    """What is built of ``cfg``: the model; and, for ``inputs``, their data set and what its loader gets."""
-    if inputs is None:
-        return [cfg.get('model')]
-    key, dataset = _read_by(cfg, split_meant(cfg, _inputs_of(cfg, inputs)))
-    return [cfg.get('model'), dataset, _settings(required_section(cfg, 'data'), key)]
-
-
-def _inputs_of(cfg: Config, inputs: Inputs | Callable[[Config], Inputs]) -> Inputs:
-    return inputs(cfg) if callable(inputs) else inputs
-
-
-def _settings(data: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The loader's settings for a split, whose samples come whole and in order."""
-    return {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
-
-
 def words_of(inputs: Inputs) -> list[str]:
     """``inputs`` as a list: the name of a split, or files."""
     try:
@@ -251,7 +220,12 @@ def words_of(inputs: Inputs) -> list[str]:
 def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any:
     """The loader of ``inputs``, in their order; see `predict`."""
     data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
-    key, config = _read_by(cfg, meant)
+    if meant is None:
+        key = next((name for name in READERS if data.get(name) is not None), '')
+        config = next(iter(_named(data[key]).values())) if key else None
+    else:
+        key, _, name = meant.partition('/')
+        config = _named(data[key])[name]
     refuse_marks(config, 'data', *(meant or key).split('/'))
     if meant is not None:
         with placed_errors(data, key, name=f'data.{meant}'):
@@ -263,7 +237,8 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
             raise KeyError(f"the config's data has no {' and no '.join(READERS)}, so it is unknown how to read files")
         with placed_errors(data):
             dataset = dataset_of_files(config, files)
-    settings = _settings(data, key)
+    # The samples come whole and in order.
+    settings = {name: value for name, value in loader_settings(data, key).items() if name not in _ORDER}
     if batch_size is not None:
         settings['samples_per_gpu'] = batch_size
     seed = cfg.get('seed')

@@ -24,8 +24,7 @@ from runnerkit.flow.stages.network import Network
 from runnerkit.flow.stages.process_state import preserved_process_state
 from runnerkit.flow.use.load import Trained, check_which, warn_if_not_finite
 from runnerkit.flow.use.scoring import scoring
-from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
-from runnerkit.flow.work_dir.previous_runs import read_record
+from runnerkit.flow.work_dir.record import check_made_here, config_of, read_record
 from runnerkit.registry import placed_errors
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import set_random_seed
@@ -103,9 +102,7 @@ def kept_config(work_dir: str | os.PathLike[str], trust: bool) -> Path:
             f'{name} is {kind}: give the config first, runnerkit test CONFIG {name} (in Python '
             f"runnerkit.test('config.py', checkpoint={name!r}))"
         )
-    if not (trust or is_made_here(found)):
-        raise ValueError(f'{os.fspath(work_dir)}: {NOT_MADE_HERE}')
-    return found
+    return check_made_here(found, trust)
 
 
 def evaluated(

@@ -26,6 +26,7 @@ from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.look.log_lines import is_number
+from runnerkit.flow.work_dir.record import write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -172,6 +173,9 @@ class JournalHook(Hook):
             reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
+        with self._trouble.instead_of_raising():
+            work_dir = self._context.work_dir
+            write_record(work_dir, files=sorted({*os.listdir(work_dir)} - {*self._context.others}))
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Note the completed iterations to which the run has gone back."""
@@ -183,8 +187,7 @@ class JournalHook(Hook):
         """Add checksums of the first batch to the entry."""
         self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
         with self._trouble.instead_of_raising():
-            checksums = batch_checksums(runner.data_batch)
-            self._starts[-1]['first_batch'] = {place: sums[0] for place, sums in checksums.items()}
+            self._starts[-1]['first_batch'] = batch_checksums(runner.data_batch)
             self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:

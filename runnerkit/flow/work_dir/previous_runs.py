@@ -1,58 +1,46 @@
-"""A work dir that an earlier run has used: which files are that run's, and how they move out of the next run's way.
+"""A work dir that an earlier run has used: which files in it are that run's, and how the folder gets out of the way.
 
-A run begins by moving the earlier run's files to ``<work_dir>/earlier/<timestamp>/``, unless it resumes that run. The
-log that gives the folder its name moves last, so the start after a kill moves the rest to the same folder.
+A run that does not resume renames the folder to ``<work dir>.1`` (``.2`` …), right before it writes anything but its
+log; a run that is refused before that changes nothing there.
 """
 
 from __future__ import annotations
 
-import json
+import copy
+import logging
 import os
 import re
 import shutil
-import socket
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Collection
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.atomic import flush_folder, write_atomically
-from runnerkit.checkpoint.store import LATEST, OWNER
-from runnerkit.distributed import all_gather_objects
-from runnerkit.fileio.paths import plain_file_name
-from runnerkit.log_files import EARLIER, logs_in
-from runnerkit.utils.processes import start_of
-from runnerkit.utils.small_files import open_regular, own_folder, read_json
+from runnerkit.checkpoint.atomic import flush_folder
+from runnerkit.checkpoint.ownership import is_owned
+from runnerkit.checkpoint.store import OWNER
+from runnerkit.fileio.paths import shown
+from runnerkit.flow.context import Context
+from runnerkit.flow.work_dir.record import JSON_FILES, RECORD, STARTS, read_record
+from runnerkit.hooks.storage import StoringHook
+from runnerkit.utils.logging import shortened
 
-#: What ``--if-used`` may be.
-IF_USED = ('resume', 'aside', 'refuse')
+_LOG = re.compile(r'\d{8}_\d{6}\S*\.log(\.json(\.superseded)?)?')
 
-#: The file with what a run notes about itself: the names of its config and of the folder with the user's files, and the
-#: jobs that it belongs to.
-RECORD = '.flow.json'
-
-#: The folder with configs and code of earlier starts of the run, where a later one has replaced them.
-STARTS = 'starts'
-
-#: How the name of a process of torchrun begins.
-AGENT = 'torchrun process '
-
-_LOG = re.compile(r'(\d{8}_\d{6}\S*)\.log(\.json(\.superseded)?)?')
-_PICTURES = ('curve.png', 'scores.json', 'scores.png')
-_TELLING = (RECORD, OWNER, LATEST)
-#: The other files of a run: neither logs nor checkpoints, nor its config and code.
+#: The other files of every run: neither logs nor checkpoints, nor its config and code.
 OTHER_FILES = {
-    *_PICTURES,
+    *JSON_FILES,
+    'curve.png',
+    'scores.png',
     'tf_logs',
     'tf_tracing_logs',
     '.eval_hook',
+    'control.sock',
     'malformed.jsonl',
-    'best_predictions.json',
     'best_samples',
     'report.html',
     'reported_images',
-    'run.json',
     RECORD,
     STARTS,
 }
@@ -61,186 +49,127 @@ OTHER_FILES = {
 def files_of_a_run(work_dir: Path) -> list[str]:
     """The names of the files and folders in ``work_dir`` that a run has written there; empty if none has begun.
 
-    What says whose the others are comes last: the record, the link to the latest checkpoint, and the logs that name the
-    run. The log of a start that was refused before its first iteration does not count by itself.
+    The log of a start that was refused before its first iteration does not count by itself.
     """
     if not work_dir.is_dir():
         return []
-    names = {entry.name for entry in os.scandir(work_dir)}
-    logs = {name for name in names if _LOG.fullmatch(name)}
     record = read_record(work_dir)
-    found = logs | names & {*Store(work_dir).saved(), *OTHER_FILES, record.get('config'), record.get('code')}
-    if all(name.endswith('.log') for name in found):
-        return []
-    first = f'{timestamp_of(found)}.log'
-    return sorted(found, key=lambda name: (name.startswith(first), name in _TELLING, name))
+    known = {*Store(work_dir).saved(), *OTHER_FILES, *record.get('files', ()), record.get('config'), record.get('code')}
+    found = sorted(name for name in os.listdir(work_dir) if name in known or _LOG.fullmatch(name))
+    return [] if all(name.endswith('.log') for name in found) else found
 
 
-def read_record(work_dir: Path) -> dict[str, Any]:
-    """What `write_record` has written; of a run of an older version, the config that its log names.
-
-    Values of a wrong kind are left out: others may have written the file, and it says where files are written.
-    """
-    try:
-        found = read_json(work_dir / RECORD)
-    except (OSError, ValueError):
-        logs = logs_in(work_dir)
-        found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts}
-    found = found if isinstance(found, dict) else {}
-    return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
-
-
-def _is_name(value: Any) -> bool:
-    """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
-    with suppress(ValueError):
-        return isinstance(value, str) and plain_file_name(value) == value
-    return False
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def write_record(work_dir: Path, **items: Any) -> None:
-    """Note ``items`` about the run in ``work_dir``."""
-    content = json.dumps({**read_record(work_dir), **items}, indent=1).encode()
-    write_atomically(work_dir / RECORD, content)
-
-
-def timestamp_of(names: Collection[str]) -> str | None:
-    """The timestamp of the run that has written ``names``: that of its first log; None if it has none."""
-    found = {name: match[1] for name in names if (match := _LOG.fullmatch(name))}
-    began = [stamp for name, stamp in found.items() if '.log.json' in name]
-    return min(began or found.values(), default=None)
-
-
-def earlier_run(work_dir: Path, timestamp: str, copied: Collection[str] = ()) -> tuple[list[str], str]:
-    """The files of an earlier run in ``work_dir``, and the name of the folder that `move_aside` moves them to.
+def make_room(context: Context, reads: Collection[str] = ()) -> None:
+    """Rename the work dir of an earlier run, on rank 0, and its folders of checkpoints elsewhere.
 
     Args:
-        work_dir: the folder.
-        timestamp: of the run that begins, whose logs do not count.
-        copied: which of them also stay.
-    """
-    names = [name for name in files_of_a_run(work_dir) if not name.startswith(f'{timestamp}.log')]
-    return names, free_name(work_dir, timestamp_of(names) or timestamp, [name for name in names if name not in copied])
-
-
-def free_name(work_dir: Path, timestamp: str, names: Sequence[str]) -> str:
-    """The name of a folder in ``earlier``: ``timestamp``, with a number if that is taken.
-
-    Args:
-        work_dir: the folder.
-        timestamp: of the run.
-        names: the files that move. A folder with none of them may be half filled, by a start that was killed; one that
-            has some belongs to another run, or to this one before it was resumed.
-    """
-    number, name = 1, timestamp
-    while any(os.path.lexists(work_dir / EARLIER / name / each) for each in names or ['']):
-        number += 1
-        name = f'{timestamp}_{number}'
-    return name
-
-
-def move_aside(work_dir: Path, names: Sequence[str], to: str, copied: Collection[str] = ()) -> Path:
-    """Move ``names``, in this order, to ``<work_dir>/earlier/<to>``, and return that folder.
-
-    Args:
-        work_dir: the folder.
-        names: files and folders in it.
-        to: the name of the new folder.
-        copied: which of them also stay, because the next run reads them.
+        context: of the run that begins.
+        reads: the names in the work dir of files that it reads.
 
     Raises:
-        OSError: one cannot be moved, for example because it is a mount point.
+        FileExistsError: the folder must stay where it is.
+        OSError: it cannot be renamed.
     """
-    folder = own_folder(own_folder(work_dir / EARLIER) / to)
-    for name in names:
-        source = work_dir / name
-        if name in copied and source.is_dir():
-            shutil.copytree(source, folder / name, symlinks=True, dirs_exist_ok=True)
-        elif name in copied:
-            shutil.copy2(source, folder / name, follow_symlinks=False)
-        else:
-            try:
-                os.rename(source, folder / name)
-            except OSError as error:
-                raise type(error)(
-                    f'{source}, of an earlier run, cannot be moved to {folder} ({error.strerror}): move it, or choose '
-                    'another work dir (--work-dir)'
-                ) from error
-    for changed in (folder, folder.parent, work_dir):
-        flush_folder(changed)
-    return folder
+    work_dir, logger = context.work_dir, context.logger
+    stores = [(store, is_owned(store, str(work_dir))) for store in other_stores(context)]
+    names = files_of_a_run(work_dir)
+    if names:
+        others = sorted({*context.others} - {*names, '.lock', 'earlier'})  # the last one is of older versions
+        if others and context.options.if_used != 'aside':
+            raise FileExistsError(
+                f'{_must_stay(work_dir)}: no run wrote {shortened(others)}. Move that elsewhere, rename it as well '
+                f'(--if-used aside), {_WAYS_OUT}'
+            )
+        if reads:
+            raise FileExistsError(
+                f'{_must_stay(work_dir)}: this run reads {shortened(sorted(reads))} in it. Copy that elsewhere, '
+                f'{_WAYS_OUT}'
+            )
+        folder = rename_aside(work_dir, context.others)
+        context.others = []
+        logger.info(
+            'moved the earlier run in %s to %s (continue it with --resume-from %s)',
+            *map(shown, (work_dir, folder, folder)),
+        )
+    for store, is_ours in stores:
+        set_checkpoints_aside(logger, store, is_ours)
 
 
-def left_behind(work_dir: Path, names: Collection[str]) -> list[str]:
-    """What in ``work_dir`` is neither among ``names``, nor runnerkit's."""
-    found = (entry.name for entry in os.scandir(work_dir))
-    return sorted(name for name in found if name not in {*names, EARLIER, '.lock'} and not _LOG.fullmatch(name))
+_WAYS_OUT = 'choose another work dir (--work-dir), or continue that run (--auto-resume)'
 
 
-def jobs(variables: Mapping[str, str] = os.environ) -> dict[str, bool]:
-    """The jobs of torchrun and Slurm that this process belongs to: their names, and whether each was restarted.
-
-    The process of torchrun on this machine is also a job; `is_restarted` finds whether it has restarted this one.
-    """
-    found = {}
-    if 'TORCHELASTIC_RESTART_COUNT' in variables:
-        name = variables.get('TORCHELASTIC_RUN_ID', 'none')
-        found[agent(name)] = False
-        if name not in ('', 'none'):
-            found[f'torchrun {name}'] = variables['TORCHELASTIC_RESTART_COUNT'] != '0'
-    if 'SLURM_JOB_ID' in variables:
-        found[f'slurm {variables["SLURM_JOB_ID"]}'] = variables.get('SLURM_RESTART_COUNT', '0') not in ('', '0')
-    return found
+def _must_stay(folder: Path) -> str:
+    return f'{folder} holds an earlier run, and cannot be renamed to make room for this one'
 
 
-def jobs_of_all_ranks() -> dict[str, bool]:
-    """The `jobs` of all ranks; one counts as restarted where it was for any of them. A collective.
-
-    Rank 0 alone may know too little: it may run on a new machine, whose torchrun has restarted nothing.
-    """
-    found: dict[str, bool] = {}
-    for its in all_gather_objects(jobs()):
-        for name, restarted in its.items():
-            found[name] = restarted or found.get(name, False)
-    return found
-
-
-def is_restarted(work_dir: Path, now: Mapping[str, bool]) -> bool:
-    """Whether the run in ``work_dir`` was begun by this very job, which torchrun or Slurm has restarted since.
+def rename_aside(work_dir: Path, names: Collection[str]) -> Path:
+    """Rename ``work_dir`` to the first free of ``<work dir>.1``, ``.2`` …; returns that folder.
 
     Args:
-        work_dir: of the run.
-        now: the `jobs_of_all_ranks`.
+        work_dir: the folder; behind a link, what the link leads to.
+        names: what moves with it. The rest, which this run has written since its start, comes back to a new folder.
+
+    Raises:
+        FileExistsError: it is a mount point, the current folder or a parent of that.
+        OSError: it cannot be renamed.
     """
-    record = read_record(work_dir)
-    begun_by = record.get('jobs', [])
-    # Torchrun does not count the restarts by which machines come or go. But all that one process of it starts, one
-    # after another, is one job; unless this very process began the run.
-    if any(name in begun_by for name in now if name.startswith(AGENT)):
-        return bool(record.get('process') != os.getpid())
-    return any(restarted and name in begun_by for name, restarted in now.items())
+    place = Path(os.path.realpath(work_dir))
+    for is_so, what in (
+        (os.path.ismount(place), 'a mount point'),
+        (Path.cwd().is_relative_to(place), 'the current folder, or a parent of it'),
+    ):
+        if is_so:
+            raise FileExistsError(f'{_must_stay(work_dir)}: it is {what}. Go elsewhere, {_WAYS_OUT}')
+    aside = next(path for n in count(1) if not os.path.lexists(path := place.with_name(f'{place.name}.{n}')))
+    try:
+        fresh = Path(tempfile.mkdtemp(prefix=f'.{place.name}.', dir=place.parent))
+        os.rename(place, aside)
+    except OSError as error:
+        raise type(error)(f'{_must_stay(work_dir)} ({aside}: {error.strerror}): {_WAYS_OUT}') from error
+    for name in os.listdir(aside):
+        if name == '.lock' or name not in names:
+            os.rename(aside / name, fresh / name)
+    shutil.copymode(aside, fresh)
+    os.rename(fresh, place)
+    flush_folder(place.parent)
+    return aside
 
 
-def agent(run_id: str) -> str:
-    """The process of torchrun that has started this one: its id is unique together with the moment of its start."""
-    started = start_of(os.getppid()) or ''
-    return f'{AGENT}{run_id} of {socket.gethostname()} {os.getppid()} {started}'.rstrip()
+def other_stores(context: Context) -> list[Store]:
+    """Where the run saves, apart from the work dir."""
+    hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, StoringHook)]
+    stores = {real_place(store): store for store in (hook.store(context.runner) for hook in hooks)}
+    stores.pop(os.path.realpath(context.work_dir), None)
+    return list(stores.values())
 
 
-def _config_in(log: Path) -> str | None:
-    with open(open_regular(log), encoding='utf-8', errors='replace') as file:
-        named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
-    return named and named[1]
+def real_place(store: Store) -> str:
+    """Where a store is: one folder may have several names (relative ones, links)."""
+    return os.path.realpath(store.place) if store.is_local else store.place
 
 
-def free_timestamp(folder: Path, timestamp: str) -> str:
-    """``timestamp``, with a number if a log in ``folder`` has that name."""
-    number, name = 1, timestamp
-    while any(os.path.lexists(folder / f'{name}{ending}') for ending in ('.log', '.log.json')):
-        number += 1
-        name = f'{timestamp}_{number}'
-    return name
+def set_checkpoints_aside(logger: logging.Logger, store: Store, is_ours: bool) -> None:
+    """Move an earlier run's checkpoints from ``store`` to ``<store>.1``, ``.2`` …, if they are of this work dir."""
+    names = sorted(store.saved(), key=OWNER.__eq__)  # the file that says whose they are is the last
+    saved = sum(name.endswith('.pth') for name in names)
+    if not saved:
+        return
+    to, why = '', '' if is_ours else 'they may belong to another work dir'
+    if is_ours and store.is_local:
+        to = str(rename_aside(Path(store.place), os.listdir(store.place)))
+    elif is_ours:
+        to = _free_place(store)
+        why = f'{store.client.name} cannot move files' if store.move(names, to) else ''
+    if why:
+        logger.warning('%s holds %d checkpoints of an earlier run, which stay there: %s', store, saved, why)
+    else:
+        logger.info("moved the earlier run's %d checkpoints in %s to %s", saved, store, to)
+
+
+def _free_place(store: Store) -> str:
+    other = copy.copy(store)
+    for number in count(1):
+        other.place = f'{store.place}.{number}'
+        if not other.saved():
+            break
+    return other.place

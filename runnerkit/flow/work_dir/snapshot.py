@@ -1,10 +1,12 @@
-"""The config and the user's files in a work dir: all that it takes to use the trained model, wherever the folder is."""
+"""What a run writes into its work dir when it begins: the config and the user's files, all that it takes to use the
+trained model wherever the folder is, and a seal that says who has written them."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +14,31 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
+from runnerkit.config.objects import objects_in
 from runnerkit.config.pretty import has_text, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
+from runnerkit.fileio.paths import shown
+from runnerkit.flow.context import Context
+from runnerkit.flow.work_dir.journal import number_of_starts, starts_in
+from runnerkit.flow.work_dir.record import (
+    CODE,
+    RECORD,
+    STARTS,
+    config_of,
+    is_made_here,
+    read_record,
+    seal,
+    write_record,
+)
+from runnerkit.flow.work_dir.resume import used_files
 from runnerkit.hooks import HOOKS
+from runnerkit.log_files import JOURNAL
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
+from runnerkit.utils.logging import shortened
 from runnerkit.utils.nested import values_in
+from runnerkit.utils.small_files import own_folder
 from runnerkit.utils.user_files import file_of_module, with_neighbours
-
-#: The folder with the user's files.
-CODE = 'code'
 
 _HERE = '{{ fileDirname }}'
 #: The placeholder of `_HERE` until the config is printed, since braces in a value are escaped. It has the same length.
@@ -32,6 +49,66 @@ REGISTRIES = (MODELS, LOSSES, METRICS, DATASETS, SAMPLERS, TRANSFORMS, OPTIMIZER
 
 #: ``path/to/file.py``, or ``path/to/file.py:Name``.
 _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
+
+
+def take_over(context: Context) -> None:
+    """Make the work dir this run's, on rank 0."""
+    work_dir, cfg = context.work_dir, context.cfg
+    saves_elsewhere = any(getattr(hook, 'out_dir', None) for hook in getattr(context.runner, 'hooks', ()))
+    if not context.continues and (context.others or saves_elsewhere):
+        from runnerkit.flow.work_dir.previous_runs import make_room  # a new work dir needs none of it
+
+        make_room(context, sources_in(work_dir, cfg))
+    context.others = sorted({*context.others} - {*used_files(context)})
+    record, before = read_record(work_dir), config_of(work_dir)
+    was_own = before is not None and is_made_here(before)
+    former = keep_former(work_dir, before) if context.continues and before is not None else None
+    written = write_snapshot(work_dir, cfg, record)
+    its_jobs = sorted({*record.get('jobs', []), *context.jobs})
+    noted = {**record, **written}
+    # In a work dir from elsewhere, the code of others stays unsealed, so that the work dir counts as one from there.
+    own = None if was_own else [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
+    sealed = seal(work_dir, noted, own)
+    write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
+    if former is not None and sealed is not None and sealed == record.get('seal'):
+        shutil.rmtree(former)  # nothing has changed
+    if sealed is None:
+        context.logger.info(
+            'your key cannot be stored (XDG_STATE_HOME, else ~/.local/state), so the work dir is not sealed: to '
+            'run its code later, add --trust'
+        )
+    objects = list(objects_in(cfg._cfg_dict))
+    if objects:
+        context.logger.info(
+            'the work dir alone is not enough to use the model elsewhere: its config cannot hold the Python '
+            'objects %s. To load the model or to resume, give this config again',
+            shortened(objects),
+        )
+    for file in files_needed(cfg):
+        context.logger.info(
+            'using the work dir elsewhere needs %s, which registers classes of the config and is not copied. To '
+            'copy it: custom_imports=dict(imports=[%r])',
+            shown(file),
+            str(file),
+        )
+
+
+def keep_former(work_dir: Path, config: Path) -> Path:
+    """Keep the config and the code of the starts so far, which this one may replace, in ``starts/<how many>``: a replay
+    trains each iteration as the start did that trained it. The seal is kept as well. Returns the folder."""
+    folder = own_folder(work_dir / STARTS) / str(number_of_starts(starts_in(work_dir / JOURNAL)))
+    if not folder.exists():  # else a start was killed that replaced them, before it trained anything
+        half = folder.with_name(f'.{folder.name}.tmp')
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir()
+        for name in (config.name, RECORD):
+            shutil.copy2(work_dir / name, half / name, follow_symlinks=False)
+        code = read_record(work_dir).get('code')
+        if code is not None and (work_dir / code).is_dir():
+            ignored = shutil.ignore_patterns('__pycache__')
+            shutil.copytree(work_dir / code, half / code, symlinks=True, ignore=ignored)
+        os.rename(half, folder)
+    return folder
 
 
 def user_files(cfg: Any) -> list[Path]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_of_scores
 from runnerkit.distributed import reduce_max
-from runnerkit.distributed.slowest import NAMES, TIMES
+from runnerkit.distributed.collectives import TIME_NAMES, TIMES
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
 from runnerkit.log_files import ENDING, files_of_run, set_aside
@@ -29,7 +29,7 @@ from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.small_files import open_own
 
 #: Entries that a console line shows in another place than among the values.
-_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'lr_groups', 'memory', *NAMES}
+_ELSEWHERE = {'mode', 'epoch', 'iter', 'step', 'lr', 'lr_groups', 'memory', *TIME_NAMES}
 
 #: How many learning rates of other groups a line of text names.
 _MOST_RATES = 4

@@ -254,16 +254,21 @@ def test_each_step_may_be_ones_own(tmp_path):
 
 def test_a_run_that_does_not_go_on_moves_the_earlier_one_aside(tmp_path, caplog):
     caplog.set_level('INFO')
-    first = trained(Line, tmp_path, max_iteration=4)
-    again = Line(config(max_iteration=4), {'output': tmp_path})
+    run = tmp_path / 'run'
+    first = trained(Line, run, max_iteration=4)
+    (run / 'mine.txt').write_text('')
+    again = Line(config(max_iteration=4), {'output': run})
     again.setup()
     again.run()
-    moved = tmp_path / 'earlier' / first.timestamp
-    assert {path.name for path in moved.iterdir()} >= {'iter_4.pth', f'{first.timestamp}.log'}
-    assert (tmp_path / f'{again.timestamp}.log').exists()
+    moved = {path.name for path in (tmp_path / 'run.1').iterdir()}
+    assert moved >= {'iter_4.pth', f'{first.timestamp}.log', 'mine.txt'}
+    assert (run / f'{again.timestamp}.log').exists()
+    assert (run / 'config.yaml').exists()
+    assert not (run / 'mine.txt').exists()
     assert 'resume_or_load continues a run' in caplog.text
     again.run()  # nothing is left to do
-    assert (tmp_path / 'iter_4.pth').exists()
+    assert (run / 'iter_4.pth').exists()
+    assert not (tmp_path / 'run.2').exists()
 
 
 def holds(folder):

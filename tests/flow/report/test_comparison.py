@@ -72,14 +72,15 @@ def test_a_run_that_is_deleted_meanwhile_is_left_out(three, tmp_path, monkeypatc
 
 
 def test_the_list_of_runs_is_plain_and_newest_first(three, tmp_path):
-    made.write_log(tmp_path / 'other' / 'earlier' / '20250101_000000', made.lines_of(1))
+    made.write_log(tmp_path / 'other.1', made.lines_of(1))
     made.write_log(tmp_path / 'newest', [], text=made.TEXT.replace('2026', '2027'))
+    made.write_log(tmp_path / 'v.2', made.lines_of(1))  # no run has been in its work dir before
     (tmp_path / 'no run').mkdir()
     found = runs(tmp_path)
     assert found[0]['name'] == 'newest'
-    assert {each['name'] for each in found} == {'newest', 'seed1', 'seed2', 'other'}
+    assert {each['name'] for each in found} == {'newest', 'seed1', 'seed2', 'other', 'v.2'}
     assert {each['name']: each.get('score.acc') for each in found}['seed1'] == 0.75
-    assert len(runs(tmp_path, earlier=True)) == 5
+    assert len(runs(tmp_path, earlier=True)) == 6
     assert runs(tmp_path / 'no run') == []
 
 

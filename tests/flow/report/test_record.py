@@ -220,7 +220,7 @@ def test_the_size_has_all_files_but_those_of_other_runs(work_dir):
     before = read_run(work_dir).bytes
     (work_dir / 'epoch_4.pth.shards' / 'deep').mkdir(parents=True)
     (work_dir / 'epoch_4.pth.shards' / 'deep' / 'a').write_bytes(bytes(1000))
-    made.write_log(work_dir / 'earlier' / '20250101_000000', made.lines_of())
+    made.write_log(work_dir / 'inner', made.lines_of())
     assert read_run(work_dir).bytes == before + 1000
     assert before == sum(path.stat().st_size for path in work_dir.iterdir() if path.is_file())
 

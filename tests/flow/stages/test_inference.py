@@ -106,7 +106,7 @@ def test_the_folder_of_the_training_may_be_the_work_dir(trained):
     assert {path.name: path.read_bytes() for path in trained.iterdir() if path.name in before} == before
     Flow(Config(CONFIG), Options(work_dir=str(trained), device='cpu')).run()
     assert not (trained / 'scores.json').exists()  # it is aside, with what it tells of
-    assert len([*trained.glob('earlier/*/scores.*')]) == 2
+    assert len([*trained.with_name(f'{trained.name}.1').glob('scores.*')]) == 2
 
 
 def test_a_dry_run_needs_no_checkpoints(tmp_path, capsys):
@@ -136,7 +136,7 @@ def test_the_checkpoints_may_lie_in_the_work_dir_of_the_inference(trained):
     with pytest.raises(FileNotFoundError):
         inferred(trained, trained / 'code')
     assert {path.name for path in trained.glob('*.pth')} == before
-    assert not (trained / 'earlier').exists()
+    assert not trained.with_name(f'{trained.name}.1').exists()
 
 
 def test_a_damaged_checkpoint_does_not_lose_the_scores_before_it(trained, tmp_path):

@@ -9,8 +9,8 @@ from wrapping_runs import Points
 
 import runnerkit
 from runnerkit.checkpoint import load_checkpoint, why_damaged
-from runnerkit.checkpoint.integrity import is_checkpoint_folder
-from runnerkit.cli.convert import main as convert
+from runnerkit.checkpoint.atomic import is_checkpoint_folder
+from runnerkit.cli.checkpoints import convert_main as convert
 from runnerkit.cli.predict import main as predict
 
 pytestmark = pytest.mark.thorough  # tests/runner/test_sharded.py; tests/flow/stages/test_wrapping.py

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -11,9 +12,10 @@ import torch
 
 import runnerkit
 from runnerkit.checkpoint import save_checkpoint
+from runnerkit.cli.main import main as command
 from runnerkit.cli.train import main
 from runnerkit.config import Config
-from runnerkit.flow.use.load import as_trained, config_of
+from runnerkit.flow.use.load import as_trained, config_in, config_of
 
 NETS = """
 import torch
@@ -105,11 +107,13 @@ def test_a_config_in_each_form(run):
         assert torch.equal(runnerkit.load_model(run, config)(X), runnerkit.load_model(run)(X))
 
 
-def test_a_checkpoint_alone_executes_no_file(run, project):
-    with pytest.raises(ValueError, match='nets.py:Net.*Nothing was imported.*its whole work dir'):
-        runnerkit.load_model(run / 'epoch_3.pth')
-    trusted = runnerkit.load_model(run / 'epoch_3.pth', trust=True)
-    assert torch.equal(trusted(X), runnerkit.load_model(run, which='latest')(X))
+def test_a_checkpoint_of_a_work_dir_has_the_config_of_that(run, tmp_path):
+    latest = runnerkit.load_model(run, which='latest')
+    assert torch.equal(runnerkit.load_model(run / 'epoch_3.pth')(X), latest(X))
+    shutil.copy(run / 'epoch_3.pth', tmp_path)
+    with pytest.raises(ValueError, match=r"in none of the work dirs that your runs.*config='…/config.py'.*--trust"):
+        runnerkit.load_model(tmp_path / 'epoch_3.pth')
+    assert torch.equal(runnerkit.load_model(tmp_path / 'epoch_3.pth', trust=True)(X), latest(X))
 
 
 def test_a_checkpoint_alone_of_registered_classes(tmp_path):
@@ -117,9 +121,98 @@ def test_a_checkpoint_alone_of_registered_classes(tmp_path):
     model.model = torch.nn.Linear(4, 1)
     model.CLASSES = ('a', 'b')
     save_checkpoint(model, tmp_path / 'x.pth', meta={'config': PLAIN})
-    loaded = runnerkit.load_model(tmp_path / 'x.pth')
+    loaded = runnerkit.load_model(tmp_path / 'x.pth', trust=True)
     assert torch.equal(loaded.model.weight, model.model.weight)
     assert tuple(loaded.CLASSES) == ('a', 'b')
+
+
+# --- the config of a checkpoint from elsewhere ------------------------------------------------------------------------
+
+EVIL = "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\nfrom torch.nn import Linear as Net\n"
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    """A folder with a module that leaves a file behind if it is executed, and a server that must see no connection; and
+    a function that makes a checkpoint there."""
+    (tmp_path / 'evil.py').write_text(EVIL)
+    (tmp_path / 'in').mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    server = socket.create_server(('127.0.0.1', 0))
+    server.setblocking(False)
+
+    def make(text):
+        model = torch.nn.Module()
+        model.model = torch.nn.Linear(4, 1)
+        text = text.replace('DIR', str(tmp_path)).replace('PORT', str(server.getsockname()[1]))
+        save_checkpoint(model, 'evil.pth', meta={'config': text})
+        return 'evil.pth'
+
+    yield make
+    with pytest.raises(BlockingIOError):
+        server.accept()
+    server.close()
+    assert {path.name for path in tmp_path.iterdir()} == {'evil.py', 'evil.pth', 'in'}
+    assert 'evil' not in sys.modules
+
+
+STREAM = "dict(type='Stream', source=dict(type='EndpointSource', url='tcp://127.0.0.1:PORT'), aside='DIR/aside')"
+ACTING = {
+    'an import': f"{PLAIN}\ncustom_imports = dict(imports=['evil'])",
+    'a file': "model = dict(type='DIR/evil.py:Net', in_features=4, out_features=1)",
+    'a folder to make': "model = dict(type='os.mkdir', path='DIR/made')",
+    'a loss': "model = dict(type='Supervised', model=dict(type='ReLU'), loss='evil.Net')",
+    'first weights': "model = dict(type='Supervised', init_cfg=dict(type='Pretrained', checkpoint='http://127.0.0.1:PORT'))",
+    'a stream': f'{PLAIN}\ndata = dict(test={STREAM})',
+    'a folder': f"{PLAIN}\ndata = dict(test=dict(type='Stream', source=dict(type='DirectorySource', folder='DIR/in')))",
+    'a hook': f"{PLAIN}\ncustom_hooks = [dict(type='TensorboardLoggerHook', log_dir='DIR/logs')]",
+    'a function': f"{PLAIN}\ndata = dict(test=dict(type='Points'), test_dataloader=dict(collate_fn='evil.Net'))",
+    'data alone': PLAIN,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('text', ACTING.values(), ids=ACTING)
+def test_nothing_of_it_is_built(hostile, text, capsys):
+    path = hostile(text)
+    for use in (
+        lambda: runnerkit.load_model(path),
+        lambda: runnerkit.predict(path),
+        lambda: runnerkit.export(path, 'x.pt2', shape=(4,)),
+    ):
+        with pytest.raises(ValueError, match='nothing is built of the config in it.*--trust'):
+            use()
+    assert command(['predict', path, 'test']) == 1
+    assert '--trust' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'import evil',
+        "model = __import__('evil').Net(1, 1)",
+        'model = f"{__import__(\'evil\')}"',
+        "_base_ = ['evil.py']\nmodel = {{ _base_.model }}",
+        "filename = 'reserved'",
+        "model = dict(type='Linear'",
+    ],
+)
+@pytest.mark.parametrize('trust', [False, True])
+def test_its_text_is_never_executed(hostile, text, trust):
+    with pytest.raises(ValueError, match='It was not executed; pass the config' if trust else 'nothing is built of'):
+        runnerkit.load_model(hostile(text), trust=trust)
+
+
+def test_variables_in_it_stay_texts():
+    text = "name = '{{ fileDirname }} {{ _base_.x }} $HOME ~'"
+    assert config_in({'config': text}, 'x.pth', True).name == '{{ fileDirname }} {{ _base_.x }} $HOME ~'
+
+
+def test_trust_imports_what_it_names(tmp_path):
+    (tmp_path / 'good.py').write_text(EVIL)
+    text = f"custom_imports = dict(imports=['{tmp_path}/good.py'])\nmodel = dict(type='{tmp_path}/good.py:Net')"
+    assert config_in({'config': text}, 'x.pth', True).model.type == f'{tmp_path}/good.py:Net'
+    assert (tmp_path / 'good.ran').exists()
 
 
 def test_the_device(run):
@@ -153,7 +246,7 @@ def test_averages_in_files_of_mmcv_and_of_ours(tmp_path, meta, hooks, expected):
     state['ema_model_weight'] = torch.full((1, 4), 2.0)
     meta = {**meta, 'config': f'{PLAIN}\ncustom_hooks = {hooks}'}
     torch.save({'meta': meta, 'state_dict': state}, tmp_path / 'x.pth')
-    assert runnerkit.load_model(tmp_path / 'x.pth').model.weight[0, 0] == expected
+    assert runnerkit.load_model(tmp_path / 'x.pth', trust=True).model.weight[0, 0] == expected
 
 
 @pytest.mark.parametrize('meta', [None, [1], 'text'])

@@ -1,26 +1,26 @@
-"""A work dir that an earlier run has used: which files are that run's, and moving them aside."""
+"""A work dir that an earlier run has used: which files are that run's, and renaming its folder."""
 
-import json
+import logging
 import os
 import socket
 
 import pytest
 
+from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import replace_link
+from runnerkit.config import Config
+from runnerkit.flow import Context, Options
 from runnerkit.flow.work_dir import previous_runs
 from runnerkit.flow.work_dir.previous_runs import (
-    agent,
-    earlier_run,
     files_of_a_run,
-    free_name,
-    is_restarted,
-    jobs,
-    left_behind,
-    move_aside,
-    read_record,
-    timestamp_of,
-    write_record,
+    make_room,
+    other_stores,
+    rename_aside,
+    set_checkpoints_aside,
 )
+from runnerkit.flow.work_dir.record import write_record
+from runnerkit.hooks import CheckpointHook, Hook
+from runnerkit.utils.lock import FolderLock
 
 OWN = [
     '20261121_114345.log',
@@ -39,6 +39,7 @@ OWN = [
     'lenet.py',
     'net-1-of-3.pth',
     'net-3-of-3.pth',
+    'of_a_hook',
     'tf_logs',
 ]
 FOREIGN = ['.gitignore', 'configs', 'data.log', 'epochs.pth', 'net.pth', 'notes.txt', 'other.py', 'pretrained.pth']
@@ -46,25 +47,36 @@ FOREIGN = ['.gitignore', 'configs', 'data.log', 'epochs.pth', 'net.pth', 'notes.
 
 @pytest.fixture
 def used(tmp_path):
-    """The work dir of a run, with files of the user's and of a run before it."""
-    for name in ('code', 'tf_logs', 'configs', 'earlier/20260101_000000'):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / 'inside').write_text(name)
-    for name in [*OWN, *FOREIGN, '.lock']:
-        if not (tmp_path / name).exists() and name not in ('latest.pth', '.flow.json'):
-            (tmp_path / name).write_text(name)
-    replace_link(tmp_path / 'latest.pth', 'net-3-of-3.pth')
-    write_record(tmp_path, config='lenet.py', code='code')
-    return tmp_path
+    """The work dir of a run."""
+    folder = tmp_path / 'run'
+    for name in ('code', 'tf_logs'):
+        (folder / name).mkdir(parents=True)
+        (folder / name / 'inside').write_text(name)
+    for name in OWN:
+        if not (folder / name).exists() and name not in ('latest.pth', '.flow.json'):
+            (folder / name).write_text(name)
+    replace_link(folder / 'latest.pth', 'net-3-of-3.pth')
+    write_record(folder, config='lenet.py', code='code', files=['.lock', 'of_a_hook'])
+    (folder / 'of_a_hook').write_text('')
+    return folder
+
+
+class Fake:
+    """A runner, as far as its hooks and its work dir."""
+
+
+def begins(work_dir, others=None, cfg=(), **options):
+    """Make room for a run as it begins."""
+    others = os.listdir(work_dir) if others is None else others
+    context = Context(Config(dict(cfg)), Options(**options), work_dir=work_dir, others=others)
+    context.logger = logging.getLogger('runnerkit')
+    make_room(context)
 
 
 def test_what_a_run_has_written_and_what_not(used):
-    last = ['.flow.json', '.run.json', 'latest.pth', *(name for name in OWN if name.startswith('20261121_114345'))]
-    assert files_of_a_run(used) == sorted({*OWN} - {*last}) + last
-    assert left_behind(used, OWN) == FOREIGN
-    assert timestamp_of(OWN) == '20261121_114345'
-    assert timestamp_of(['20261121_114345.log', 'x']) == '20261121_114345'
-    assert timestamp_of(['epoch_1.pth']) is None
+    for name in FOREIGN:
+        (used / name).write_text('')
+    assert files_of_a_run(used) == sorted(OWN)
 
 
 def test_a_start_that_never_ran_has_not_used_the_work_dir(tmp_path):
@@ -73,40 +85,87 @@ def test_a_start_that_never_ran_has_not_used_the_work_dir(tmp_path):
     (tmp_path / 'notes.txt').write_text('')
     assert files_of_a_run(tmp_path) == []
     (tmp_path / 'curve.png').write_text('')
-    assert files_of_a_run(tmp_path) == ['curve.png', '20261121_114345.log']
+    assert files_of_a_run(tmp_path) == ['20261121_114345.log', 'curve.png']
 
 
-def test_the_config_of_an_older_version_is_known_by_the_log(tmp_path):
-    (tmp_path / '20261121_114345.log.json').write_text('{"env_info": "x", "seed": 1, "exp_name": "lenet.py"}\n{}\n')
-    (tmp_path / 'lenet.py').write_text('')
-    assert read_record(tmp_path) == {'config': 'lenet.py'}
-    assert 'lenet.py' in files_of_a_run(tmp_path)
+def test_the_folder_moves_and_what_has_come_since_the_start_stays(used):
+    numbers = {name: os.stat(used / name, follow_symlinks=False).st_ino for name in OWN}
+    before = [*os.listdir(used), '.lock']  # that of a killed run
+    used.chmod(0o750)
+    lock = FolderLock(used)
+    (used / 'new.log').write_text('new')
+    begins(used, before)
+    moved = used.with_name('run.1')
+    assert {name: os.stat(moved / name, follow_symlinks=False).st_ino for name in os.listdir(moved)} == numbers
+    assert (moved / 'latest.pth').resolve() == moved / 'net-3-of-3.pth'
+    assert sorted(os.listdir(used)) == ['.lock', 'new.log']
+    assert used.stat().st_mode == moved.stat().st_mode
+    with pytest.raises(BlockingIOError):
+        FolderLock(used)
+    lock.release()
+    assert os.listdir(used) == ['new.log']
+    assert sorted(os.listdir(used.parent)) == ['run', 'run.1']
 
 
-def test_everything_moves_but_what_the_next_run_reads_is_copied(used):
-    before = {name: os.stat(used / name, follow_symlinks=False).st_ino for name in OWN}
-    folder = move_aside(used, OWN, '20261121_114345', copied={'lenet.py', 'code'})
-    assert folder == used / 'earlier' / '20261121_114345'
-    assert sorted(path.name for path in folder.iterdir()) == sorted(OWN)
-    assert (folder / 'latest.pth').resolve() == folder / 'net-3-of-3.pth'
-    assert sorted(path.name for path in used.iterdir()) == sorted([*FOREIGN, '.lock', 'earlier', 'code', 'lenet.py'])
-    for name in OWN:
-        moved = os.stat(folder / name, follow_symlinks=False).st_ino == before[name]
-        assert moved == (name not in ('lenet.py', 'code'))
-    assert (folder / 'code' / 'inside').read_text() == 'code'
-    assert (used / 'earlier' / '20260101_000000' / 'inside').exists()
-    assert free_name(used, '20261121_114345', ['latest.pth']) == '20261121_114345_2'
-    assert free_name(used, '20261121_114346', ['latest.pth']) == '20261121_114346'
+def test_the_first_free_number(used):
+    used.with_name('run.1').write_text('')
+    used.with_name('run.2').symlink_to('nowhere')
+    assert rename_aside(used, OWN) == used.with_name('run.3')
 
 
-@pytest.mark.parametrize('at', range(len(OWN)))
-def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch):
-    """The process dies before the n-th rename; the log that names the run is the last one."""
+def test_behind_a_link_the_folder_is_renamed(used):
+    link = used.with_name('link')
+    link.symlink_to('run')
+    assert rename_aside(link, OWN) == used.with_name('run.1')
+    assert link.resolve() == used
+    assert os.listdir(used) == []
 
-    def start():
-        names = files_of_a_run(used)
-        move_aside(used, names, free_name(used, timestamp_of(names), names))
 
+@pytest.mark.parametrize(
+    'prepare, text',
+    [
+        (lambda used, patch: (used / 'notes.txt').touch(), 'no run wrote notes.txt. .*--if-used aside'),
+        (lambda used, patch: (used / 'data').mkdir(), 'no run wrote data'),
+        (lambda used, patch: patch.chdir(used), 'it is the current folder, or a parent of it'),
+        (lambda used, patch: patch.chdir(used / 'code'), 'it is the current folder, or a parent of it'),
+        (lambda used, patch: patch.setattr(os.path, 'ismount', lambda path: path == used), 'it is a mount point'),
+    ],
+)
+def test_what_must_stay_is_refused_with_the_way_out(used, monkeypatch, prepare, text):
+    prepare(used, monkeypatch)
+    before = sorted(os.listdir(used))
+    with pytest.raises(
+        FileExistsError, match=rf'run holds an earlier run, and cannot be renamed .*{text}.*--work-dir.*--auto-resume'
+    ):
+        begins(used)
+    assert (sorted(os.listdir(used)), os.listdir(used.parent)) == (before, ['run'])
+
+
+def test_a_folder_with_the_config_or_the_code_stays(used):
+    with pytest.raises(FileExistsError, match='this run reads code, lenet.py in it. Copy that elsewhere'):
+        make_room(Context(Config({}), work_dir=used, others=os.listdir(used)), {'lenet.py', 'code'})
+
+
+def test_other_files_move_too_if_that_is_asked_for(used):
+    (used / 'notes.txt').touch()
+    begins(used, if_used='aside')
+    assert (used.with_name('run.1') / 'notes.txt').exists()
+    assert os.listdir(used) == []
+
+
+def test_a_folder_that_cannot_be_renamed_is_left_as_it_is(used, monkeypatch):
+    def busy(source, target):
+        raise OSError(16, 'Device or resource busy')
+
+    monkeypatch.setattr(previous_runs.os, 'rename', busy)
+    with pytest.raises(OSError, match=r'cannot be renamed .*run\.1: Device or resource busy'):
+        begins(used)
+    assert sorted(os.listdir(used)) == sorted(OWN)
+
+
+@pytest.mark.parametrize('at', range(4))
+def test_a_kill_at_any_moment_leaves_the_earlier_run_whole(used, monkeypatch, at):
+    """The process dies before the n-th rename."""
     rename, left = os.rename, iter(range(at, -1, -1))
 
     def rename_or_die(*paths):
@@ -114,117 +173,44 @@ def test_a_move_that_was_cut_goes_on_into_the_same_folder(used, at, monkeypatch)
             raise KeyboardInterrupt
         rename(*paths)
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    before = os.listdir(used)
+    (used / '.lock').touch()
+    (used / 'new.log').touch()
+    with monkeypatch.context() as patched:
         patched.setattr(os, 'rename', rename_or_die)
-        start()
-    assert len({*os.listdir(used)} & {*OWN}) == len(OWN) - at
-    start()
-    assert sorted(os.listdir(used / 'earlier')) == ['20260101_000000', '20261121_114345']
-    assert sorted(os.listdir(used / 'earlier' / '20261121_114345')) == sorted(OWN)
-    assert {*FOREIGN} < {*os.listdir(used)}
+        with pytest.raises(KeyboardInterrupt):
+            begins(used, before)
+    (place,) = [path for path in (used, used.with_name('run.1')) if path.exists()]
+    assert {*OWN} <= {*os.listdir(place)}
+    assert (place / 'latest.pth').exists()
 
 
-def test_nothing_that_was_moved_before_is_overwritten(used):
-    """A move was cut, and the run that was resumed then has written a checkpoint and a folder of event files again."""
-    names = files_of_a_run(used)
-    folder = used / 'earlier' / free_name(used, timestamp_of(names), names)
-    (folder / 'tf_logs').mkdir(parents=True)
-    (folder / 'tf_logs' / 'events').write_text('before')
-    (folder / names[0]).write_text('before')
-    (used / 'tf_logs').mkdir(exist_ok=True)
-    (used / 'tf_logs' / 'events').write_text('after')
-    moved = move_aside(used, *earlier_run(used, '20270101_000000'))
-    assert moved != folder
-    assert (folder / names[0]).read_text() == (folder / 'tf_logs' / 'events').read_text() == 'before'
-    assert (moved / 'tf_logs' / 'events').read_text() == 'after'
+# --- checkpoints elsewhere -------------------------------------------------------------------------------------------
 
 
-def test_a_link_moves_also_after_what_it_names(used):
-    (used / 'latest.pth').unlink()
-    replace_link(used / 'latest.pth', 'epoch_2.pth')
-    folder = move_aside(used, ['epoch_2.pth', 'latest.pth'], 'x')
-    assert (folder / 'latest.pth').resolve() == folder / 'epoch_2.pth'
+def test_a_folder_has_one_store_whatever_it_is_called(tmp_path, monkeypatch):
+    """An ``out_dir`` that is the parent of the work dir means the work dir."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'runs' / 'a').mkdir(parents=True)
+    (tmp_path / 'link').symlink_to('runs')
+    runner = Fake()
+    runner.work_dir = str(tmp_path / 'link' / 'a')
+    for out_dirs, others in (
+        (['runs', 'link', str(tmp_path / 'runs'), None], []),
+        (['kept', str(tmp_path / 'kept'), 'memory://b', 'link'], ['kept/a', 'memory://b/a']),
+    ):
+        runner.hooks = [Hook(), *(CheckpointHook(out_dir=out_dir) for out_dir in out_dirs)]
+        stores = other_stores(Context(Config({}), work_dir=tmp_path / 'link' / 'a', runner=runner))
+        assert [store.place.removeprefix(f'{tmp_path}/') for store in stores] == others
 
 
-def test_what_cannot_be_moved_is_told(used, monkeypatch):
-    def busy(source, target):
-        raise OSError(16, 'Device or resource busy')
-
-    monkeypatch.setattr(previous_runs.os, 'rename', busy)
-    with pytest.raises(OSError, match=r'tf_logs, of an earlier run, cannot be moved to .* \(Device or resource busy\)'):
-        move_aside(used, ['tf_logs'], 'x')
-
-
-def test_the_record_adds_up_and_a_damaged_one_is_none(tmp_path):
-    assert read_record(tmp_path) == {}
-    write_record(tmp_path, config='a.py')
-    write_record(tmp_path, jobs=['slurm 1'])
-    assert read_record(tmp_path) == {'config': 'a.py', 'jobs': ['slurm 1']}
-    for text in ('{"config"', '[1]'):
-        (tmp_path / '.flow.json').write_text(text)
-        assert read_record(tmp_path) == {}
-
-
-TORCHRUN = {'TORCHELASTIC_RESTART_COUNT': '0', 'TORCHELASTIC_RUN_ID': 'a', 'its process': '1'}
-AGAIN, OTHER = {'TORCHELASTIC_RESTART_COUNT': '1'}, {'its process': '2'}
-
-
-@pytest.mark.parametrize(
-    'began, now, expected',
-    [
-        ({}, {}, False),
-        (TORCHRUN, {**TORCHRUN, **OTHER}, False),
-        (TORCHRUN, {**TORCHRUN, **OTHER, **AGAIN}, True),
-        (TORCHRUN, {**OTHER, **AGAIN, 'TORCHELASTIC_RUN_ID': 'b'}, False),
-        # The same torchrun, which does not count that machines have come or gone.
-        (TORCHRUN, TORCHRUN, True),
-        (TORCHRUN, {**TORCHRUN, **AGAIN}, True),
-        ({**TORCHRUN, 'TORCHELASTIC_RUN_ID': 'none'}, {**TORCHRUN, 'TORCHELASTIC_RUN_ID': 'none'}, True),
-        (TORCHRUN, {}, False),
-        ({}, TORCHRUN, False),
-        ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '1'}, True),
-        ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '0'}, False),
-        ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '8', 'SLURM_RESTART_COUNT': '1'}, False),
-        ({}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '1'}, False),
-        # Slurm has started the job again, and with it a torchrun of its own.
-        (
-            {**TORCHRUN, 'SLURM_JOB_ID': '7'},
-            {**TORCHRUN, **OTHER, 'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '2'},
-            True,
-        ),
-    ],
-)
-def test_a_restart_is_one_of_the_job_that_began_the_run(tmp_path, monkeypatch, began, now, expected):
-    def found(variables):
-        monkeypatch.setattr(
-            previous_runs, 'agent', lambda name: f'torchrun process {name} {variables.get("its process")}'
-        )
-        return jobs(variables)
-
-    write_record(tmp_path, jobs=list(found(began)), process=1)
-    assert json.loads((tmp_path / '.flow.json').read_text())['jobs'] == list(found(began))
-    assert is_restarted(tmp_path, found(now)) == expected
-
-
-def test_a_process_does_not_restart_itself(tmp_path):
-    """Two runs, one after the other, in a process that torchrun has started."""
-    write_record(tmp_path, jobs=list(jobs(TORCHRUN)), process=os.getpid())
-    assert not is_restarted(tmp_path, jobs(TORCHRUN))
-    write_record(tmp_path, process=os.getppid())
-    assert is_restarted(tmp_path, jobs(TORCHRUN))
-
-
-def test_the_jobs_of_all_ranks_count(tmp_path, monkeypatch):
-    """Rank 0 may be on a machine that has just come, and whose torchrun has restarted nothing."""
-    ranks = [{'torchrun a': False, 'torchrun process a of new 9 1': False}, {'torchrun a': True, 'slurm 7': False}]
-    monkeypatch.setattr(previous_runs, 'all_gather_objects', lambda own: ranks)
-    merged = previous_runs.jobs_of_all_ranks()
-    assert merged == {'torchrun a': True, 'torchrun process a of new 9 1': False, 'slurm 7': False}
-    write_record(tmp_path, jobs=['torchrun a'], process=1)
-    assert is_restarted(tmp_path, merged)
-    assert not is_restarted(tmp_path, ranks[0])
-
-
-def test_what_has_started_this_process():
-    assert agent('7').startswith(f'torchrun process 7 of {socket.gethostname()} {os.getppid()}')
-    assert agent('7') == agent('7')
+def test_whose_checkpoints_these_are_is_known_until_the_last_one_has_moved(tmp_path):
+    store = Store(f'memory://{tmp_path.name}/kept')
+    for name in ('best_a_epoch_1.pth', 'epoch_1.pth'):
+        store.client.put(b'', store.path(name))
+    store.set_owner({'work_dir': str(tmp_path), 'host': socket.gethostname(), 'run': 'a'})
+    store.client.put(b'', f'{store}.1/epoch_1.pth')
+    moved = []
+    store.move = lambda names, to: moved.extend([to, *names])
+    set_checkpoints_aside(logging.getLogger('runnerkit'), store, True)
+    assert moved == [f'{store}.2', 'best_a_epoch_1.pth', 'epoch_1.pth', '.run.json']

@@ -1,17 +1,33 @@
-"""Paths that are checked before data and model are built."""
+"""Paths that are checked before data and model are built; and which job has begun a run."""
+
+import json
+import os
+import socket
 
 import pytest
 import torch
 
 from runnerkit.config import Config
 from runnerkit.flow import Context, Options
-from runnerkit.flow.work_dir.resume import check_out_dir, check_start, is_in, out_dirs, resumes
+from runnerkit.flow.work_dir import resume
+from runnerkit.flow.work_dir.record import write_record
+from runnerkit.flow.work_dir.resume import (
+    agent,
+    check_out_dir,
+    check_start,
+    is_in,
+    is_restarted,
+    jobs,
+    jobs_of_all_ranks,
+    out_dirs,
+    resumes,
+)
 
 
 @pytest.fixture
 def used(tmp_path):
-    """A folder with the work dir of a run, ``run``, and a checkpoint of another one, ``other``."""
-    for name in ('run', 'other', 'run/earlier/20260101_000000'):
+    """A folder with the work dir of a run, ``run``, the one of the run before it, and a checkpoint of another one."""
+    for name in ('run', 'other', 'run.1', 'run/inner'):
         (tmp_path / name).mkdir(parents=True)
         torch.save({}, tmp_path / name / 'epoch_1.pth')
     return tmp_path
@@ -21,7 +37,7 @@ def check(used, work_dir='run', cfg=(), **options):
     for name in ('resume_from', 'load_from'):
         if name in options:
             options[name] = str(used / options[name])
-    check_start(Context(Config(dict(cfg)), Options(**options), work_dir=used / work_dir))
+    check_start(Context(Config(dict(cfg)), Options(**options), jobs=jobs(), work_dir=used / work_dir))
 
 
 @pytest.mark.parametrize(
@@ -35,8 +51,8 @@ def check(used, work_dir='run', cfg=(), **options):
         {'if_used': 'refuse', 'resume_from': 'run/epoch_1.pth'},
         {'resume_from': 'run'},
         {'resume_from': 'run/epoch_1.pth', 'load_from': 'run/epoch_1.pth'},
-        {'resume_from': 'run/earlier/20260101_000000', 'if_used': 'aside'},
-        {'load_from': 'run/earlier/20260101_000000/epoch_1.pth'},
+        {'resume_from': 'run.1', 'if_used': 'aside'},
+        {'load_from': 'run.1/epoch_1.pth'},
         {'load_from': 'other'},
         {'cfg': {'load_from': 'torchvision://resnet50'}},
     ],
@@ -51,9 +67,11 @@ def test_what_may_start(used, options):
         ({'resume_from': 'run/epoch_11.pth'}, FileNotFoundError, "cannot be found; did you mean 'epoch_1.pth'"),
         ({'load_from': 'othr/epoch_1.pth'}, FileNotFoundError, 'othr/epoch_1.pth cannot be found'),
         ({'auto_resume': True, 'load_from': 'nowhere.pth', 'work_dir': 'new'}, FileNotFoundError, 'nowhere.pth'),
-        ({'load_from': 'run/epoch_1.pth'}, FileExistsError, r'load_from=.* would move to .*/run/earlier: choose'),
+        ({'load_from': 'run/epoch_1.pth'}, FileExistsError, 'load_from=.*, whose folder this run would rename: choose'),
         ({'load_from': 'run'}, FileExistsError, 'belongs to the earlier run in'),
         ({'resume_from': 'run', 'if_used': 'aside'}, FileExistsError, 'resume_from=.* belongs to the earlier run'),
+        ({'load_from': 'run/inner/epoch_1.pth'}, FileExistsError, 'belongs to the earlier run in'),
+        ({'resume_from': 'run/inner'}, FileExistsError, 'belongs to the earlier run in'),
         ({'if_used': 'refuse'}, FileExistsError, r'holds the files of an earlier run \(epoch_1.pth …\)'),
         ({'if_used': 'refuse', 'resume_from': 'other'}, FileExistsError, '--if-used refuse is given'),
         ({'if_used': 'move'}, ValueError, "if_used must be one of resume, aside, refuse, but got 'move'"),
@@ -140,3 +158,68 @@ def test_a_folder_without_the_right_to_write(tmp_path, monkeypatch):
     monkeypatch.setattr('os.access', lambda *args: False)  # a test that is root may write everywhere
     with pytest.raises(OSError, match=f'{tmp_path} is not writable$'):
         check_out_dir('evaluation', tmp_path / 'exp')
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+TORCHRUN = {'TORCHELASTIC_RESTART_COUNT': '0', 'TORCHELASTIC_RUN_ID': 'a', 'its process': '1'}
+AGAIN, OTHER = {'TORCHELASTIC_RESTART_COUNT': '1'}, {'its process': '2'}
+
+
+@pytest.mark.parametrize(
+    'began, now, expected',
+    [
+        ({}, {}, False),
+        (TORCHRUN, {**TORCHRUN, **OTHER}, False),
+        (TORCHRUN, {**TORCHRUN, **OTHER, **AGAIN}, True),
+        (TORCHRUN, {**OTHER, **AGAIN, 'TORCHELASTIC_RUN_ID': 'b'}, False),
+        # The same torchrun, which does not count that machines have come or gone.
+        (TORCHRUN, TORCHRUN, True),
+        (TORCHRUN, {**TORCHRUN, **AGAIN}, True),
+        ({**TORCHRUN, 'TORCHELASTIC_RUN_ID': 'none'}, {**TORCHRUN, 'TORCHELASTIC_RUN_ID': 'none'}, True),
+        (TORCHRUN, {}, False),
+        ({}, TORCHRUN, False),
+        ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '1'}, True),
+        ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '0'}, False),
+        ({'SLURM_JOB_ID': '7'}, {'SLURM_JOB_ID': '8', 'SLURM_RESTART_COUNT': '1'}, False),
+        ({}, {'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '1'}, False),
+        # Slurm has started the job again, and with it a torchrun of its own.
+        (
+            {**TORCHRUN, 'SLURM_JOB_ID': '7'},
+            {**TORCHRUN, **OTHER, 'SLURM_JOB_ID': '7', 'SLURM_RESTART_COUNT': '2'},
+            True,
+        ),
+    ],
+)
+def test_a_restart_is_one_of_the_job_that_began_the_run(tmp_path, monkeypatch, began, now, expected):
+    def found(variables):
+        monkeypatch.setattr(resume, 'agent', lambda name: f'torchrun process {name} {variables.get("its process")}')
+        return jobs(variables)
+
+    write_record(tmp_path, jobs=list(found(began)), process=1)
+    assert json.loads((tmp_path / '.flow.json').read_text())['jobs'] == list(found(began))
+    assert is_restarted(tmp_path, found(now)) == expected
+
+
+def test_a_process_does_not_restart_itself(tmp_path):
+    """Two runs, one after the other, in a process that torchrun has started."""
+    write_record(tmp_path, jobs=list(jobs(TORCHRUN)), process=os.getpid())
+    assert not is_restarted(tmp_path, jobs(TORCHRUN))
+    write_record(tmp_path, process=os.getppid())
+    assert is_restarted(tmp_path, jobs(TORCHRUN))
+
+
+def test_the_jobs_of_all_ranks_count(tmp_path, monkeypatch):
+    """Rank 0 may be on a machine that has just come, and whose torchrun has restarted nothing."""
+    ranks = [{'torchrun a': False, 'torchrun process a of new 9 1': False}, {'torchrun a': True, 'slurm 7': False}]
+    monkeypatch.setattr(resume, 'all_gather_objects', lambda own: ranks)
+    merged = jobs_of_all_ranks()
+    assert merged == {'torchrun a': True, 'torchrun process a of new 9 1': False, 'slurm 7': False}
+    write_record(tmp_path, jobs=['torchrun a'], process=1)
+    assert is_restarted(tmp_path, merged)
+    assert not is_restarted(tmp_path, ranks[0])
+
+
+def test_what_has_started_this_process():
+    assert agent('7').startswith(f'torchrun process 7 of {socket.gethostname()} {os.getppid()}')
+    assert agent('7') == agent('7')

@@ -1,14 +1,16 @@
 """The config and the user's files in a work dir."""
 
 import json
+import logging
 import shutil
 import sys
 
 import pytest
 
 from runnerkit.config import Config
+from runnerkit.flow import Context
 from runnerkit.flow.work_dir import snapshot
-from runnerkit.flow.work_dir.snapshot import files_needed, sources_in, user_files, write_snapshot
+from runnerkit.flow.work_dir.snapshot import files_needed, sources_in, take_over, user_files, write_snapshot
 from runnerkit.nn import MODELS
 from runnerkit.utils.imports import import_object
 from runnerkit.utils.user_files import module_of_file
@@ -155,3 +157,13 @@ def test_braces_of_the_users_stay(project):
     write_snapshot(project, Config({'words': '{' + '{ fileDirname }}'}), {})
     assert Config.fromfile(project / 'config.py').words == '{' + '{ fileDirname }}'
     assert len(snapshot._MARK) == len(snapshot._HERE)
+
+
+def test_the_log_names_what_the_work_dir_lacks(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(snapshot, 'files_needed', lambda cfg: [tmp_path / 'nets.py'])
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        take_over(Context(Config({}), work_dir=tmp_path, logger=logging.getLogger('runnerkit')))
+    assert (
+        'nets.py, which registers classes of the config and is not copied. To copy it: '
+        f"custom_imports=dict(imports=['{tmp_path}" in caplog.text
+    )

@@ -16,8 +16,9 @@ import torch
 import runnerkit
 from runnerkit.checkpoint import save_checkpoint
 from runnerkit.cli.main import main
-from runnerkit.flow.work_dir import made_here
-from runnerkit.flow.work_dir.made_here import NOT_MADE_HERE, config_of, is_made_here
+from runnerkit.flow.work_dir import record
+from runnerkit.flow.work_dir.previous_runs import files_of_a_run
+from runnerkit.flow.work_dir.record import NOT_MADE_HERE, config_of, is_made_here, read_record, seal, write_record
 from runnerkit.utils.user_files import file_of_module
 
 NETS = """
@@ -47,9 +48,10 @@ data = dict(samples_per_gpu=4, train=points, test=points)
 optimizer = dict(type='SGD', lr=0.05)
 runner = dict(type='EpochBasedRunner', max_epochs=1)
 """
-PLAIN = """
-model = dict(type='Supervised', model=dict(type='Linear', in_features=4, out_features=1), loss=dict(type='MSELoss'))
-"""
+
+
+def key_file():
+    return Path(os.environ['XDG_STATE_HOME'], 'runnerkit', 'work_dirs.key')
 
 
 @pytest.fixture(scope='module')
@@ -79,7 +81,7 @@ def executed(run):
 
 def test_a_copy_on_the_same_machine_is_used_as_it_is(run):
     assert is_made_here(config_of(run))
-    assert stat.S_IMODE(made_here._place().stat().st_mode) == 0o600
+    assert stat.S_IMODE(key_file().stat().st_mode) == 0o600
     assert len(runnerkit.predict(run)) == 4
     assert runnerkit.test(run, device='cpu')['loss'] >= 0
     assert executed(run)
@@ -145,9 +147,9 @@ CHANGES = {
     'a seal without a config': without_config,
     'no record': lambda run: (run / '.flow.json').unlink(),
     'a record of another kind': lambda run: (run / '.flow.json').write_text('[]'),
-    'another key': lambda run: (made_here._place().parent.mkdir(), made_here._place().write_bytes(b'k' * 32)),
+    'another key': lambda run: (key_file().parent.mkdir(), key_file().write_bytes(b'k' * 32)),
     'no key': None,
-    'a key that was cut': lambda run: (made_here._place().parent.mkdir(), made_here._place().write_bytes(b'k')),
+    'a key that was cut': lambda run: (key_file().parent.mkdir(), key_file().write_bytes(b'k')),
 }
 
 
@@ -157,13 +159,10 @@ def test_code_that_no_run_here_has_written_is_not_executed(run, tmp_path, change
         monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
     if change is not None:
         change(run)
-    for words in (['predict', str(run), 'test'], ['export', str(run), '--out', str(tmp_path / 'x.pt2')]):
-        assert main(words) == 1
-        error = capsys.readouterr().err
-        assert '--trust' in error
-        assert NOT_MADE_HERE in error
-    for use in (runnerkit.load_model, runnerkit.predict, runnerkit.test):
-        with pytest.raises(ValueError, match='not written by your runs on this machine'):
+    assert main(['predict', str(run), 'test']) == 1
+    assert NOT_MADE_HERE in capsys.readouterr().err
+    for use in (runnerkit.load_model, runnerkit.test):
+        with pytest.raises(ValueError, match='none of your runs on this machine'):
             use(run)
     assert not executed(run)
 
@@ -218,7 +217,7 @@ def test_a_run_writes_nowhere_else_than_its_work_dir(project, code):
 
 
 @pytest.mark.parametrize('name', ['code/torch.py', 'code_run/more/__init__.py'])
-def test_a_run_does_not_seal_the_code_of_others(project, name, capsys):
+def test_a_run_does_not_seal_the_code_of_others(project, name):
     """A work dir from elsewhere in which a run of the user goes on, with their own config."""
     folder = project / 'foreign'
     (folder / 'code').mkdir()
@@ -228,7 +227,6 @@ def test_a_run_does_not_seal_the_code_of_others(project, name, capsys):
         (folder / '.flow.json').write_text(json.dumps({'config': 'cfg.py', 'code': 'code'}))
     command = ['train', str(project / 'cfg.py'), '--work-dir', str(folder), '--device', 'cpu', '--auto-resume']
     assert main(command) == 0
-    assert f'so it is not sealed: {name}. Remove it' in capsys.readouterr().err
     assert not is_made_here(config_of(folder))
     with pytest.raises(ValueError, match='--trust'):
         runnerkit.load_model(folder)
@@ -266,34 +264,28 @@ def test_compiled_files_are_not_believed(run):
     assert not list(run.rglob('evl'))
 
 
-def test_a_work_dir_without_code_needs_no_seal(run, tmp_path):
-    """A config that is data, and names only what computes, is used wherever it comes from."""
-    (run / 'cfg.py').write_text(PLAIN)
-    network = torch.nn.Module()
-    network.model = torch.nn.Linear(4, 1)
-    save_checkpoint(network, run / 'epoch_1.pth')
-    assert not is_made_here(config_of(run))
-    assert torch.equal(runnerkit.load_model(run, which='latest').model.weight, network.model.weight)
-    (run / 'cfg.py').write_text(PLAIN + "print(open('/dev/null'))\n")
-    with pytest.raises(ValueError, match='cannot be read as data'):
+def test_data_alone_is_not_built_either(run):
+    (run / 'cfg.py').write_text("model = dict(type='Linear', in_features=4, out_features=1)")
+    with pytest.raises(ValueError, match='--trust'):
         runnerkit.load_model(run)
 
 
-def test_the_checkpoint_of_such_a_folder_is_no_way_out(run):
+def test_a_checkpoint_has_the_config_of_its_work_dir(run, tmp_path, monkeypatch):
+    assert runnerkit.load_model(run / 'epoch_1.pth').model.weight.shape == (1, 4)
+    assert executed(run)
+    monkeypatch.chdir(run)
+    assert len(runnerkit.predict('latest.pth')) == 4
     edit('# changed')(run)
-    with pytest.raises(ValueError, match='Nothing was imported') as refused:
-        runnerkit.load_model(run / 'epoch_1.pth')
-    assert 'whole work dir' not in str(refused.value)
-    with pytest.raises(ValueError, match='not written by your runs'):
-        runnerkit.predict(run, checkpoint=run / 'epoch_1.pth')
-    assert not executed(run)
+    for use in (runnerkit.load_model, runnerkit.predict, lambda path: runnerkit.predict(run, checkpoint=path)):
+        with pytest.raises(ValueError, match='--trust'):
+            use(run / 'epoch_1.pth')
 
 
 def test_a_config_beside_the_parts_of_a_checkpoint_is_not_executed(run, monkeypatch):
     """A sharded checkpoint is a folder, too."""
     (run / '.flow.json').unlink()
     (run / 'cfg.py').write_text("import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n")
-    with pytest.raises(ValueError, match='not written by your runs'):
+    with pytest.raises(ValueError, match='none of your runs'):
         runnerkit.load_model(run)
     assert not executed(run)
 
@@ -309,30 +301,49 @@ def test_commands_that_need_records_or_weights_alone_import_nothing(run, tmp_pat
     assert 'executed' not in capsys.readouterr().err
 
 
+def test_the_record_adds_up_and_a_damaged_one_is_none(tmp_path):
+    assert read_record(tmp_path) == {}
+    write_record(tmp_path, config='a.py')
+    write_record(tmp_path, jobs=['slurm 1'])
+    assert read_record(tmp_path) == {'config': 'a.py', 'jobs': ['slurm 1']}
+    for text in ('{"config"', '[1]'):
+        (tmp_path / '.flow.json').write_text(text)
+        assert read_record(tmp_path) == {}
+
+
+def test_the_config_of_an_older_version_is_known_by_the_log(tmp_path):
+    (tmp_path / '20261121_114345.log.json').write_text('{"env_info": "x", "seed": 1, "exp_name": "lenet.py"}\n{}\n')
+    (tmp_path / 'lenet.py').write_text('')
+    assert read_record(tmp_path) == {'config': 'lenet.py'}
+    assert 'lenet.py' in files_of_a_run(tmp_path)
+
+
 # --- the key ---------------------------------------------------------------------------------------------------------
 
 
 def test_one_key_whoever_comes_first(monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path / 'new'))
     with ThreadPoolExecutor(8) as pool:
-        keys = set(pool.map(lambda _: made_here._new_key(), range(8)))
-    assert keys == {made_here._place().read_bytes()}
+        keys = set(pool.map(lambda _: record._key(make=True), range(8)))
+    assert keys == {key_file().read_bytes()}
     assert os.listdir(tmp_path / 'new' / 'runnerkit') == ['work_dirs.key']
 
 
 def test_nothing_is_sealed_with_a_key_that_was_cut(run, monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
     for text in (b'', b'k'):
-        made_here._place().parent.mkdir(exist_ok=True)
-        made_here._place().write_bytes(text)
-        assert made_here.seal(run, {'config': 'cfg.py'}) is None
+        key_file().parent.mkdir(exist_ok=True)
+        key_file().write_bytes(text)
+        assert seal(run, {'config': 'cfg.py'}) is None
 
 
 @pytest.mark.parametrize('state', ['', 'relative'])
 def test_where_the_key_is(monkeypatch, tmp_path, state):
     monkeypatch.setenv('HOME', str(tmp_path))
     monkeypatch.setenv('XDG_STATE_HOME', state)
-    assert made_here._place() == tmp_path / '.local' / 'state' / 'runnerkit' / 'work_dirs.key'
+    assert record._key() is None
+    key = record._key(make=True)
+    assert (tmp_path / '.local' / 'state' / 'runnerkit' / 'work_dirs.key').read_bytes() == key
 
 
 def test_a_run_without_a_place_for_the_key_says_so_and_goes_on(monkeypatch, tmp_path, capsys):
@@ -343,6 +354,6 @@ def test_a_run_without_a_place_for_the_key_says_so_and_goes_on(monkeypatch, tmp_
     (tmp_path / 'cfg.py').write_text(CONFIG)
     run = runnerkit.train(tmp_path / 'cfg.py', tmp_path / 'run', device='cpu').work_dir
     assert 'the work dir is not sealed: to run its code later, add --trust' in next(run.glob('*.log')).read_text()
-    with pytest.raises(ValueError, match='not written by your runs'):
+    with pytest.raises(ValueError, match='none of your runs'):
         runnerkit.load_model(run)
     assert runnerkit.load_model(run, trust=True)

@@ -1,23 +1,26 @@
-"""``runnerkit replay WORK_DIR --to N``: train a run again up to a moment, and look at it."""
+"""``runnerkit replay``, ``diff``, ``verify``: any moment of a run again, and what sets two runs apart."""
 
 from __future__ import annotations
 
 import code
+import json
 import signal
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, count, flag
 from runnerkit.cli.errors import UsageError, check_writable, wrong_usage
-from runnerkit.cli.parser import command
-from runnerkit.cli.runs import aligned
+from runnerkit.cli.parser import command_line
+from runnerkit.cli.records import aligned, in_plain
 from runnerkit.utils.exit_codes import DIFFERENT, SIGNALLED, CommandLineExit
 from runnerkit.utils.logging import print_out, printable, shortened
 
 if TYPE_CHECKING:
+    from runnerkit.flow.moment.diff import Diff, Row
     from runnerkit.flow.moment.measured import Iteration
     from runnerkit.flow.moment.replay import Moment
 
@@ -29,7 +32,7 @@ REPLAYING = (
 )
 
 
-@command(
+@command_line(
     'runnerkit replay',
     'Train a run again up to the moment before an iteration, in a scratch folder, compare its log, and show that '
     'iteration.',
@@ -45,7 +48,7 @@ REPLAYING = (
     ],
     argument('--hook', action='append', default=[], metavar='FILE.py:CLASS', help='add your hook'),
 )
-def main(args: Namespace) -> int:
+def replay_main(args: Namespace) -> int:
     """Replay, and show the moment."""
     for name in ('batch', 'save'):
         if getattr(args, name):
@@ -167,3 +170,84 @@ def iteration_table(rows: Sequence[Iteration]) -> str:
         for row in rows
     ]
     return aligned(['iteration', 'epoch', *names, 'gradient norm', 'update / weight'], cells)
+
+
+#: How many rows of a section are shown.
+_MOST = 12
+
+
+@command_line(
+    'runnerkit diff',
+    'Compare two runs from the outside in: config, code, machine, data, seeds, log lines, checkpoints. '
+    f'The exit code is 0 if all are equal, {DIFFERENT} if something differs.',
+    *(argument(name.lower(), metavar=name, help='a work dir or a checkpoint') for name in 'AB'),
+    flag('--exactly', 'replay both runs, and find what parted first'),
+    flag('--json', 'print the comparison as JSON'),
+    *('--trust', '--launcher', '--local-rank'),
+)
+def diff_main(args: Namespace) -> int:
+    """Print the comparison."""
+    from runnerkit.distributed import get_dist_info  # imports torch
+    from runnerkit.flow.moment.diff import as_plain, diff
+
+    is_first = True
+    with wrong_usage(OSError, ValueError):
+        found = diff(args.a, args.b)
+        if args.exactly:
+            from runnerkit.flow.moment.exactly import exactly
+
+            with ranks(args.launcher, args.a):
+                found = exactly(found, args.trust)
+                is_first = get_dist_info()[0] == 0
+    if not (found.rows or found.is_equal or found.parting):
+        raise UsageError(found.sentence)
+    if is_first:
+        print_out(json.dumps(in_plain(as_plain(found))) if args.json else diff_text(found))
+    return 0 if found.is_equal else DIFFERENT
+
+
+def diff_text(found: Diff) -> str:
+    """A comparison for the terminal: the differences of each section, and the sentence."""
+    from runnerkit.flow.moment.diff import SECTIONS
+
+    parts = []
+    for section in SECTIONS:
+        own = [row for row in found.rows if row.section == section]
+        lines = [text for row in own[:_MOST] for text in _row_lines(row)]
+        if len(own) > _MOST:
+            lines.append(f'… and {len(own) - _MOST} more; --json has all')
+        parts += ['\n'.join([section, *(f'  {line}' for line in lines)])] if lines else []
+    return '\n\n'.join([*parts, *(['\n'.join(found.notes)] if found.notes else []), found.sentence])
+
+
+def _row_lines(row: Row) -> Iterator[str]:
+    yield f'{row.name}: {row.note}' if row.note else row.name
+    if row.a or row.b:
+        yield f'  A  {row.a}'
+        yield f'  B  {row.b}'
+
+
+@command_line(
+    'runnerkit verify',
+    'Replay a run from one kept checkpoint to the next, and compare all that both files hold. The exit code is 0 '
+    f'if they are equal, {DIFFERENT} if not.',
+    *REPLAYING,
+    flag('--all', 'from the beginning of the run, through all kept checkpoints (default: between the two newest ones)'),
+    flag('--json', 'print the result as JSON'),
+)
+def verify_main(args: Namespace) -> int:
+    """Verify."""
+    from runnerkit.distributed import get_dist_info
+    from runnerkit.flow.moment.verify import verify
+
+    with wrong_usage(FileNotFoundError), ranks(args.launcher, args.work_dir):
+        found = verify(args.work_dir, args.all, trust=args.trust, device=args.device)
+        is_first = get_dist_info()[0] == 0
+    lines = [f'Perhaps not exact: {text}' for text in found.doubts] + [f'Note: {text}' for text in found.discarded]
+    for each in found.stretches:
+        what = 'equal' if each.is_equal else f'DIFFERENT: {each.difference}'
+        lines.append(f'iterations {each.begin} to {each.end}, {each.checkpoint} ({each.compared}): {what}')
+    lines.append(f'{args.work_dir} {"reproduces here" if found.is_equal else "does not reproduce here"}')
+    if is_first:
+        print_out(json.dumps(asdict(found), indent=1) if args.json else '\n'.join(lines))
+    return 0 if found.is_equal else DIFFERENT

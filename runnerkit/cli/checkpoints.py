@@ -1,13 +1,14 @@
-"""``runnerkit convert work_dirs/lm/latest.pth lm.pth``: one file of a sharded checkpoint, and back."""
+"""``runnerkit convert``, ``publish``: write a checkpoint in another form; nothing is executed."""
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
 
 from runnerkit.cli.arguments import argument
 from runnerkit.cli.errors import check_writable, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.parser import command_line
 from runnerkit.utils.logging import print_out
 
 _TOLD = {
@@ -17,7 +18,7 @@ _TOLD = {
 }
 
 
-@command(
+@command_line(
     'runnerkit convert',
     'Convert a sharded checkpoint to one file, or a file to a sharded checkpoint. Nothing is executed; the whole '
     'checkpoint must fit in memory.',
@@ -31,7 +32,7 @@ _TOLD = {
     '--trust-pickles',
     one_process=True,
 )
-def main(args: Namespace) -> None:
+def convert_main(args: Namespace) -> None:
     """Convert."""
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.checkpoint.convert import check_converted_path, convert_checkpoint
@@ -42,3 +43,23 @@ def main(args: Namespace) -> None:
     with trusted_pickles(args.trust_pickles):
         path, kind = convert_checkpoint(args.source, args.out, best=args.which == 'best')
     print_out(f'{path}: {_TOLD[kind]}')
+
+
+@command_line(
+    'runnerkit publish',
+    'Write a checkpoint with only its weights, config and classes, and its hash in the name. Nothing is executed.',
+    argument('source', metavar='IN', help='a checkpoint or a work dir'),
+    argument('out', metavar='OUT', help='name.pth, which becomes name-<8 digits of its SHA-256>.pth'),
+    *('--which', '--trust-pickles'),
+)
+def publish_main(args: Namespace) -> None:
+    """Publish."""
+    from runnerkit.checkpoint import trusted_pickles
+    from runnerkit.flow.use.publish import check_published_path, publish
+
+    check_writable('OUT', args.out)
+    with wrong_usage(ValueError):
+        check_published_path(args.out)
+    with trusted_pickles(args.trust_pickles):
+        path = publish(args.source, args.out, args.which)
+    print_out(f'{path} ({os.path.getsize(path):,} bytes)')

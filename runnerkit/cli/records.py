@@ -1,30 +1,35 @@
-"""``runnerkit runs [FOLDER]``: a table of all runs below a folder."""
+"""``runnerkit report``, ``runs``, ``compare``: what runs have done, from their records alone."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, flag
-from runnerkit.cli.errors import UsageError, wrong_usage
-from runnerkit.cli.parser import command
+from runnerkit.cli.errors import UsageError, check_extension, check_writable, wrong_usage
+from runnerkit.cli.parser import command_line
 from runnerkit.utils.logging import print_out, printable
 from runnerkit.utils.suggest import suggestion
 
+if TYPE_CHECKING:
+    from runnerkit.flow.report.comparison import Comparison
 
-@command(
+
+@command_line(
     'runnerkit runs',
     'List the runs below a folder, newest first.',
     argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)'),
     argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration'),
     argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …'),
-    flag('--earlier', 'also list runs that later ones have moved to earlier/'),
+    flag('--earlier', 'also list runs that later ones have moved to <work dir>.1 …'),
     flag('--json', 'print the records as JSON, one a line'),
 )
-def main(args: Namespace) -> int:
+def runs_main(args: Namespace) -> int:
     """Print the list."""
     from runnerkit.flow.report.comparison import runs  # imports torch
 
@@ -79,3 +84,59 @@ def in_plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [in_plain(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@command_line(
+    'runnerkit compare',
+    'Show the scores of runs side by side, and the keys whose values differ.',
+    argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs'),
+    flag('--json', 'print the comparison as JSON'),
+)
+def compare_main(args: Namespace) -> int:
+    """Print the comparison."""
+    from runnerkit.flow.report.comparison import compare  # imports torch
+
+    with wrong_usage(OSError):
+        found = compare(args.work_dirs)
+    print_out(json.dumps(in_plain(asdict(found))) if args.json else comparison_text(found))
+    return 0
+
+
+def comparison_text(found: Comparison) -> str:
+    """A comparison for the terminal: the scores, the spread over seeds, the keys that differ."""
+    from runnerkit.utils.texts import in_seconds, in_short
+
+    rows = [
+        [
+            in_seconds(cell) if name == 'duration' else in_short(cell)
+            for name, cell in zip(found.columns, row, strict=True)
+        ]
+        for row in found.rows
+    ]
+    parts = [aligned(found.columns, rows)]
+    for group in found.groups:
+        spread = [f'{name} {in_short(mean)} ± {in_short(dev)}' for name, (mean, dev, _, _) in group.scores.items()]
+        parts.append(printable(f'{", ".join(group.names)} differ by their seed alone: {", ".join(spread)}', 9999))
+    if found.differing:
+        keys = [[key, *map(in_short, values)] for key, values in found.differing.items()]
+        parts.append(aligned(['key', *found.names], keys))
+    return '\n\n'.join(parts)
+
+
+@command_line(
+    'runnerkit report',
+    'Write the curves, scores, times, warnings and settings of a run into one HTML file, or compare several runs in '
+    'one, or show the trials of a study. Runs may be running; nothing of them is executed.',
+    argument('work_dirs', nargs='+', metavar='WORK_DIR', help='the work dirs of the runs, or of one study'),
+    argument('--out', metavar='FILE.html', default='', help='default: report.html in the only work dir, else here'),
+)
+def report_main(args: Namespace) -> None:
+    """Write the report."""
+    place = args.out or os.path.join(args.work_dirs[0] if len(args.work_dirs) == 1 else '.', 'report.html')
+    check_extension('--out', place, ('.html', '.htm'), 'a report is written')
+    if os.path.isdir(os.path.dirname(place) or '.'):  # else a folder is made, or there is no run
+        check_writable('--out', place)
+    from runnerkit.search.study_page import write_report  # imports torch
+
+    with wrong_usage(OSError, ValueError):
+        print_out(f'Report {write_report(args.work_dirs, args.out)}')
