@@ -23,7 +23,6 @@ from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.config import Config
 from runnerkit.data.kinds import is_empty
-from runnerkit.data.shares import warn_if_sampler_not_sharded
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.experiment.validation import ValidHook
@@ -470,7 +469,10 @@ class ExperimentSetup(IterBasedRunner):
             problem = problem_of_loader(loader)
             if problem is not None:
                 raise WrongType(f'self.train_loader{name and [name]} must be a loader, but got {problem}')
-            warn_if_sampler_not_sharded(loader)
+            if self._world_size > 1:
+                from runnerkit.data.shares import warn_if_sampler_not_sharded
+
+                warn_if_sampler_not_sharded(loader)
         if self.valid_loader is not None and is_empty(self.valid_loader):
             way_out = 'Set one with batches, or None if nothing is read from it'
             raise WrongValue(f'self.valid_loader is empty: got {self.valid_loader!r}. {way_out}')
@@ -510,12 +512,10 @@ class ExperimentSetup(IterBasedRunner):
 
     def _set_aside(self) -> None:
         """On rank 0: rename the work dir of an earlier run to ``<work dir>.1``, ``.2`` …"""
-        folder = Path(self._folder)
-        if files_of_a_run(folder):
-            to = rename_aside(folder, {*self._found} - {'config.yaml'})
-            self.logger.info(
-                'the earlier run in %s is moved to %s (resume_or_load continues a run)', shown(folder), shown(to)
-            )
+        if files_of_a_run(self._folder):
+            to = rename_aside(self._folder, {*self._found} - {'config.yaml'})
+            text = 'the earlier run in %s is moved to %s (resume_or_load continues a run)'
+            self.logger.info(text, shown(self._folder), shown(to))
 
 
 class _DrawsNothing:
