@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,7 +72,7 @@ def raw_checkpoint(
     classes = getattr(unwrap(model), 'CLASSES', None)
     if classes is not None:
         about['CLASSES'] = classes
-    weights: OrderedDict[str, Any] = get_state_dict(model)
+    weights = get_state_dict(model)
     for name, value in weights.items() if on_cpu else ():
         weights[name] = value.cpu() if isinstance(value, Tensor) else value
     checkpoint: dict[str, Any] = {'meta': about, 'state_dict': weights}

@@ -179,12 +179,14 @@ class Saver:
                 runner.meta.setdefault('hook_msgs', {}).update(request.messages)
             if found and request.only_finite:
                 error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
-                return self._fail(request, error)
+                self._fail(request, error)
+                return None
             state = self.collect(request)
             put = partial(self._assemble_and_write, state, request)
             path = put() if here else from_first_rank(put)
             if isinstance(path, NotSavedError):
-                return self._fail(request, path)
+                self._fail(request, path)
+                return None
             self.report(path, request, state)
             return path
         finally:
