@@ -84,7 +84,7 @@ class DrawnSampler(EpochSampler):
 class Shares(Sampler[Any]):
     """A rank's share of what a sampler or batch sampler gives: of ``world_size`` items in a row, one for each rank.
 
-    Every rank draws all items, as a function of (seed, epoch). With ``round_up`` a last row that is too short goes on
+    Every rank draws all items, as a function of (seed, epoch). With ``round_up`` a last row that is too short continues
     with the first one, with ``drop_last`` it is left out. Attributes that are not found here are those of ``whole``.
     """
 

@@ -288,7 +288,7 @@ class Readers:
     # --- resuming ----------------------------------------------------------------------------------------------------
 
     def expect(self, resumed: Mapping[str, Any] | None) -> None:
-        """The run goes on from a checkpoint with this content under ``'runnerkit'``; None: it does not, or is over."""
+        """The run continues from a checkpoint with this ``'runnerkit'`` content; None: it does not, or is over."""
         self._resumed, self._own = resumed, {}
 
     def _was(self, condition: str, default: Any = None) -> Any:

@@ -113,14 +113,14 @@ class ControlServer:
                     continue
                 try:
                     peer, _ = server.accept()
-                except OSError:  # nobody has come, or has gone at once
+                except OSError:  # no client came, or it has gone at once
                     self._places.release()
                     continue
                 threading.Thread(target=self._serve, args=(peer, key), name='runnerkit-client', daemon=True).start()
         _open_servers.discard(server)
 
     def _serve(self, peer: socket.socket, key: bytes) -> None:
-        """Answer one client, in a thread of its own; one without the key is hung up on."""
+        """Answer one client, in a separate thread; one without the key is hung up on."""
         with suppress(*_BROKEN), _connection(peer) as connection:
             with _limited(peer, _PATIENCE):
                 deliver_challenge(connection, key)

@@ -58,6 +58,7 @@ OLD_NAMES: dict[str, dict[str, str]] = {
         'time': 'time',
     },
     'runner.iter_based_runner': {
+        'IterLoader': '.data.reader:IterLoader',
         'get_host_info': '.utils.env:get_host_info',
         'save_checkpoint': '.checkpoint:save_checkpoint',
     },

@@ -126,9 +126,9 @@ def find_trained(
         file = config_of(source if work_dir is None else work_dir)
         if file is not None:
             return Trained(path, content, Config.fromfile(check_made_here(file, trust)))
-        beside = config_of(os.path.dirname(path) or '.')
-        if beside is not None and is_made_here(beside):
-            return Trained(path, content, Config.fromfile(beside))
+        of_folder = config_of(os.path.dirname(path) or '.')
+        if of_folder is not None and is_made_here(of_folder):
+            return Trained(path, content, Config.fromfile(of_folder))
         return Trained(path, content, config_in(content.get('meta', {}), path, trust))
     if not isinstance(config, (Config, Mapping)):
         return Trained(path, content, Config.fromfile(config))
