@@ -87,12 +87,7 @@ def only_looks_on(hook: Any) -> bool:
 
 
 def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
-    """Hooks that are gone or new, but for those that only look on.
-
-    Args:
-        was: their names then, ``<class>#<number>``.
-        now: their names.
-    """
+    """Hooks that are gone or new, but for those that only look on."""
     gone, new = set(was) - set(now), set(now) - set(was)
     follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
@@ -116,15 +111,7 @@ _TOLD_ELSEWHERE = ('cumulative_iters', 'amp')
 def optimizer_changes(
     name: str, was: list[Settings], now: list[Settings], takes_effect: bool, replaced: bool = False
 ) -> list[Change]:
-    """What differs of the settings of an optimizer's parameter groups: one line for each setting.
-
-    Args:
-        name: of the optimizer; empty for a single one.
-        was: of each group, when the checkpoint was saved.
-        now: of each group.
-        takes_effect: whether the run continues with those of now.
-        replaced: whether a schedule sets the learning rate from its own arguments.
-    """
+    """What differs of the settings of an optimizer's parameter groups: one line for each setting."""
     own = {**_OPTIMIZER_FOLLOWS, 'lr': 'no effect: the schedule sets the rate by its own arguments'}
     names = dict.fromkeys(key for each in zip(was, now, strict=False) for key in changed(*each) if key != 'parameters')
     found = []
@@ -149,13 +136,7 @@ def schedule_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any
 
 
 def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], scale: bool = True) -> list[Change]:
-    """What differs of the settings of the hooks that both runs have, but for those that only look on.
-
-    Args:
-        was: the settings of each hook by its name, when the checkpoint was saved.
-        now: the same now.
-        scale: whether a loss scale takes effect as well.
-    """
+    """What differs of the settings of the hooks that both runs have, but for those that only look on."""
     follows = _HOOK_FOLLOWS if scale else {**_HOOK_FOLLOWS, 'loss_scale': STATE_WINS}
     return [
         Change(f'hook {name}: {key}', was[name][key], now[name][key], follows.get(key, 'takes effect'))
@@ -176,13 +157,7 @@ def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
 
 
 def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """What differs of a loader, see `runnerkit.data.kinds.loader_facts`.
-
-    Args:
-        number: of its workflow entry, from 0.
-        was: what was said of it then.
-        now: what is said of it now.
-    """
+    """What differs of a loader, see `runnerkit.data.kinds.loader_facts`."""
     found: list[Change] = []
     for what, follows in _LOADER_FOLLOWS.items():
         if what in was and what in now and was[what] != now[what]:

@@ -24,10 +24,6 @@ def config_changes(was: Any, now: Any) -> list[Change]:
     """A line for each argument of ``data.train``, ``data.val`` and ``model`` that differs.
 
     A path that has moved together with the work dir is the same path, and so is a file of code in another folder.
-
-    Args:
-        was: the config's text in the checkpoint's meta; None if it has none.
-        now: that of this run.
     """
     if was == now or not (isinstance(was, str) and isinstance(now, str)):
         return []

@@ -171,12 +171,6 @@ def check_records(file: IO[bytes]) -> bool:
 
     The checksums do not cover the table: torch skips a record that is marked as a folder, and leaves its tensor
     uninitialised.
-
-    Returns:
-        Whether ``file`` is an archive. Other files are not checked.
-
-    Raises:
-        Damage: the parts contradict each other, or are not as torch.save writes them.
     """
     size = file.seek(0, os.SEEK_END)
     if size == 0:

@@ -14,17 +14,6 @@ def claim(store: Store, work_dir: str, resumed: str | None = None) -> str:
     A run is identified by an id, which is created once per work dir and stored there, so that a work dir can be moved.
     A work dir that was deleted and created again on the same machine still owns the store. So does a work dir of the
     same path on another machine if there is nothing to overwrite (a container that was restarted).
-
-    Args:
-        store: where the run will save.
-        work_dir: the run's folder on this machine.
-        resumed: the id of the run whose checkpoint this run resumes.
-
-    Returns:
-        The run's id.
-
-    Raises:
-        FileExistsError: the store belongs to another run.
     """
     home = Store(work_dir)
     own = (home.owner() or {}).get('run')

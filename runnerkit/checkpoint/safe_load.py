@@ -33,16 +33,6 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
     """The content of ``file``, loaded without running code from it.
 
     Names that the user allows (`torch.serialization.add_safe_globals`) are respected, except numpy's constructors.
-
-    Args:
-        file: a path, or an open file.
-        map_location: as in `torch.load`.
-        mmap: map the tensors instead of reading them; ``file`` must be a path.
-
-    Raises:
-        pickle.UnpicklingError: the file holds other objects; torch's message has the words "Weights only".
-        ValueError: the values are nested too deeply.
-        OSError: there is no regular file at the path; torch would wait for a pipe.
     """
     if isinstance(file, str | os.PathLike) and not stat.S_ISREG(os.stat(file).st_mode):
         raise OSError(f'{os.fspath(file)} is not a regular file')
@@ -147,12 +137,7 @@ def _full_name(allowed: Any) -> str:
 
 
 def _with_arrays(value: Any, done: dict[int, Any]) -> Any:
-    """``value`` with each `_Array` replaced by its array; dicts and lists are changed in place.
-
-    Args:
-        value: what was loaded.
-        done: results by the id of the value: a value can occur several times, even inside itself.
-    """
+    """``value`` with each `_Array` replaced by its array; dicts and lists are changed in place."""
     if type(value) is _Array:
         return value.numpy
     if not isinstance(value, (dict, list, tuple)):

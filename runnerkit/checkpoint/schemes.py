@@ -53,11 +53,7 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
 
 @CheckpointLoader.register_scheme(r'(\S+\:)?s3://')
 def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
-    """Load from S3 with MMCV's client if it is installed, otherwise with fsspec.
-
-    Raises:
-        ValueError: ``backend`` is neither ``'petrel'`` nor ``'ceph'``.
-    """
+    """Load from S3 with MMCV's client if it is installed, otherwise with fsspec."""
     if backend not in ('petrel', 'ceph'):
         raise ValueError(f'Load from Backend {backend} is not supported.')
     from runnerkit.fileio.file_client import FileClient
@@ -73,12 +69,7 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petr
 
 @CheckpointLoader.register_scheme('pavi://')
 def load_from_pavi(filename: str, map_location: Any = None) -> Any:
-    """Load ``pavi://<model>`` from a Pavi model cloud.
-
-    Raises:
-        ImportError: the client is not installed.
-        ValueError: the name does not start with ``pavi://``.
-    """
+    """Load ``pavi://<model>`` from a Pavi model cloud."""
     if not filename.startswith('pavi://'):
         raise WrongValue(f'Expected filename startswith `pavi://`, but get {filename}')
     try:
@@ -97,11 +88,7 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme(('modelzoo://', 'torchvision://'))
 def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
-    """Load ``torchvision://resnet50`` or ``torchvision://ResNet50_Weights.IMAGENET1K_V2``.
-
-    Raises:
-        KeyError: torchvision has no such weights; similar names are suggested.
-    """
+    """Load ``torchvision://resnet50`` or ``torchvision://ResNet50_Weights.IMAGENET1K_V2``."""
     scheme, _, name = filename.partition('://')
     if scheme == 'modelzoo':
         warnings.warn(
@@ -115,12 +102,7 @@ def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme(('open-mmlab://', 'openmmlab://'))
 def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
-    """Load a backbone of OpenMMLab, or of the user, by name; see `get_external_models`.
-
-    Raises:
-        KeyError: there is no such name; similar names are suggested.
-        FileNotFoundError: the name refers to a local file that does not exist.
-    """
+    """Load a backbone of OpenMMLab, or of the user, by name; see `get_external_models`."""
     scheme, _, name = filename.partition('://')
     newer = get_deprecated_model_names().get(name)
     if newer is not None:
@@ -137,11 +119,7 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme('mmcls://')
 def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
-    """Load the backbone of an MMClassification model by name.
-
-    Raises:
-        KeyError: there is no such name; similar names are suggested.
-    """
+    """Load the backbone of an MMClassification model by name."""
     url = _looked_up(filename.removeprefix('mmcls://'), get_mmcls_models(), filename)
     return _process_mmcls_checkpoint(load_from_http(url, map_location=map_location))
 
@@ -167,9 +145,6 @@ def get_torchvision_models() -> dict[str, str]:
     """The URLs of torchvision's weights, by model name and by ``<model>.<weights>``, in lower case.
 
     A model's name alone means its first weights: ``resnet50`` is ``resnet50.imagenet1k_v1``.
-
-    Raises:
-        ImportError: torchvision is missing or older than 0.14.
     """
     try:
         models = import_module('torchvision.models')

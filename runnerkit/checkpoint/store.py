@@ -477,14 +477,7 @@ def number_in(name: str) -> int | None:
 
 
 def best_name(score: str, unit: str, number: int) -> str:
-    """The file name of a best checkpoint.
-
-    Args:
-        score: the name of the score; characters other than ``A-Z a-z 0-9 _ . @ -`` become ``_``. If it is not ASCII, or
-            too long for a file, it is cut, and a checksum of the whole name follows.
-        unit: ``'epoch'`` or ``'iter'``.
-        number: of the epoch or iteration, from 1.
-    """
+    """The file name of a best checkpoint."""
     text = re.sub(r'[^A-Za-z0-9_.@-]', '_', score)
     if not score.isascii() or len(score) > _MOST_OF_SCORE:
         checksum = hashlib.sha256(ascii(score).encode()).hexdigest()[:12]
@@ -547,9 +540,6 @@ def resolve_checkpoint(path: str | os.PathLike[str], best: bool = False) -> str:
     To use weights, to evaluate or to start from them, take the best; to resume, the latest. A URL is a folder if its
     last part has no dot and checkpoints can be listed there. A ``latest.pth`` that is no symbolic link means what
     it names.
-
-    Raises:
-        FileNotFoundError: the local folder has no checkpoints; the files that may be meant are named.
     """
     path = os.fspath(path)
     folder = os.path.expanduser(local_path(path))

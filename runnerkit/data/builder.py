@@ -91,12 +91,7 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
 
 
 def check_dataset(dataset: Any) -> None:
-    """Whether a loader can draw samples from ``dataset``.
-
-    Raises:
-        TypeError: it has no length or no items, and is no IterableDataset.
-        ValueError: it is empty.
-    """
+    """Whether a loader can draw samples from ``dataset``."""
     if isinstance(dataset, IterableDataset):
         return
     name = type(dataset).__name__

@@ -280,11 +280,7 @@ def may_have_unequal_lengths(loader: Any) -> bool:
 
 
 def check_pass(loader: Any, given: int) -> None:
-    """Check that a pass over ``loader`` has given as many batches as its length says; streams may give fewer.
-
-    Raises:
-        RuntimeError: it has ended early, and its samplers are torch's or ours, whose lengths are right.
-    """
+    """Check that a pass over ``loader`` has given as many batches as its length says; streams may give fewer."""
     length = length_of(loader)
     if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
         return

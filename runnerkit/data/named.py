@@ -9,15 +9,7 @@ _NAME = 'name_of_scores'
 
 
 def named_datasets(config: Any) -> dict[str, Any]:
-    """The configs in ``dict(clean=dict(type=…), noisy=dict(type=…))`` by name; a single data set is called ``''``.
-
-    Args:
-        config: what `runnerkit.data.build_dataset` takes, or a dict of such configs. A dict with a ``type`` is one
-            data set.
-
-    Raises:
-        TypeError: a dict has no ``type``, and something in it is no data set; or a name is no text without slashes.
-    """
+    """The configs in ``dict(clean=dict(type=…), noisy=dict(type=…))`` by name; a single data set is called ``''``."""
     if not isinstance(config, Mapping) or 'type' in config or not config:
         return {'': config}
     for name, each in config.items():

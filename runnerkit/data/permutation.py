@@ -53,11 +53,7 @@ class Permutation:
         self._keys = [np.uint64(mix_seed(key, number)) for number in range(_ROUNDS)]
 
     def indices(self, positions: range | Indices) -> Indices:
-        """The numbers at these positions, of any order and number.
-
-        Raises:
-            IndexError: a position is not in ``[0, length)``.
-        """
+        """The numbers at these positions, of any order and number."""
         if isinstance(positions, range):  # numpy would go through it one by one
             positions = np.arange(positions.start, positions.stop, positions.step, dtype=np.int64)
         if positions.size and not 0 <= positions.min() <= positions.max() < self.length:

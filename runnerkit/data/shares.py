@@ -344,10 +344,6 @@ def warn_if_not_sharded(loader: Any, batch: Any) -> None:
 def agree_on_length(loader: Any, entry: Any) -> None:
     """Let all ranks know the same length of ``loader``, that of the workflow's ``entry``, on which their schedules
     depend. A `SeededLoader` of a stream is limited to the smallest, with a warning. A collective.
-
-    Raises:
-        ValueError: on rank 0: the lengths differ, and the loader is of another kind.
-        ToldByFirstRank: on the others.
     """
     length = length_of(loader)
     fewest, most = reduce_extremes(-1 if length is None else length)

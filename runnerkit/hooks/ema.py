@@ -193,11 +193,7 @@ def _lazy_parameters(runner: RunnerView) -> dict[str, Any]:
 
 
 def check_names(parameters: Iterable[str]) -> None:
-    """Whether the averages of these parameters have names that differ.
-
-    Raises:
-        ValueError: two have the same one.
-    """
+    """Whether the averages of these parameters have names that differ."""
     owners: dict[str, str] = {}
     for name in parameters:
         other = owners.setdefault(ema_name(name), name)

@@ -120,11 +120,7 @@ class FreezeHook(Hook):
 
 
 def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
-    """Return the names of the parameters of ``model`` that ``patterns`` match.
-
-    Raises:
-        ValueError: a pattern matches nothing, or together they match everything that is trained.
-    """
+    """Return the names of the parameters of ``model`` that ``patterns`` match."""
     chosen = chosen_parameters(patterns, model)
     trained = [name for name, parameter in named_parameters(model).items() if parameter.requires_grad]
     if trained and all(name in chosen for name in trained):

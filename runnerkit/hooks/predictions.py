@@ -168,12 +168,7 @@ class Pass:
 
 
 def rows_of(preds: Any, target: Any) -> Tensor | None:
-    """Target, prediction, confidence and loss of each sample as ``[n, 4]``; None for other than classes and numbers.
-
-    Args:
-        preds: logits or probabilities ``[n, classes]``; or numbers ``[n]`` or ``[n, 1]``, which have no confidence.
-        target: classes ``[n]``; or numbers of the shape of ``preds``, whose loss is the squared error.
-    """
+    """Target, prediction, confidence and loss of each sample as ``[n, 4]``; None for other than classes and numbers."""
     if not isinstance(preds, Tensor) or not isinstance(target, Tensor) or not preds.is_floating_point():
         return None
     rounding = 2 * torch.finfo(preds.dtype).eps

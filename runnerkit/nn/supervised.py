@@ -204,12 +204,7 @@ def _build_metric(metric: Any) -> Any:
 
 
 def _field(source: Any, field: str | int) -> Any:
-    """One field of a batch or output, by name or position.
-
-    Raises:
-        LookupError: there is no such field; the message lists the existing ones.
-        TypeError: ``source`` has no fields.
-    """
+    """One field of a batch or output, by name or position."""
     if isinstance(source, Mapping):
         by_position, names = list(source.values()), list(source)
     elif isinstance(source, list | tuple):

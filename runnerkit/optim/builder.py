@@ -87,11 +87,7 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
 
 
 def check_numbers(optimizer: Optimizer) -> None:
-    """Whether the settings of all parameter groups are finite numbers.
-
-    Raises:
-        ValueError: one is NaN, or infinite where torch's optimizers have none that may be.
-    """
+    """Whether the settings of all parameter groups are finite numbers."""
 
     def may_be_infinite(path: tuple[Any, ...]) -> bool:
         from runnerkit.config.values import KINDS  # it takes 40 ms, and only infinite numbers need it
@@ -108,11 +104,7 @@ def check_numbers(optimizer: Optimizer) -> None:
 
 
 def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
-    """Whether each parameter is in one of ``optimizers`` at most, whatever its names are.
-
-    Raises:
-        ValueError: one is in two.
-    """
+    """Whether each parameter is in one of ``optimizers`` at most, whatever its names are."""
     owner: dict[int, str] = {}
     for name, optimizer in optimizers.items():
         groups = getattr(optimizer, 'param_groups', ())

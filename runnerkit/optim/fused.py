@@ -14,12 +14,6 @@ def use_fused(optimizer: Optimizer) -> bool:
 
     Steps become faster; results differ from the default implementation in the last bits. The choice is stored in the
     parameter groups, and so in checkpoints; a resumed run keeps it.
-
-    Args:
-        optimizer: new or resumed, after any number of steps.
-
-    Returns:
-        Whether it is fused now.
     """
     if not can_be_fused(optimizer):
         return False

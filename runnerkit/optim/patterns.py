@@ -14,11 +14,7 @@ from runnerkit.utils.suggest import did_you_mean
 
 
 def as_patterns(given: Any, key: str) -> list[str]:
-    """A list of patterns from ``given``, one or several of them.
-
-    Raises:
-        TypeError: it is something else, or empty.
-    """
+    """A list of patterns from ``given``, one or several of them."""
     patterns: list[Any] = [given] if isinstance(given, str) else list(given) if _is_list(given) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise WrongType(f"{key} must be names or patterns such as ['backbone.*'], but got {given!r}")
@@ -35,9 +31,6 @@ def chosen_parameters(patterns: Sequence[str], model: nn.Module) -> dict[str, nn
 
     Names are those inside any wrappers. A shared parameter is chosen by any of its names, and returned once, under the
     first of them.
-
-    Raises:
-        ValueError: a pattern matches nothing.
     """
     named = named_parameters(model, remove_duplicate=False)
     names = list(named)

@@ -131,16 +131,7 @@ class Update:
         logger: logging.Logger | None = None,
         retain_graph: bool = False,
     ) -> None:
-        """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first.
-
-        Args:
-            loss: a tensor of one element with a graph.
-            iteration: the run's, 0-based.
-            max_iters: of the run; None if that is not known.
-            model: for ``detect_anomalous_params``.
-            logger: for the same.
-            retain_graph: whether another loss of the same graph comes after this one.
-        """
+        """Add the gradients of ``loss`` (one element) to the cycle's; a new cycle clears the old ones first."""
         if self.accumulated == 0:
             for optimizer in self.optimizers:
                 if getattr(optimizer.zero_grad, '__func__', None) is not Optimizer.zero_grad:
@@ -203,14 +194,7 @@ class Update:
             loss.backward(**options)
 
     def step(self, model: nn.Module | None = None) -> Tensor | None:
-        """Apply the cycle's gradients.
-
-        Args:
-            model: for the names of parameters in an error.
-
-        Returns:
-            The gradients' norm before clipping, a 0-dim tensor; None without ``grad_clip``.
-        """
+        """Apply the cycle's gradients."""
         losses, self.accumulated = self.accumulated, 0
         if self.is_one_of_several and 0 < losses < self.cumulative_iters:
             for parameter in self.parameters():
@@ -236,11 +220,7 @@ class Update:
         return norm
 
     def clip(self, model: nn.Module | None = None) -> Tensor | None:
-        """Clip the gradients as ``grad_clip`` says; returns their norm before, or None if there is nothing to clip.
-
-        Args:
-            model: for the names of parameters in an error.
-        """
+        """Clip the gradients as ``grad_clip`` says; returns their norm before, or None if there is nothing to clip."""
         if self.grad_clip is None:
             return None
         parameters = [p for p in self.parameters() if p.grad is not None]
@@ -279,14 +259,6 @@ def clip_gradients(
 ) -> Tensor:
     """Clip with `torch.nn.utils.clip_grad_norm_` and its ``options``; returns the norm before, over all ranks where the
     gradients are sharded.
-
-    Args:
-        parameters: all with a gradient.
-        options: arguments of the function.
-        model: for the names of parameters in an error.
-
-    Raises:
-        ValueError: a gradient is sparse.
     """
     options = dict(options)
     if float(options.get('norm_type', 2.0)) == inf and any(is_dtensor(each.grad) for each in parameters):
@@ -374,9 +346,6 @@ def device_type_of(tensors: Iterable[Tensor]) -> str:
 def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> torch.amp.GradScaler:
     """Make a gradient scaler from any of MMCV's forms: ``'dynamic'``, a fixed factor, or a dict of `GradScaler`
     arguments.
-
-    Raises:
-        ValueError: anything else.
     """
     if loss_scale == 'dynamic':
         return torch.amp.GradScaler(device_type)
@@ -395,12 +364,6 @@ def log_anomalous_params(
     """Log and return the names of the trainable parameters that ``loss`` does not depend on.
 
     Their gradient would be None, for example in an unused head, or in a branch that is cut by ``detach``.
-
-    Args:
-        loss: with its graph.
-        model: whose parameters are meant.
-        logger: by default runnerkit's own.
-        among: these of them; by default all.
     """
     reached = set(graph_leaves(loss))
     looked_at = None if among is None else set(among)
@@ -431,14 +394,7 @@ def graph_leaves(loss: Tensor) -> Iterable[Tensor]:
 
 
 def mean_gradients(states: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The mean over ranks of the gradients that wait in an unfinished cycle.
-
-    Args:
-        states: of the same update on all ranks that there were.
-
-    Raises:
-        ValueError: the ranks are not at the same place of the cycle.
-    """
+    """The mean over ranks of the gradients that wait in an unfinished cycle."""
     if len({state['accumulated'] for state in states}) > 1:
         raise ValueError(
             'the checkpoint was saved inside an accumulation cycle in which the ranks are at different places; '

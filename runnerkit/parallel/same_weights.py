@@ -54,11 +54,6 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
     """Compare a hash of the parameters and buffers of all ranks, once for each model. A collective.
 
     Those that are sharded or each rank's own (`local_tensors`) are left alone.
-
-    Args:
-        model: as it is trained, wrapped or not.
-        logger: for the warning, if they differ.
-        repairs: whether all ranks then take the values of rank 0.
     """
     inner = unwrap(model) if isinstance(model, nn.Module) else None
     if inner is None or inner in _compared:

@@ -201,16 +201,7 @@ class Changes:
     # --- optimizers --------------------------------------------------------------------------------------------------
 
     def load_optimizers(self, states: Mapping[str, Any], checkpoint: str, saved: Mapping[str, Any]) -> None:
-        """Load the optimizers' states; `config_wins` decides which of changed settings holds.
-
-        Args:
-            states: the optimizers' states in ``checkpoint``.
-            checkpoint: the file.
-            saved: its ``'runnerkit'`` content.
-
-        Raises:
-            ValueError: they are states of other optimizers, or do not allow the new settings.
-        """
+        """Load the optimizers' states; `config_wins` decides which of changed settings holds."""
         runner, self._of_optimizers = self._runner, []
         problem = self._why_other_optimizers(saved) if runner.config_wins else None
         for name, optimizer in named_optimizers(runner.optimizer).items():
@@ -284,12 +275,7 @@ _INNER = ('after_forward', 'after_backward', 'after_step', 'after_evaluate', *VA
 
 
 def why_not_exact(runner: Any, caller: Any = None) -> str | None:
-    """Why a run could not continue exactly from a checkpoint that is saved now; None if it could.
-
-    Args:
-        runner: the run.
-        caller: the hook that saves; None: any of the users'.
-    """
+    """Why a run could not continue exactly from a checkpoint that is saved now; None if it could."""
     progress = runner.progress
     if runner.stopping.signals is None or runner.outcome is not None:
         return None

@@ -26,11 +26,7 @@ def check_settings(logger: Any, meta: Any, work_dir: Any, max_epochs: Any, max_i
 
 
 def absolute_work_dir(work_dir: str | os.PathLike[str]) -> str:
-    """``work_dir`` as an absolute path.
-
-    Raises:
-        ValueError: it is a URL of another machine.
-    """
+    """``work_dir`` as an absolute path."""
     path = local_path(work_dir)
     if is_url(path):
         raise ValueError(

@@ -138,11 +138,7 @@ class Readers:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
-        """The batches of the running epoch with their indices; of an open epoch, the remaining ones.
-
-        Raises:
-            ValueError: at the end: the epoch had no batches.
-        """
+        """The batches of the running epoch with their indices; of an open epoch, the remaining ones."""
         reader, progress = self.of(loader), self._progress
         # Hooks drew random numbers and cleared values in before_train_epoch before the save already.
         is_resumed, self._is_inside = self._is_inside, False

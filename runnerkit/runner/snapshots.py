@@ -65,11 +65,7 @@ class Snapshots:
         self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
     def add(self, name: str, part: Any) -> None:
-        """Also save and restore ``part``.
-
-        Raises:
-            ValueError: the name is taken.
-        """
+        """Also save and restore ``part``."""
         if any(isinstance(each, _Added) and each.name == name for each in self.parts):
             raise ValueError(f'there is a part {name!r} already: give this one another name')
         self.parts.append(_Added(name, part))
@@ -80,14 +76,6 @@ class Snapshots:
         """Resume from a checkpoint: load weights, optimizer and counters now, the rest when the run starts.
 
         Register the hooks first, so that their states are restored.
-
-        Args:
-            checkpoint: a path or URL; of a folder, its latest checkpoint.
-            resume_optimizer: whether to load the optimizers' states.
-            map_location: as in `torch.load`; by default the CPU, from where tensors are copied to their devices.
-
-        Raises:
-            ValueError: the file has no training state, or that of another model or optimizer.
         """
         self.saver.finish()
         checkpoint = resolve_checkpoint(checkpoint)
@@ -281,11 +269,7 @@ class Snapshots:
         raise RollBackRequest(self._runner, checkpoint)
 
     def return_to(self, asked: RollBackRequest) -> None:
-        """Restore the state of a run that has just resumed the checkpoint.
-
-        Raises:
-            RollBackRequest: the request is for a run around this one.
-        """
+        """Restore the state of a run that has just resumed the checkpoint."""
         runner = self._runner
         if asked.runner is not runner:
             raise asked
@@ -332,11 +316,7 @@ class HookStates:
         return {'hooks': {name: hook.state_dict() for name, hook in self._runner.snapshots.named_hooks()}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Restore the hooks that have a state; changed settings keep their new values.
-
-        Raises:
-            ValueError: a state does not fit its hook.
-        """
+        """Restore the hooks that have a state; changed settings keep their new values."""
         runner = self._runner
         saved = ((runner.snapshots.resumed or {}).get('settings') or {}).get('hooks', {})
         for name, hook in runner.snapshots.named_hooks():

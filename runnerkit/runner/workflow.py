@@ -20,12 +20,7 @@ Workflow = Sequence[tuple[str, int]]
 
 
 def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
-    """Check that ``workflow`` is a list of (mode, n) with a non-empty loader for each.
-
-    Raises:
-        TypeError: something has the wrong type.
-        ValueError: an invalid number, a mode that neither runner nor model has, or an empty loader.
-    """
+    """Check that ``workflow`` is a list of (mode, n) with a non-empty loader for each."""
     if not isinstance(data_loaders, (list, tuple)):
         raise WrongType(
             f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}'
@@ -51,10 +46,6 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
 def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: Any) -> None:
     """Give all ranks the same lengths of the training loaders, by one collective per loader. Warn about loaders that
     yield the same samples on all ranks.
-
-    Raises:
-        ValueError: on rank 0: they differ and cannot be made equal.
-        ToldByFirstRank: on the others.
     """
     if get_dist_info()[1] == 1:
         return
@@ -67,11 +58,7 @@ def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: An
 
 
 def check_shares(runner: Any, entry: Any, loader: Any) -> None:
-    """Check that every rank has samples to validate on, where all ranks make equally many steps.
-
-    Raises:
-        ValueError: an iteration runner validates, and there are fewer samples than ranks.
-    """
+    """Check that every rank has samples to validate on, where all ranks make equally many steps."""
     order = order_of(loader)
     if runner.by_epoch or order is None or trains(entry[0], runner) or order.sampler.round_up:
         return
@@ -85,11 +72,7 @@ def check_shares(runner: Any, entry: Any, loader: Any) -> None:
 
 
 def check_train_step(runner: Any, entry: Any) -> None:
-    """Check that the model has the step that ``entry`` calls, unless user code replaces that call.
-
-    Raises:
-        ValueError: the entry is ``('train', n)``, and the model only has steps of other modes.
-    """
+    """Check that the model has the step that ``entry`` calls, unless user code replaces that call."""
     model = unwrap(runner.model)
     is_own_step = runner.batch_processor is not None or not is_ours(type(runner).run_iter.__module__)
     if entry[0] != 'train' or is_own_step or hasattr(model, 'train_step'):
@@ -104,11 +87,7 @@ def check_train_step(runner: Any, entry: Any) -> None:
 
 
 def check_stream(runner: Any, entry: Any) -> None:
-    """Check that the workflow entry ``entry`` can read a stream.
-
-    Raises:
-        ValueError: it counts epochs, or validates.
-    """
+    """Check that the workflow entry ``entry`` can read a stream."""
     if runner.by_epoch:
         raise WrongValue(
             f'the workflow entry {tuple(entry)} reads a stream, which has no epochs: use an iteration runner, '
@@ -122,12 +101,7 @@ def check_stream(runner: Any, entry: Any) -> None:
 
 
 def check_entries(workflow: Any) -> None:
-    """Check that ``workflow`` is a list of (mode, n).
-
-    Raises:
-        TypeError: something has the wrong type.
-        ValueError: an entry has another length, or its number is below 1.
-    """
+    """Check that ``workflow`` is a list of (mode, n)."""
     if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
         raise WrongType(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
     for entry in workflow:
@@ -146,11 +120,7 @@ def trains(mode: str, runner: Any) -> bool:
 
 
 def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
-    """The runner's method ``mode``, or its train loop with ``model.<mode>_step``.
-
-    Raises:
-        ValueError: both are missing.
-    """
+    """The runner's method ``mode``, or its train loop with ``model.<mode>_step``."""
     method = getattr(runner, mode, None)
     if callable(method) and not mode.startswith('_') and not _is_no_mode(method, mode):
         return method

@@ -93,16 +93,7 @@ class Condition:
 
 
 def check_key(what: str, key: Any, known: Iterable[str]) -> None:
-    """Refuse a key that is none of the ``known`` ones.
-
-    Args:
-        what: what names it, for the message.
-        key: the key.
-        known: those of the space.
-
-    Raises:
-        KeyError: it is not known; the nearest are suggested.
-    """
+    """Refuse a key that is none of the ``known`` ones."""
     known = list(known)
     if key not in known:
         listed = ', '.join(known[:10]) + (', …' if len(known) > 10 else '')
@@ -111,11 +102,7 @@ def check_key(what: str, key: Any, known: Iterable[str]) -> None:
 
 
 def order_of_names(keys: Iterable[str], conditions: Iterable[Condition]) -> list[str]:
-    """The keys in the order in which they are drawn: parents before their children.
-
-    Raises:
-        ValueError: the conditions lead in a circle.
-    """
+    """The keys in the order in which they are drawn: parents before their children."""
     sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(keys, ()))
     for condition in conditions:
         sorter.add(condition.child, condition.parent)

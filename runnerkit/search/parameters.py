@@ -218,14 +218,7 @@ class Float(_Number):
 
 
 def as_parameter(given: Any) -> Parameter:
-    """The parameter that ``given`` means: itself, a list of choices, or a dict with a ``type`` in `PARAMETERS`.
-
-    Raises:
-        TypeError: it is none of these. In particular a pair: it would say neither whether it is of whole numbers, nor
-            on which scale.
-        KeyError: the ``type`` is unknown.
-        ValueError: the range is empty.
-    """
+    """The parameter that ``given`` means: itself, a list of choices, or a dict with a ``type`` in `PARAMETERS`."""
     if isinstance(given, Parameter):
         return given
     if isinstance(given, list):

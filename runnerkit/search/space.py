@@ -207,10 +207,6 @@ class Space:
 def as_space(section: Any) -> Any:
     """The space that a section of a config describes: of values, or, with ``modules``, of networks. A space is returned
     unchanged.
-
-    Raises:
-        KeyError: it describes both.
-        Exception: what `Space.of` raises.
     """
     if not isinstance(section, Mapping):
         return section
@@ -226,15 +222,7 @@ def as_space(section: Any) -> Any:
 
 
 def combinations_of(space: Any, points: int | None = None) -> Iterator[tuple[dict[str, Any], Any]]:
-    """All that a space can draw, one after another: the answers to its questions, by name, and what it makes of them.
-
-    Args:
-        space: with a method ``draw``.
-        points: how many values of each number are tried, if its parameter does not say it; None: all whole numbers.
-
-    Raises:
-        ValueError: a number has neither a step nor a number of points.
-    """
+    """All that a space can draw, one by one: the answers to its questions, by name, and what it makes of them."""
     parameters = getattr(space, 'parameters', {})
 
     def points_of(name: str) -> int | None:
@@ -301,16 +289,7 @@ def _listed(name: str, given: Any) -> Iterable[Any]:
 
 
 def check_path(key: str, root: Any) -> None:
-    """Refuse a dotted key that leads nowhere in a config. Its last part may be new, unless it looks misspelt.
-
-    Args:
-        key: the key.
-        root: the config, as nested dicts and lists.
-
-    Raises:
-        KeyError: it leads nowhere; the nearest names are suggested.
-        TypeError: it leads into a value that is neither a dict nor a list.
-    """
+    """Refuse a dotted key that leads nowhere in a config. Its last part may be new, unless it looks misspelt."""
     node, parts = root, key.split('.')
     for index, part in enumerate(parts):
         name = '.'.join(parts[:index]) or 'the config'

@@ -109,11 +109,7 @@ class GridSuggest:
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """A number: all that are ``step`` apart, or as many as there are points.
-
-        Raises:
-            ValueError: there is neither a step nor a number of points.
-        """
+        """A number: all that are ``step`` apart, or as many as there are points."""
         return float(self._next(name, lambda: self._numbers(name, low, high, step, log)))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:

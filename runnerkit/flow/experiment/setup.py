@@ -64,12 +64,7 @@ KNOWN_KEYS = [
 
 
 def experiment_config(config: Any) -> Config:
-    """A copy of ``config`` with the defaults of its section ``training``.
-
-    Raises:
-        TypeError: it is no config, or its ``training`` no dict.
-        ValueError: a number there is none.
-    """
+    """A copy of ``config`` with the defaults of its section ``training``."""
     if config is not None and not isinstance(config, (Config, Mapping)):
         raise WrongType(f'config must be a Config, a dict or None, but got {type(config)}: Experiment(config, args)')
     found = copy.deepcopy(config) if isinstance(config, Config) else Config(copy.deepcopy(dict(config or {})))
@@ -172,9 +167,6 @@ class ExperimentSetup(IterBasedRunner):
     def setup(self) -> None:
         """Prepare a training: each step is a method, and may be overridden. `wrap_model` and `setup_hooks` also follow
         an overridden `setup` that calls `setup_model` last.
-
-        Raises:
-            RuntimeError: it has been called before.
         """
         self._check_construction()
         if self._is_set_up:
@@ -237,9 +229,6 @@ class ExperimentSetup(IterBasedRunner):
     def visualizer(self) -> Any:
         """TensorBoard's ``SummaryWriter``, for your pictures and sounds; or what you set here in
         `setup_visualizer`. On other ranks than the first, what is drawn goes nowhere.
-
-        Raises:
-            AttributeError: nothing draws curves, or the run has not begun, with which the file is opened.
         """
         if self._visualizer is not None:
             return self._visualizer
@@ -285,19 +274,11 @@ class ExperimentSetup(IterBasedRunner):
         self.register_checkpoint_hook(self._checkpointer)
 
     def setup_dataloader(self) -> None:
-        """Set ``train_loader`` (one, or several in a dict by name) and ``valid_loader``.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
-        """
+        """Set ``train_loader`` (one, or several in a dict by name) and ``valid_loader``."""
         raise self._not_written('setup_dataloader', 'set self.train_loader there')
 
     def setup_model(self) -> None:
-        """Set ``model``, a module with all networks, and ``optimizer``, one or several in a dict by name.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
-        """
+        """Set ``model``, a module with all networks, and ``optimizer``, one or several in a dict by name."""
         raise self._not_written('setup_model', 'set self.model and self.optimizer there')
 
     @partial(as_step, 'wrap_model')
@@ -345,11 +326,7 @@ class ExperimentSetup(IterBasedRunner):
             self.register_valid_hook(config.get('evaluation', {}))
 
     def register_valid_hook(self, evaluation: Any) -> None:
-        """Register the call of ``valid`` every ``training.valid_interval`` iterations, if there is such a method.
-
-        Args:
-            evaluation: options of `ValidHook`, such as ``dict(save_best='accuracy')``; None: no validation.
-        """
+        """Register the call of ``valid`` every ``training.valid_interval`` iterations, if there is such a method."""
         if evaluation is not None and type(self).valid is ExperimentSetup.valid:
             meant = suggestion('valid', self._own_names())
             level = logging.WARNING if meant else logging.INFO
@@ -359,19 +336,12 @@ class ExperimentSetup(IterBasedRunner):
             self.register_hook(ValidHook(self.valid_loader, **options), priority='LOW')
 
     def valid(self) -> dict[str, Any] | None:
-        """Validate: see `Experiment`.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
-        """
+        """Validate: see `Experiment`."""
         raise self._not_written('valid')
 
     def resume_or_load(self) -> None:
         """Go on from a checkpoint, if there is one: that of ``--checkpoint_path``, else the newest intact one in the
         work dir. Of a file without a training state, the weights are loaded. Call it after `setup`, before ``run``.
-
-        Raises:
-            RuntimeError: there is no model yet.
         """
         self.check_model()
         given = self.option('checkpoint_path')

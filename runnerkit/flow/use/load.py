@@ -142,9 +142,6 @@ def find_trained(
 def config_in(meta: Mapping[str, Any], path: str, trust: bool) -> Config:
     """The config that the checkpoint at ``path`` holds in its ``meta``, with its modules imported. Its text is read as
     data, never executed.
-
-    Raises:
-        ValueError: there is no config; it is not trusted; or its text is not data alone.
     """
     way_out = "pass the config as a file that you know, config='…/config.py' (predict CONFIG --checkpoint …)"
     text = meta.get('config')
@@ -167,11 +164,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool) -> Config:
 
 
 def check_which(which: str) -> None:
-    """Check which checkpoint of a work dir is asked for.
-
-    Raises:
-        ValueError: it is none of `WHICH`.
-    """
+    """Check which checkpoint of a work dir is asked for."""
     if which not in WHICH:
         raise ValueError(
             f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
@@ -279,10 +272,6 @@ def as_trained(given: Config, kept: Path) -> Config:
 
     A training from Python may change its config (``train(config, model__width=64)``), and the weights belong to what
     was trained. Objects, and classes under the same name, are those of ``given``.
-
-    Args:
-        given: the config that was given.
-        kept: the config file in the work dir; it is read as data.
     """
     try:
         text = kept.read_text(encoding='utf-8')

@@ -78,11 +78,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
 
 
 def check_published_path(out: str) -> Path:
-    """The path of a published file before its hash is added.
-
-    Raises:
-        ValueError: it is not a checkpoint's.
-    """
+    """The path of a published file before its hash is added."""
     path = local_target(out)
     if not path.stem.strip('.') or path.name in EXTENSIONS:
         raise ValueError(f'a checkpoint is published under a name, such as lenet.pth, but got {out!r}')
