@@ -28,9 +28,9 @@ from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
-from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.texts import names_a_loss
 
 #: What may be better: a greater score, or a lesser one.
 RULES = ('greater', 'less')
@@ -213,7 +213,7 @@ def declared_rule(model: nn.Module, key: str) -> str | None:
 def rule_of(
     model: nn.Module, key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS
 ) -> str:
-    """Return which is better for the score ``key``, ``'greater'`` or ``'less'``: as the metric declares, else by name."""
+    """Which is better for the score ``key``, ``'greater'`` or ``'less'``: as the metric declares, else by name."""
     declared = declared_rule(model, key) or declared_rule(model, key.rpartition('/')[2])
     return declared or rule_by_name(key, greater_keys, less_keys)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 
 BLOCK = 1 << 20
 

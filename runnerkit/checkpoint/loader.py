@@ -19,9 +19,8 @@ from torch import Tensor
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.names import plain_names
-from runnerkit.checkpoint.safe_load import safe_load
+from runnerkit.checkpoint.safe_load import HOW_TO_TRUST, pickles_are_trusted, safe_load
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
-from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import print_log, printable, shortened
@@ -38,7 +37,7 @@ _STARTS = (b'PK', b'\x80', b'(', b'c', b'}', b']')
 def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
     """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
 
-    A file that holds anything else is loaded only if the user trusts it (`runnerkit.checkpoint.trust`).
+    A file that holds anything else is loaded only if the user trusts it (`runnerkit.checkpoint.safe_load`).
     """
     name = printable(path if name is None else name)
     try:

@@ -19,7 +19,7 @@ from runnerkit.checkpoint.names import ema_name, get_state_dict, plain_names, re
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like
-from runnerkit.parallel.names import name_cleaner
+from runnerkit.parallel.wrappers import name_cleaner
 from runnerkit.utils.logging import print_log, printable, shortened
 
 #: Removes the prefix of a DataParallel wrapper, for files saved from a wrapped model.

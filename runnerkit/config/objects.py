@@ -10,7 +10,7 @@ from typing import Any
 from runnerkit.config.origin import dotted
 from runnerkit.config.pretty import OBJECT, has_text
 from runnerkit.utils.logging import shortened
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 
 #: What to do about a mark in a config that has been read.
 WAY_OUT = (

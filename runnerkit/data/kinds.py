@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
 from runnerkit.utils.user_files import is_ours
 
 #: The end of most messages about loaders.

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 
-from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import (
     UNSHARDED,
     dataset_of,
@@ -28,7 +27,7 @@ from runnerkit.data.kinds import (
     samplers_of,
 )
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.loader_state import held_by, held_states, is_generator, restore_held
+from runnerkit.data.loader_state import batch_checksums, held_by, held_states, is_generator, restore_held
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
 from runnerkit.data.seeding import mix_seed, seeded_iteration
 from runnerkit.distributed import (
@@ -39,7 +38,7 @@ from runnerkit.distributed import (
     reduce_extremes,
     run_on_all_ranks,
 )
-from runnerkit.distributed.info import ranks_in_words
+from runnerkit.distributed.groups import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 
 #: So many items of an order are drawn at once, and so many are compared.

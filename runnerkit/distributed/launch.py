@@ -12,7 +12,7 @@ import torch
 from torch import distributed as dist
 
 from runnerkit.distributed.devices import accelerator, check_backend, device_count, use_device
-from runnerkit.distributed.info import is_distributed
+from runnerkit.distributed.groups import is_distributed
 from runnerkit.distributed.meeting import meet
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger

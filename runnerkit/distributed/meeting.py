@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from torch import distributed as dist
 
-from runnerkit.distributed.info import ranks_in_words
+from runnerkit.distributed.groups import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
     from runnerkit.hooks.fingerprint import FingerprintHook
     from runnerkit.hooks.freeze import FreezeHook
+    from runnerkit.hooks.hook import Priority, get_priority
     from runnerkit.hooks.iter_timer import IterTimerHook
     from runnerkit.hooks.logger import *  # noqa: F403
     from runnerkit.hooks.loss_jump import LossJumpHook
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
         GradientCumulativeOptimizerHook,
         OptimizerHook,
     )
-    from runnerkit.hooks.priority import Priority, get_priority
     from runnerkit.hooks.profiler import ProfilerHook
     from runnerkit.hooks.registration import build_lr_hook, build_momentum_hook
     from runnerkit.hooks.report import ReportHook

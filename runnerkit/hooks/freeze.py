@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.optim.default_constructor import as_patterns, chosen_parameters, matches
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
 from runnerkit.parallel import FSDP2, named_modules, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number

@@ -9,8 +9,7 @@ from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks.evaluation import EvalHook
-from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
-from runnerkit.hooks.priority import Priority
+from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, Priority, overrides
 from runnerkit.utils.suggest import edit_distance, nearest
 
 Call = Callable[[Any], Any]

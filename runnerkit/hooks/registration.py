@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runnerkit.hooks.hook import HOOKS, Hook
+from runnerkit.hooks.hook import HOOKS, Hook, Priority, get_priority
 from runnerkit.hooks.hook_table import HookTable
-from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.ownership import claim
+from runnerkit.checkpoint.store import claim
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import join
 from runnerkit.hooks.hook import Hook, RunnerView

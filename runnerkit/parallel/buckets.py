@@ -11,8 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from runnerkit.parallel.dtensors import is_dtensor, is_sharded
-from runnerkit.parallel.names import named_buffers, without_compile
-from runnerkit.parallel.wrappers import ReplacedModule
+from runnerkit.parallel.wrappers import ReplacedModule, named_buffers, without_compile
 
 
 class GradientOrders:

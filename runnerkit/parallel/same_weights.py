@@ -13,8 +13,7 @@ from torch import distributed as dist
 
 from runnerkit.distributed import broadcast_buffers, get_dist_info, same_on_all_ranks
 from runnerkit.parallel.bits import checksum, has_bits
-from runnerkit.parallel.names import name_cleaner
-from runnerkit.parallel.wrappers import unwrap
+from runnerkit.parallel.wrappers import name_cleaner, unwrap
 
 #: Where DistributedDataParallel reads the names of the parameters and buffers that it leaves alone.
 IGNORED_BY_DDP = '_ddp_params_and_buffers_to_ignore'

@@ -24,7 +24,7 @@ from runnerkit.data.kinds import (
     set_epoch,
 )
 from runnerkit.data.reader import Reader, ReaderState, new_iter_loaders, numbers
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
 from runnerkit.hooks.hook_table import HookTable
 from runnerkit.runner.plan import Plan
 from runnerkit.runner.progress import Progress

@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
-from runnerkit.checkpoint.integrity import reading, training_state_problem
+from runnerkit.checkpoint.integrity import gpus_of_run, is_mmcv_file, reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
-from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
@@ -22,7 +21,7 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
-from runnerkit.parallel.names import name_cleaner, named_buffers
+from runnerkit.parallel.wrappers import name_cleaner, named_buffers
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import is_ours
 
@@ -157,3 +161,28 @@ def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any], 
     """The loader of the first entry that trains, or None."""
     pairs = zip(data_loaders, workflow, strict=True)
     return next((loader for loader, (mode, _) in pairs if trains(mode, runner)), None)
+
+
+def check_settings(logger: Any, meta: Any, work_dir: Any, max_epochs: Any, max_iters: Any) -> None:
+    """Raise TypeError or ValueError unless these are arguments of `BaseRunner`."""
+    if logger is not None and not isinstance(logger, logging.Logger):
+        raise TypeError(f'logger must be a logging.Logger object, but got {type(logger)}')
+    if meta is not None and not isinstance(meta, Mapping):
+        raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
+    if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
+        raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
+    for name, limit in (('max_epochs', max_epochs), ('max_iters', max_iters)):
+        check_whole_number(name, limit, at_least=0, or_none=True)
+    if max_epochs is not None and max_iters is not None:
+        raise ValueError(f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}')
+
+
+def absolute_work_dir(work_dir: str | os.PathLike[str]) -> str:
+    """``work_dir`` as an absolute path."""
+    path = local_path(work_dir)
+    if is_url(path):
+        raise ValueError(
+            f"a runner's work_dir is a folder on this machine, but got {path!r}: give one for the logs, and the URL to "
+            f'the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that'
+        )
+    return os.path.abspath(path)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.nested import values_in
+
+
+def values_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every value in nested mappings, lists and tuples, after ``path`` with its keys and indices.
+
+    An empty container also is a value. Arrays, tensors and sets are not looked into.
+    """
+    if not isinstance(value, Mapping | list | tuple) or not value:
+        yield path, value
+        return
+    for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from values_in(each, (*path, key))
 
 
 def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool = False, hint: str = '') -> None:

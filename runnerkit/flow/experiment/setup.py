@@ -34,13 +34,13 @@ from runnerkit.flow.work_dir.previous_runs import files_of_a_run, rename_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
 from runnerkit.log_files import free_timestamp
-from runnerkit.optim.fused import drop_missing_fused
+from runnerkit.optim.builder import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import FSDP2, is_module_wrapper
 from runnerkit.parallel.fsdp import hand_over
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
-from runnerkit.runner.checks import absolute_work_dir
+from runnerkit.runner.workflow import absolute_work_dir
 from runnerkit.utils.env import collect_env, get_time_str
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock

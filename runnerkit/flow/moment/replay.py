@@ -33,7 +33,7 @@ from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.predictions import names_at
 from runnerkit.registry import Registry
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.user_files import file_of_module
 from runnerkit.version import __version__
 

@@ -12,7 +12,7 @@ from runnerkit.distributed.collectives import broadcast_object, reduce_max, same
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 
 #: What may differ between the ranks: rank 0's counts for the first two, the others belong to a process.
 OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')

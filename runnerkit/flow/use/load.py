@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
-from runnerkit.checkpoint.integrity import reading
-from runnerkit.checkpoint.mmcv_files import is_mmcv_file
+from runnerkit.checkpoint.integrity import is_mmcv_file, reading
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.checkpoint.store import NON_FINITE, finite_beside
 from runnerkit.config import Config
@@ -27,7 +26,7 @@ from runnerkit.fileio.paths import is_url
 from runnerkit.flow.stages.defaults import required_section
 from runnerkit.flow.stages.instance import choose_device
 from runnerkit.flow.work_dir.record import check_made_here, config_of, is_made_here
-from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.hooks.hook import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import get_logger, printable, shortened

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.checkpoint.hub import HASH_IN_NAME
 from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.schemes import HASH_IN_NAME
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.config import Config
 from runnerkit.config.literals import read_literals

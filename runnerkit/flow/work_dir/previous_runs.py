@@ -18,8 +18,7 @@ from pathlib import Path
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder
-from runnerkit.checkpoint.ownership import is_owned
-from runnerkit.checkpoint.store import OWNER
+from runnerkit.checkpoint.store import OWNER, is_owned
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.record import JSON_FILES, RECORD, STARTS, read_record

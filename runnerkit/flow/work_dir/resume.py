@@ -14,7 +14,7 @@ from runnerkit.fileio.paths import is_url, join, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.record import read_record
 from runnerkit.registry import placed_errors
-from runnerkit.utils.processes import start_of
+from runnerkit.utils.env import start_of
 from runnerkit.utils.suggest import did_you_mean
 
 #: What ``--if-used`` may be.

@@ -36,7 +36,7 @@ from runnerkit.log_files import JOURNAL
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.utils.logging import shortened
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.small_files import own_folder
 from runnerkit.utils.user_files import file_of_module, with_neighbours
 
