@@ -6,6 +6,8 @@ Both sides are below the package: ``runnerkit.runner.dist_utils``, and, where `r
 
 from __future__ import annotations
 
+_BASIC_HOOKS = ('closure', 'iter_timer', 'memory', 'sampler_seed', 'sync_buffer')
+
 _TRACKERS = ('clearml', 'dvclive', 'mlflow', 'neptune', 'pavi', 'segmind', 'wandb')
 
 #: One target: the same module object, also for everything below it. Several targets: a module with the names of all of
@@ -42,6 +44,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'runner.hooks': 'hooks',
     'runner.hooks.logger': 'hooks.logger',
     **{f'runner.hooks.logger.{name}': 'hooks.logger.trackers' for name in _TRACKERS},
+    **{f'runner.hooks.{name}': 'hooks.basic' for name in _BASIC_HOOKS},
     'runner.log_buffer': 'log_buffer',
     'runner.optimizer': 'optim',
     'runner.priority': 'hooks.hook',
