@@ -9,15 +9,9 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.fileio.paths import shown
-from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
-from runnerkit.search.study import format_value, told
-
-if TYPE_CHECKING:
-    from runnerkit.search.pipeline import Pipeline
+from runnerkit.search.record import COMPLETED, Record, front
 
 #: All records, and those of completed trials as a table.
 REPORTS, TABLE = 'reports.json', 'output.csv'
@@ -114,39 +108,3 @@ def completed(records: Iterable[Record]) -> list[Record]:
 def ranked(records: Iterable[Record]) -> list[Record]:
     """The best first objective first; equal ones in their order."""
     return sorted(records, key=lambda record: (record.rewards or [0.0])[0], reverse=True)
-
-
-#: How many records of a front are listed.
-MOST = 5
-
-
-def summary(pipeline: Pipeline) -> list[str]:
-    """What has come of each step of a pipeline, in lines."""
-    lines = []
-    for name in pipeline.names:
-        records = pipeline.report.of(name)
-        if not records:
-            continue
-        found = pipeline.report.pareto_front(name)
-        what = 'best' if found and len(found[0].objectives) == 1 else 'front'
-        many = 'trial' if len(records) == 1 else 'trials'
-        lines.append(f'{name}: {len(records)} {many} ({", ".join(counts(records))}); {what}:')
-        for record in found[:MOST]:
-            lines.append(f'  {record.number}: {told(record)}')
-            rest = [key for key in record.performance if key not in record.objectives]
-            if rest:
-                lines[-1] += f' ({", ".join(f"{key} {format_value(record.performance[key])}" for key in rest)})'
-        if len(found) > MOST:
-            lines.append(f'  … and {len(found) - MOST} more')
-        if found and found[0].weights_file is not None:
-            moment = f' ({found[0].moment})' if found[0].moment else ''
-            lines.append(f'  checkpoint of {found[0].number}: {shown(found[0].weights_file)}{moment}')
-    return [*lines, f'Report {shown(pipeline.work_dir / "reports.json")}']
-
-
-def counts(records: list[Record]) -> list[str]:
-    """How many of the records have which status: ``['15 completed', '9 pruned']``."""
-    found = {
-        status: sum(record.status == status for record in records) for status in (COMPLETED, PRUNED, FAILED, RUNNING)
-    }
-    return [f'{number} {status}' for status, number in found.items() if number]

@@ -8,7 +8,7 @@ from typing import Any
 
 from runnerkit.compat.vega.current import General, running_part, running_pipeline, running_section
 from runnerkit.compat.vega.networks import NetworkDesc
-from runnerkit.compat.vega.report import ReportRecord
+from runnerkit.compat.vega.record import ReportRecord
 from runnerkit.compat.vega.steps import VegaStep
 from runnerkit.config.config_dict import as_config
 from runnerkit.search import algorithm as core

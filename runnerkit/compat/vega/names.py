@@ -10,7 +10,8 @@ from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
 from runnerkit.compat.vega.current import General
 from runnerkit.compat.vega.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
-from runnerkit.compat.vega.report import Generator, ReportClient, ReportRecord, ReportServer
+from runnerkit.compat.vega.record import ReportRecord
+from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.benchmark import BenchmarkPipeStep
 from runnerkit.search.pipe_step import PipeStep

@@ -1,4 +1,4 @@
-from runnerkit.compat.vega.report import ReportRecord
+from runnerkit.compat.vega.record import ReportRecord
 from runnerkit.search.record import Record
 
 
