@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, why_not_finite
-from runnerkit.distributed import all_gather_objects
+from runnerkit.distributed import all_gather_objects, reduce_max
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import largest
@@ -63,8 +63,9 @@ class Finiteness:
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner.train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
-        for others in () if alone else reversed(all_gather_objects(found)):
-            found = {**found, **others}  # the first rank's description of a kind wins
+        if not alone and reduce_max(len(found)):
+            for others in reversed(all_gather_objects(found)):  # the first rank's description of a kind wins
+                found = {**found, **others}
         return found
 
     def advice(self, found: Mapping[str, str]) -> str:

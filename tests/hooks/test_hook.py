@@ -49,7 +49,7 @@ FOR_USERS = {'step_record', 'parent'}
 
 
 #: Files of `runnerkit.hooks` that hold parts of the engine, which read other parts.
-PARTS_OF_THE_ENGINE = ('finiteness', 'hook_table', 'registration', 'weight_watch')
+PARTS_OF_THE_ENGINE = ('hook_table', 'registration', 'weights')
 
 
 def test_what_a_hook_may_read_is_what_our_hooks_read():

@@ -37,7 +37,7 @@ def test_after_run_fires_and_learns_the_outcome_whatever_happens():
         assert ended == [Outcome(kind, error=error)] * 2
 
 
-def test_the_log_says_what_a_lost_connection_means(caplog):
+def test_a_lost_connection_of_a_run_without_ranks_is_of_no_rank(caplog):
     class Fail(Hook):
         def after_train_iter(self, runner):
             raise RuntimeError(message)
@@ -48,7 +48,7 @@ def test_the_log_says_what_a_lost_connection_means(caplog):
         runner.register_hook(Fail())
         with pytest.raises(RuntimeError):
             runner.run([loader(8)], [('train', 1)])
-        assert ('Another rank has died or does not answer' in caplog.text) == (message != 'boom')
+        assert 'Another rank has died' not in caplog.text  # tests/distributed/test_watch.py has those of ranks
 
 
 def test_a_failing_after_run_fails_a_run_that_was_fine(caplog):

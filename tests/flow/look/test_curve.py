@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -53,14 +52,15 @@ def test_only_losses(tmp_path):
 
 
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, caplog):
-    from runnerkit.flow import Context, Terminal
+    from runnerkit.flow import Context
 
     write(tmp_path / '1.log.json', {'mode': 'train', 'epoch': 1, 'iter': 10, 'loss': 2.0})
     monkeypatch.setitem(sys.modules, 'matplotlib', None)
     with pytest.raises(ModuleNotFoundError):
         plot(tmp_path)
     with caplog.at_level('INFO', 'runnerkit'):
-        Terminal(None).draw(Context(None, work_dir=tmp_path, runner=SimpleNamespace(meta={})))
+        context = Context(None, work_dir=tmp_path)
+        draw_and_tell('learning curve', lambda: plot(tmp_path), context.logger)
     assert 'no learning curve is drawn: it needs matplotlib (pip install matplotlib)' in caplog.text
 
 
