@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.findings import Finding
-from runnerkit.config.keys import has_known_reader, unread_keys
-from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
+from runnerkit.config.keys import has_known_reader, unread_keys, wrong_values
+from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
 from runnerkit.flow.stages.defaults import EVALUATED, compile_options, is_experiment, splits_in, validates
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.compiled import check_options
-from runnerkit.optim.update import AMP_DTYPES
 from runnerkit.runner import RUNNERS
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import one_line
@@ -21,15 +20,9 @@ from runnerkit.utils.suggest import suggestion
 
 
 def values(plan: Plan) -> Iterator[Finding]:
-    """Values of a wrong type, and numbers that are not finite."""
+    """Unknown keys, values of a wrong type, and numbers that are not finite."""
     if plan.cfg is not None:
         yield from wrong_values(plan.cfg)
-        yield from non_finite(plan.cfg)
-
-
-def unread(plan: Plan) -> Iterator[Finding]:
-    """Unknown keys."""
-    if plan.cfg is not None:
         yield from unread_keys(plan.cfg)
 
 
@@ -41,14 +34,7 @@ def training(plan: Plan) -> Iterator[Finding]:
 
 
 def modes(plan: Plan) -> Iterator[Finding]:
-    """``amp``, ``fp16`` and ``compile``."""
-    amp, fp16 = plan.get('amp'), plan.get('fp16')
-    if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
-        what = f"amp must be 'bf16', 'fp16' or None, but got {amp!r}"
-        yield plan.error(('amp',), what, "Write amp='bf16' (or 'fp16'), or leave amp out.")
-    if fp16 is not None and not isinstance(fp16, Mapping):
-        what = f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}"
-        yield plan.error(('fp16',), what, 'Leave fp16 out to switch it off.')
+    """``compile``."""
     if plan.get('compile') is not None:
         try:
             check_options(compile_options(plan.cfg) or {})
