@@ -31,10 +31,9 @@ from runnerkit.config.known_keys import (
     TOP,
 )
 from runnerkit.config.merge import DELETE_KEY
-from runnerkit.config.objects import WAY_OUT, is_mark, why_nameless
 from runnerkit.config.origin import OPTIONS, dotted, origin_of, place_of, written_at
 from runnerkit.config.parse import BASE_REFERENCE
-from runnerkit.config.pretty import OBJECT
+from runnerkit.config.pretty import OBJECT, WAY_OUT, is_mark, why_nameless
 from runnerkit.config.values import (
     BOOL,
     CONTAINERS,

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from runnerkit.config.limits import TOO_DEEP, check_depth
+from runnerkit.config.config_dict import TOO_DEEP, check_depth
 
 #: What a call in such a text may be. `pretty_text` writes values that have no literal as these calls.
 _CALLS: dict[str, Callable[..., Any]] = {

@@ -8,7 +8,7 @@ from support import Tiny
 
 from runnerkit.config import Config
 from runnerkit.config.keys import wrong_values
-from runnerkit.config.objects import objects_in, refuse_marks
+from runnerkit.config.pretty import objects_in, refuse_marks
 
 HELD = {
     'model': {'type': 'Supervised', 'model': Tiny(), 'loss': len},
