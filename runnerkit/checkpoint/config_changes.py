@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.checkpoint.conditions import Change, differs
-from runnerkit.config.literals import NoLiteral, read_literals
+from runnerkit.config.settings import NoLiteral, read_literals
 from runnerkit.utils.logging import printable
 
 #: The sections that are compared, by their keys.

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from filecmp import cmp
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from runnerkit.config.config_dict import MAX_DEPTH, TOO_DEEP, ConfigDict, as_config, check_depth
@@ -80,10 +81,14 @@ def read_config(
     if len(chain) > MAX_BASES:
         raise ValueError(f'{chain[0]} has a chain of more than {MAX_BASES} files in {BASE_KEY}: write fewer of them')
     if os.path.isdir(path):
-        raise IsADirectoryError(f'{path} is a folder, not a config file{_configs_in(path)}')
+        names = sorted(name for name in os.listdir(path) if os.path.splitext(name)[1] in EXTENSIONS)
+        holds = f'; it holds {", ".join(names[:5])}{", …" * (len(names) > 5)}' if names else ''
+        raise IsADirectoryError(f'{path} is a folder, not a config file{holds}')
     if not os.path.isfile(path):
+        folder, name = os.path.split(path)
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
-        raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
+        hint = suggestion(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+        raise FileNotFoundError(f'file "{path}" does not exist{named_by}{hint}')
     check_type(path)
     try:
         with open(path, encoding='utf-8-sig') as file:  # editors of Windows begin files with a mark
@@ -121,16 +126,6 @@ def read_text(
         resolve_relative_files(own, os.path.dirname(path))
     _warn_of_deprecation(own.pop(DEPRECATION_KEY, None), path)
     return merge(own, bases.config), '\n'.join([*bases.texts, f'{path}\n{text}'])
-
-
-def _configs_in(folder: str) -> str:
-    names = sorted(name for name in os.listdir(folder) if os.path.splitext(name)[1] in EXTENSIONS)
-    return f'; it holds {", ".join(names[:5])}{", …" * (len(names) > 5)}' if names else ''
-
-
-def _near_files(path: str) -> str:
-    folder, name = os.path.split(path)
-    return suggestion(name, os.listdir(folder)) if os.path.isdir(folder) else ''
 
 
 def fill_in_file_variables(text: str, path: str) -> str:
@@ -369,7 +364,9 @@ def _execute(program: str | ast.Module, path: str, scope: dict[str, Any]) -> Non
     try:
         exec(code, scope)
     except Exception as error:
-        line = max((line for file, line in _frames(error) if file == path), default=None)
+        line = max(
+            (line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == path), default=None
+        )
         raise_with_context(error, f'{path}:{line}: ')
 
 
@@ -383,13 +380,6 @@ def _syntax_errors(path: str) -> Iterator[None]:
         raise SyntaxError(message, (error.filename, error.lineno, error.offset, text)) from None
     except (RecursionError, MemoryError):  # MemoryError: the parser's stack is exhausted, not the memory
         raise ValueError(f'{path}: an expression is nested too deeply for Python to compile; {TOO_DEEP}') from None
-
-
-def _frames(error: Exception) -> Iterator[tuple[str, int]]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
 
 
 def _is_setting(key: Any, value: Any) -> bool:

@@ -148,24 +148,19 @@ def _all(kind: ValueKind, keys: str, *sections: str) -> dict[str, ValueKind]:
     return {f'{section}.{key}'.lstrip('.'): kind for section in sections or [''] for key in keys.split()}
 
 
-def _of_types() -> dict[str, ValueKind]:
-    """The kinds that the types of the readers' arguments give."""
-    return {
-        f'{section}.{key}'.lstrip('.'): _OF_TYPES[name]
-        for section, readers in _READERS.items()
-        for reader in readers
-        for key, type_ in TYPES[reader].items()
-        if (name := type_.removesuffix(' or None')) in _OF_TYPES
-    }
-
-
 _DATA = ('data', *_LOADERS)
 _OPTIMIZERS = ('optimizer', 'optimizer.*')
 
 #: What the value of each key must be, by its dotted key; ``*`` is any one key or index. None is allowed at the top
 #: level, and where it is the default.
 KINDS: dict[str, ValueKind] = {
-    **_of_types(),
+    **{
+        f'{section}.{key}'.lstrip('.'): _OF_TYPES[name]
+        for section, readers in _READERS.items()
+        for reader in readers
+        for key, type_ in TYPES[reader].items()
+        if (name := type_.removesuffix(' or None')) in _OF_TYPES
+    },
     # The top level.
     'seed': whole(0),
     'num_threads': whole(1),

@@ -20,26 +20,23 @@ from runnerkit.utils.suggest import suggestion
 
 
 def values(plan: Plan) -> Iterator[Finding]:
-    """Unknown keys, values of a wrong type, and numbers that are not finite."""
+    """Values of a wrong type, numbers that are not finite, and the options of ``compile``."""
     if plan.cfg is not None:
         yield from wrong_values(plan.cfg)
-        yield from unread_keys(plan.cfg)
-
-
-def training(plan: Plan) -> Iterator[Finding]:
-    """The section of an `Experiment`, for another runner."""
-    if plan.get('training') is not None and not is_experiment(plan.cfg):
-        what = 'unused: the runner is not an Experiment'
-        yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
-
-
-def modes(plan: Plan) -> Iterator[Finding]:
-    """``compile``."""
     if plan.get('compile') is not None:
         try:
             check_options(compile_options(plan.cfg) or {})
         except (TypeError, ValueError) as error:
             yield plan.error(('compile',), one_line(error), 'Leave compile out to switch it off.')
+
+
+def unread(plan: Plan) -> Iterator[Finding]:
+    """Unknown keys, and the section of an `Experiment` for another runner."""
+    if plan.cfg is not None:
+        yield from unread_keys(plan.cfg)
+    if plan.get('training') is not None and not is_experiment(plan.cfg):
+        what = 'unused: the runner is not an Experiment'
+        yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
 
 
 def workflow(plan: Plan) -> Iterator[Finding]:
