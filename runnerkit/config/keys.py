@@ -414,4 +414,4 @@ def _is_option(section: Mapping[str, Any], key: Any) -> bool:
 def _is_new_option(section: Mapping[str, Any], key: Any) -> bool:
     """Whether ``--cfg-options`` added the key to a dict that did not have it."""
     origin = origin_of(section)
-    return _is_option(section, key) and origin is not None and key in origin.added
+    return origin is not None and key in origin.added

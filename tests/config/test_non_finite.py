@@ -18,6 +18,7 @@ REFUSED = [
     ({'optimizer': {'type': 'SGD', 'lr': 0.1, 'weight_decay': NAN}}, 'optimizer.weight_decay'),
     ({'optimizer': {'G': {'type': 'SGD', 'lr': -INF}}}, 'optimizer.G.lr'),
     ({'optimizer': {'type': 'Adam', 'betas': (0.9, NAN)}}, 'optimizer.betas[1]'),
+    ({'optimizer': {'type': 'Adam', 'betas': ('high', NAN)}}, 'optimizer.betas'),
     ({'optimizer': {'type': 'Mine', 'growth': NAN}}, 'optimizer.growth'),
     (
         {'optimizer': {'type': 'SGD', 'paramwise_cfg': {'custom_keys': {'a.b': {'lr_mult': INF}}}}},

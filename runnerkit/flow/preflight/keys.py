@@ -84,18 +84,14 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
             f'there is no data.val to evaluate on: nothing is evaluated{best}',
             'Add data.val, or set evaluation=None (--no-validate for one run).',
         )
+    validates_val = 'val' in validates(plan.get('workflow'), plan.get('data'))
     is_whole = plan.get('runner') is not None or plan.get('total_epochs') is not None  # not a part for ``_base_``
-    if is_whole and data is not None and 'evaluation' not in plan.cfg and not _validates(plan):
+    if is_whole and data is not None and 'evaluation' not in plan.cfg and not validates_val:
         yield plan.warning(
             ('data', 'val'),
             "is never used: the config has no evaluation, and the workflow no 'val' entry",
             'Add evaluation=dict(interval=1), or set evaluation=None to hide this warning.',
         )
-
-
-def _validates(plan: Plan) -> bool:
-    """Whether the config's workflow has a 'val' entry."""
-    return 'val' in validates(plan.get('workflow'), plan.get('data'))
 
 
 def keys_agree(plan: Plan) -> Iterator[Finding]:
@@ -118,7 +114,7 @@ def keys_agree(plan: Plan) -> Iterator[Finding]:
     if get('cudnn_benchmark') and (plan.options.deterministic or get('deterministic')):
         way_out = 'Leave cudnn_benchmark or deterministic out.'
         yield plan.warning(('cudnn_benchmark',), 'has no effect in a deterministic run', way_out)
-    if not plan.options.validate and _validates(plan):
+    if not plan.options.validate and 'val' in validates(get('workflow'), get('data')):
         what = "--no-validate switches the evaluation off, but the workflow's 'val' entry still validates"
         yield plan.warning(('workflow',), what, "Leave the 'val' entry out, or --no-validate.")
     options = ('warmup_iters', 'warmup_ratio', 'warmup_by_epoch')
@@ -224,7 +220,7 @@ _BY_ANNOTATION = {
 def hook_arguments(plan: Plan) -> Iterator[Finding]:
     """Texts for numbers and booleans, by the annotations of a hook's constructor."""
     loggers = plan.get('log_config', 'hooks')
-    items: list[tuple[tuple[Any, ...], Any]] = list(zip(plan.custom_paths, plan.custom_hooks, strict=True))
+    items = list(plan.custom_hooks)
     items += [(('log_config', 'hooks', i), item) for i, item in enumerate(loggers if isinstance(loggers, list) else [])]
     for path, item in items:
         named = item.get('type') if isinstance(item, Mapping) else None
