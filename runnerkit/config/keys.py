@@ -13,7 +13,6 @@ from numbers import Real
 from operator import getitem
 from typing import Any
 
-from runnerkit.config.findings import Finding, without_errors
 from runnerkit.config.known_keys import (
     BELONGS,
     DEFAULT_READERS,
@@ -31,7 +30,7 @@ from runnerkit.config.known_keys import (
     TOP,
 )
 from runnerkit.config.merge import DELETE_KEY
-from runnerkit.config.origin import OPTIONS, dotted, origin_of, place_of, written_at
+from runnerkit.config.origin import OPTIONS, Finding, dotted, origin_of, place_of, without_errors, written_at
 from runnerkit.config.parse import BASE_REFERENCE
 from runnerkit.config.pretty import OBJECT, WAY_OUT, is_mark, why_nameless
 from runnerkit.config.values import (

@@ -18,7 +18,7 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
-from runnerkit.config.findings import Finding, PreflightError, listed, without_errors
+from runnerkit.config.origin import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import evaluation, hooks, keys, lengths, schedules, updates, wrapping
 from runnerkit.flow.preflight.plan import Plan

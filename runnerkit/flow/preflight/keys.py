@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runnerkit.config.findings import Finding
 from runnerkit.config.keys import has_known_reader, unread_keys, wrong_values
+from runnerkit.config.origin import Finding
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
 from runnerkit.flow.stages.defaults import EVALUATED, compile_options, is_experiment, splits_in, validates

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.config.findings import Finding
-from runnerkit.config.origin import dotted, written_at
+from runnerkit.config.origin import Finding, dotted, written_at
 from runnerkit.flow.context import Context, Options
 from runnerkit.hooks import CheckpointHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names
 from runnerkit.hooks.param_schedule import ParamScheduleHook, ScheduleHook, read
 from runnerkit.optim import schedules

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names, parts_of_optimizer
 from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.hooks.param_schedule import ScheduleHook
