@@ -133,16 +133,13 @@ def keys_of_other_tools(cfg: Any) -> list[str]:
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value with its keys and indices, the outer ones first; of lists, not the whole numbers."""
-    if path:
-        yield path, node
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from _walk(value, (*path, key))
-    elif type(node) in (list, tuple):
-        for index, value in enumerate(node):
-            if type(value) is not int:  # there may be many
-                yield from _walk(value, (*path, index))
+    """Every value in ``node`` with its keys and indices, the outer ones first; of lists, not the whole numbers."""
+    is_list = type(node) in (list, tuple)
+    for key, value in enumerate(node) if is_list else node.items() if isinstance(node, Mapping) else ():
+        if not is_list or type(value) is not int:  # there may be many
+            yield (*path, key), value
+            if isinstance(value, Mapping | list | tuple):
+                yield from _walk(value, (*path, key))
 
 
 def _in_section(path: Path, section: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Finding]:
