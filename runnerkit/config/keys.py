@@ -133,10 +133,11 @@ def keys_of_other_tools(cfg: Any) -> list[str]:
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value in ``node`` with its keys and indices, the outer ones first; of lists, not the whole numbers."""
+    """Every value in ``node`` with its keys and indices, the outer ones first; of lists, not the finite numbers."""
     is_list = type(node) in (list, tuple)
     for key, value in enumerate(node) if is_list else node.items() if isinstance(node, Mapping) else ():
-        if not is_list or type(value) is not int:  # there may be many
+        is_number = type(value) is int or (type(value) is float and isfinite(value))
+        if not (is_list and is_number):  # there may be many
             yield (*path, key), value
             if isinstance(value, Mapping | list | tuple):
                 yield from _walk(value, (*path, key))
