@@ -28,9 +28,9 @@ from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
-from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.texts import names_a_loss
 
 #: What may be better: a greater score, or a lesser one.
 RULES = ('greater', 'less')
@@ -102,11 +102,6 @@ def with_equal_steps(model: nn.Module, loader: Any, batches: Iterator[Any]) -> I
 
     They all do. But where every forward pass of ``model`` is a collective, a rank with fewer batches than another one
     repeats its last batch, which does not count, until all are through; one without any repeats another rank's first.
-
-    Args:
-        model: the model that gets them.
-        loader: where they come from.
-        batches: this rank's.
     """
     if get_dist_info()[1] == 1 or not forward_is_collective(model):
         yield from ((batch, True) for batch in batches)
@@ -131,14 +126,7 @@ def with_equal_steps(model: nn.Module, loader: Any, batches: Iterator[Any]) -> I
 def multi_gpu_test(
     model: nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
 ) -> list[Any] | None:
-    """`single_gpu_test` on several ranks: rank 0 returns all predictions in order, the others None.
-
-    Args:
-        model: the model.
-        data_loader: this rank's share, every ``world_size``-th sample.
-        tmpdir: a folder that all ranks see, for collecting results through files.
-        gpu_collect: collect results through GPU memory instead.
-    """
+    """`single_gpu_test` on several ranks: rank 0 returns all predictions in order, the others None."""
     from runnerkit.utils.progress import ProgressBar
 
     size = len(data_loader.dataset)
@@ -161,13 +149,7 @@ def score_dataset(
     logger: logging.Logger | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Let the data set score the model's predictions; ``options`` are passed to its ``evaluate``.
-
-    Raises:
-        AttributeError: the data set has no ``evaluate``.
-        TypeError: it returns no dict.
-        ValueError: the loader has a limit of batches.
-    """
+    """Let the data set score the model's predictions; ``options`` are passed to its ``evaluate``."""
     if is_limited(loader):
         raise ValueError(
             f'{type(loader.dataset).__name__}.evaluate scores the predictions of all samples, but max_batches='
@@ -187,11 +169,7 @@ def score_dataset(
 
 
 def scores_of_dataset(loader: Any, scores: Any) -> dict[str, Any]:
-    """Return what the data set's ``evaluate`` gave, by full names.
-
-    Raises:
-        TypeError: it is no dict.
-    """
+    """Return what the data set's ``evaluate`` gave, by full names."""
     if not isinstance(scores, Mapping):
         raise WrongType(
             f"{type(loader.dataset).__name__}.evaluate must return a dict of scores, such as {{'acc': 0.9}}, but got "
@@ -226,7 +204,7 @@ def names_of(metric: Any) -> tuple[str, ...]:
 
 
 def declared_rule(model: nn.Module, key: str) -> str | None:
-    """Return which is better for the score ``key``, ``'greater'`` or ``'less'``; None if its metric does not say."""
+    """Which is better for the score ``key``, ``'greater'`` or ``'less'``; None if its metric does not say."""
     metric = next((each for name, each in metrics_of(model).items() if key == name or key in names_of(each)), None)
     better = getattr(metric, 'higher_is_better', None)
     return None if better is None else 'greater' if better else 'less'
@@ -235,17 +213,7 @@ def declared_rule(model: nn.Module, key: str) -> str | None:
 def rule_of(
     model: nn.Module, key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS
 ) -> str:
-    """Return which is better for the score ``key``, ``'greater'`` or ``'less'``: as the metric declares, else by name.
-
-    Args:
-        model: the model, which may have metrics.
-        key: the score; the part before a slash (``'clean/accuracy'``) names a data set.
-        greater_keys: parts of names for which greater is better.
-        less_keys: parts of names for which less is better.
-
-    Raises:
-        ValueError: neither says it.
-    """
+    """Which is better for the score ``key``, ``'greater'`` or ``'less'``: as the metric declares, else by name."""
     declared = declared_rule(model, key) or declared_rule(model, key.rpartition('/')[2])
     return declared or rule_by_name(key, greater_keys, less_keys)
 
@@ -256,9 +224,6 @@ def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys
 
     The part before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
     for ``'accidents/loss'``.
-
-    Raises:
-        ValueError: the name does not say it.
     """
     whole = key.lower()
     greater, less = ([part.lower() for part in parts] for parts in (greater_keys, less_keys))
@@ -286,16 +251,7 @@ def _is_word_part(part: str, name: str) -> bool:
 
 
 def check_score_exists(model: nn.Module, key: str, argument: str) -> None:
-    """Refuse a score ``key`` that is none of the model's metrics, nor a loss; a model without metrics may have any.
-
-    Args:
-        model: the model.
-        key: the score; the part before a slash names a data set.
-        argument: what ``key`` was given as, for the message.
-
-    Raises:
-        ValueError: there is no such metric.
-    """
+    """Refuse a score ``key`` that is none of the model's metrics, nor a loss; a model without metrics may have any."""
     metrics, name = list(metrics_of(model)), key.rpartition('/')[2]
     known = any(each in (key, name) or name.startswith(f'{each}_') or key.startswith(f'{each}_') for each in metrics)
     # What a metric calls its scores, it tells after the first evaluation.
@@ -324,11 +280,7 @@ class Scores:
             metric.reset()
 
     def update(self, outputs: Mapping[str, Any]) -> None:
-        """Count one batch.
-
-        Raises:
-            KeyError: the model has metrics, but its ``val_step`` does not return what they need.
-        """
+        """Count one batch."""
         if not self._metrics:
             return
         self._is_updated = True

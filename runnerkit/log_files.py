@@ -56,14 +56,6 @@ def set_aside(work_dir: str | os.PathLike[str], done: int = 0, lines_at_done: in
 
     Later lines, which the run will log again, are moved to ``<name>.superseded``, as are incomplete lines of a killed
     run. Lines that belong to no iteration (the run's meta), or have no ``step``, stay.
-
-    Args:
-        work_dir: the folder with the logs of one run, which may have been interrupted several times.
-        done: completed iterations at that point; 0 is the beginning.
-        lines_at_done: how many lines of that very iteration to keep; None for all of them.
-
-    Returns:
-        The logs from which something was moved.
     """
     changed = []
     for path in logs_in(work_dir):

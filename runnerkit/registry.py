@@ -86,20 +86,7 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
 
 
 def find_function(value: Any, key: str, cfg: Any = None) -> Any:
-    """The function that a config says for ``key``: wherever a function may stand, its name may stand.
-
-    Args:
-        value: a function, which is returned, as None is; its name (registered in `FUNCTIONS`, a dotted path, or
-            ``path/to/file.py:function``); a dict with the name as its ``type`` and keyword arguments to bind; or a list
-            of these. A class whose objects can be called is built; other classes are called themselves.
-        key: what the function is for, for messages.
-        cfg: the section of the config that has ``key``, for the place in messages.
-
-    Raises:
-        KeyError: the name is not known.
-        TypeError: ``value`` is something else, or the function does not take the arguments.
-        ImportError: a file or module has no such function.
-    """
+    """The function that a config says for ``key``: wherever a function may stand, its name may stand."""
     if value is None or callable(value):
         return value
     if isinstance(value, list | tuple):
@@ -126,9 +113,6 @@ def find_function(value: Any, key: str, cfg: Any = None) -> Any:
 def build_or_bind(cfg: dict[str, Any], registry: Registry) -> Any:
     """Build from a config something that is called later: a function that still lacks arguments gets those of ``cfg``
     bound (``dict(type='my_losses.py:focal', gamma=2)``); what has all of them, or is a class, is called as ever.
-
-    Raises:
-        Exception: as `build_from_cfg` and `find_function`.
     """
     named = cfg.get('type')
     found = registry.get(named) if isinstance(named, str) else named
@@ -169,11 +153,6 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
 
     The place is that of the key that the message names, if there is one, else that of the whole section. An error that
     has a place already is not changed.
-
-    Args:
-        cfg: a section of a config; values of other types, which have no place, change nothing.
-        key: the section, if ``cfg`` is what it lies in; the message then names it.
-        name: what the message calls it; by default ``key``.
     """
     try:
         yield

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 
 #: Processes that Python's own multiprocessing starts, and that end with the one that has started them.
 HELPERS = ('multiprocessing.forkserver', 'multiprocessing.resource_tracker')

@@ -315,7 +315,7 @@ OF_SOME_RUNS = {
     'runnerkit.fileio.file_client',
     'runnerkit.fileio.handlers',
     'runnerkit.nn.weight_init',
-    'runnerkit.checkpoint.config_changes',
+    'runnerkit.checkpoint.conditions',
     'runnerkit.hooks.logger.trackers',
 }
 

@@ -27,9 +27,8 @@ from runnerkit.config.known_keys import DDP, DEFAULT_READERS, MMCV_TOOLS, SAME, 
 from runnerkit.data.loader import LOADER_OPTIONS
 from runnerkit.fileio import FileClient
 from runnerkit.hooks import HOOKS, Hook
-from runnerkit.hooks.hook import POINTS, RINGS
+from runnerkit.hooks.hook import POINTS, RINGS, get_priority
 from runnerkit.hooks.param_schedule import ParamScheduleHook
-from runnerkit.hooks.priority import get_priority
 from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules

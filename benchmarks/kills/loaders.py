@@ -77,7 +77,9 @@ class Messages(logging.Handler):
         self.path, self.resumed = path, resumed
 
     def emit(self, record):
-        if getattr(record, 'exactness', False):
+        # `Dies` saves in the middle of a point, after all hooks, which the file says for itself.
+        is_of_save = 'among hooks that may change the run' in record.getMessage()
+        if getattr(record, 'exactness', False) and not is_of_save:
             self.note(record.levelname, record.getMessage())
 
     def warn(self, message, *where, **more):

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 
 from runnerkit.checkpoint import find_latest_checkpoint
 from runnerkit.checkpoint.loader import load_folder
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 
 RANKS_CONFIG = """
 model = dict(type='Supervised', model=[

@@ -6,7 +6,6 @@ from runnerkit.utils.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.content import save_checkpoint
-    from runnerkit.checkpoint.hub import load_url
     from runnerkit.checkpoint.integrity import why_damaged
     from runnerkit.checkpoint.loader import (
         CheckpointLoader,
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
         find_checkpoint,
     )
     from runnerkit.checkpoint.names import ema_name, get_state_dict
-    from runnerkit.checkpoint.schemes import load_from_http
+    from runnerkit.checkpoint.safe_load import trusted_pickles
+    from runnerkit.checkpoint.schemes import load_from_http, load_url
     from runnerkit.checkpoint.state_dict import (
         load_checkpoint,
         load_state_dict,
         weights_to_cpu,
     )
     from runnerkit.checkpoint.store import NotSavedError, Store, find_latest_checkpoint
-    from runnerkit.checkpoint.trust import trusted_pickles
 
 __all__ = [
     'CheckpointLoader',

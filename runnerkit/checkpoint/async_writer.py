@@ -25,12 +25,7 @@ class AsyncWriter:
         self._running: Future[None] | None = None
 
     def start(self, checkpoint: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
-        """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended.
-
-        Args:
-            checkpoint: dicts, lists and tuples of tensors and plain values; not changed.
-            write: writes its argument to a file.
-        """
+        """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended."""
         self.wait()  # the new copy overwrites the old one
         self._running = self._thread.submit(write, self._copies.of(checkpoint))
 
@@ -40,11 +35,7 @@ class AsyncWriter:
         return self._running is None or self._running.done()
 
     def wait(self) -> None:
-        """Wait for the current write to end.
-
-        Raises:
-            BaseException: the error that ``write`` raised; only once.
-        """
+        """Wait for the current write to end."""
         if self._running is None:
             return
         error = self._running.exception()
@@ -64,11 +55,7 @@ class ReusedCopies:
         self._buffers: list[Tensor] = []
 
     def of(self, value: Any) -> Any:
-        """``value`` with all its tensors copied to the CPU.
-
-        Args:
-            value: nested dicts, lists and tuples; what is not a tensor stays as it is.
-        """
+        """``value`` with all its tensors copied to the CPU."""
         round_ = _Round(self._buffers)
         copied = _mapped(value, round_.twin)
         round_.copy()

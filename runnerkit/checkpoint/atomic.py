@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 
 BLOCK = 1 << 20
 
@@ -89,15 +89,6 @@ def write_atomically(
     """Write a temporary file next to ``path``, sync it to the disk, then rename it.
 
     Whatever happens, ``path`` is either the old file or the complete new one.
-
-    Args:
-        path: the file; its folder is created if needed.
-        content: of the file; or a function that writes it, called with the temporary file, a `DiskFile`, e.g.
-            ``lambda file: torch.save(checkpoint, file)``.
-        make_way: called when that file is on the disk, to remove what no file can replace (a folder).
-
-    Raises:
-        OSError: the disk is full, a folder is gone …; the temporary file is deleted.
     """
     path = Path(path)
     if not path.parent.is_dir():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
+
+from runnerkit.config.settings import NoLiteral, read_literals
+from runnerkit.utils.logging import printable
 
 #: Settings by name; of a parameter group, of a hook.
 Settings = dict[str, Any]
@@ -87,12 +90,7 @@ def only_looks_on(hook: Any) -> bool:
 
 
 def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
-    """Hooks that are gone or new, but for those that only look on.
-
-    Args:
-        was: their names then, ``<class>#<number>``.
-        now: their names.
-    """
+    """Hooks that are gone or new, but for those that only look on."""
     gone, new = set(was) - set(now), set(now) - set(was)
     follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
@@ -116,15 +114,7 @@ _TOLD_ELSEWHERE = ('cumulative_iters', 'amp')
 def optimizer_changes(
     name: str, was: list[Settings], now: list[Settings], takes_effect: bool, replaced: bool = False
 ) -> list[Change]:
-    """What differs of the settings of an optimizer's parameter groups: one line for each setting.
-
-    Args:
-        name: of the optimizer; empty for a single one.
-        was: of each group, when the checkpoint was saved.
-        now: of each group.
-        takes_effect: whether the run continues with those of now.
-        replaced: whether a schedule sets the learning rate from its own arguments.
-    """
+    """What differs of the settings of an optimizer's parameter groups: one line for each setting."""
     own = {**_OPTIMIZER_FOLLOWS, 'lr': 'no effect: the schedule sets the rate by its own arguments'}
     names = dict.fromkeys(key for each in zip(was, now, strict=False) for key in changed(*each) if key != 'parameters')
     found = []
@@ -149,13 +139,7 @@ def schedule_changes(was: Mapping[str, Mapping[str, Any]], now: Mapping[str, Any
 
 
 def setting_changes(was: Mapping[str, Settings], now: Mapping[str, Settings], scale: bool = True) -> list[Change]:
-    """What differs of the settings of the hooks that both runs have, but for those that only look on.
-
-    Args:
-        was: the settings of each hook by its name, when the checkpoint was saved.
-        now: the same now.
-        scale: whether a loss scale takes effect as well.
-    """
+    """What differs of the settings of the hooks that both runs have, but for those that only look on."""
     follows = _HOOK_FOLLOWS if scale else {**_HOOK_FOLLOWS, 'loss_scale': STATE_WINS}
     return [
         Change(f'hook {name}: {key}', was[name][key], now[name][key], follows.get(key, 'takes effect'))
@@ -176,13 +160,7 @@ def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
 
 
 def loader_changes(number: int, was: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """What differs of a loader, see `runnerkit.data.kinds.loader_facts`.
-
-    Args:
-        number: of its workflow entry, from 0.
-        was: what was said of it then.
-        now: what is said of it now.
-    """
+    """What differs of a loader, see `runnerkit.data.kinds.loader_facts`."""
     found: list[Change] = []
     for what, follows in _LOADER_FOLLOWS.items():
         if what in was and what in now and was[what] != now[what]:
@@ -219,3 +197,77 @@ def differs(was: Any, now: Any) -> bool:
 def changed(was: Settings, now: Settings) -> list[str]:
     """The names of the settings that both have, with other values."""
     return [name for name in now if name in was and differs(was[name], now[name])]
+
+
+#: The sections that are compared, by their keys.
+_SECTIONS = (('data', 'train'), ('data', 'val'), ('model',))
+
+#: Arguments with the first weights, which those of the checkpoint replace.
+_REPLACED = ('init_cfg', 'pretrained')
+
+_ABSENT = object()
+
+_WIDEST = 60  # characters of a value in the table
+
+
+def config_changes(was: Any, now: Any) -> list[Change]:
+    """A line for each argument of ``data.train``, ``data.val`` and ``model`` that differs.
+
+    A path that has moved together with the work dir is the same path, and so is a file of code in another folder.
+    """
+    if was == now or not (isinstance(was, str) and isinstance(now, str)):
+        return []
+    try:
+        before, after = read_literals(was), read_literals(now)
+    except NoLiteral:  # a text of the user's own, not that of a config
+        return []
+    moved = _moved(str(before.get('work_dir', '')), str(after.get('work_dir', '')))
+    return [
+        Change(key, _shown(one), _shown(other), 'it takes effect now')
+        for section in _SECTIONS
+        for key, one, other in _differing('.'.join(section), _at(before, section), _at(after, section))
+        if not _is_same_place(one, other, moved)
+    ]
+
+
+def _at(values: Any, keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        values = values.get(key, _ABSENT) if isinstance(values, dict) else _ABSENT
+    return values
+
+
+def _differing(key: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The dotted keys of the differing values in ``was`` and ``now``, which stand at ``key``, with both values."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in {**was, **now}:
+            if name not in _REPLACED:
+                yield from _differing(f'{key}.{name}', was.get(name, _ABSENT), now.get(name, _ABSENT))
+    elif isinstance(was, list | tuple) and isinstance(now, list | tuple) and len(was) == len(now):
+        for index, pair in enumerate(zip(was, now, strict=True)):
+            yield from _differing(f'{key}[{index}]', *pair)
+    elif differs(was, now):
+        yield key, was, now
+
+
+def _moved(was: str, now: str) -> tuple[str, str]:
+    """What has become what, where the folder ``was`` has become ``now``: both without the end that they share."""
+    before, after = was.split('/'), now.split('/')
+    while before and after and before[-1] == after[-1]:
+        before.pop()
+        after.pop()
+    return '/'.join(before), '/'.join(after)
+
+
+def _is_same_place(was: Any, now: Any, moved: tuple[str, str]) -> bool:
+    if not (isinstance(was, str) and isinstance(now, str)):
+        return False
+    if '.py:' in was and '.py:' in now:
+        return was.rpartition('/')[2] == now.rpartition('/')[2]
+    if not (was.startswith(moved[0]) and now.startswith(moved[1])):
+        return False
+    rest = was.removeprefix(moved[0])
+    return rest.startswith('/') and rest == now.removeprefix(moved[1])
+
+
+def _shown(value: Any) -> str:
+    return 'absent' if value is _ABSENT else printable(str(value), _WIDEST)

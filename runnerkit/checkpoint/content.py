@@ -86,9 +86,5 @@ def raw_checkpoint(
 
 
 def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` with its values converted to what loads without running code; see `to_plain`.
-
-    Raises:
-        TypeError: something cannot be stored as tensors and plain values; its place is named.
-    """
+    """``checkpoint`` with its values converted to what loads without running code; see `to_plain`."""
     return {name: to_plain(value, name) for name, value in checkpoint.items()}

@@ -28,22 +28,6 @@ def convert_checkpoint(
     """Write a checkpoint in its other form: a sharded one as a file, a file as a sharded one.
 
     The whole checkpoint is in memory meanwhile. No process group is needed, and nothing in it is executed.
-
-    Args:
-        source: a checkpoint, or a work dir.
-        out: ``name.pth`` gets all that resuming needs: a file of a sharded checkpoint, and a folder of a file.
-            ``name.safetensors`` gets the weights alone: the averages, if there are any.
-        best: of a work dir, take the best checkpoint instead of the latest.
-
-    Returns:
-        Where it is, and what it is: a ``'file'`` or ``'folder'`` with all that resuming needs, or ``'weights'`` if it
-        has no optimizer's state.
-
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        FileExistsError: ``out`` exists.
-        ValueError: the checkpoint is damaged or could run code, or ``out`` has another ending or is a URL.
-        OSError: writing failed.
     """
     target = local_target(out)
     check_converted_path(target)
@@ -68,12 +52,7 @@ def convert_checkpoint(
 
 
 def check_converted_path(target: Path) -> None:
-    """Check the place of a converted checkpoint before the work.
-
-    Raises:
-        FileExistsError: there is something.
-        ValueError: its ending says nothing.
-    """
+    """Check the place of a converted checkpoint before the work."""
     if target.suffix not in (*WHOLE, WEIGHTS):
         raise WrongValue(
             f'{target}: a checkpoint is converted to name.pth (all that resuming needs: a file of a folder, and a '

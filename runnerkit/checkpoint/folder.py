@@ -54,17 +54,6 @@ def write_folder(
 
     The files are written into a folder of another name, synced to the disk and listed in the manifest; then the folder
     gets its name.
-
-    Args:
-        path: of the folder; one of that name, or a file, is replaced. All processes must see the folder above it.
-        tensors: how the tensors lie over the processes; their values are not read.
-        local: the values of this process's parts, by the same names.
-        rest: what else there is; of the first process.
-        group: processes that can talk without disturbing others; None if this process is alone.
-        then: called on the first process when the folder has its name.
-
-    Raises:
-        OSError: the disk of some process is full, a folder is gone …; nothing is left of the new checkpoint.
     """
 
     def begin() -> Path:
@@ -209,15 +198,7 @@ def _on_first(group: Any, call: Callable[[], Any]) -> Any:
 
 
 def read_rest(folder: Path, load: Callable[[str], Any] = safe_load) -> dict[str, Any]:
-    """What a checkpoint folder holds apart from large tensors, in whose places there is None.
-
-    Args:
-        folder: the checkpoint.
-        load: reads a file of torch.save.
-
-    Raises:
-        ValueError: it is damaged, or holds objects and is not trusted.
-    """
+    """What a checkpoint folder holds apart from large tensors, in whose places there is None."""
     check_content(folder, REST, read_manifest(folder))
     rest = load(os.fspath(folder / REST))
     if not isinstance(rest, dict):
@@ -232,18 +213,7 @@ def read_folder(
     optimizer: bool = True,
     load: Callable[[str], Any] = safe_load,
 ) -> dict[str, Any]:
-    """The checkpoint in ``folder``. No process waits for another one: each checks and reads the files that it needs.
-
-    Args:
-        folder: the checkpoint.
-        layout: the tensors, spread over processes, as which those at the same places are to be laid out; of each, this
-            process reads its part. All other tensors are read whole, to the CPU.
-        optimizer: whether to read the optimizers' states.
-        load: reads a file of torch.save.
-
-    Raises:
-        ValueError: it is damaged, incomplete, or no checkpoint.
-    """
+    """The checkpoint in ``folder``. No process waits for another one: each checks and reads the files that it needs."""
     files = read_manifest(folder)
     check_sizes(folder, files)
     check_content(folder, METADATA, files)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 import os
+import re
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -171,12 +173,6 @@ def check_records(file: IO[bytes]) -> bool:
 
     The checksums do not cover the table: torch skips a record that is marked as a folder, and leaves its tensor
     uninitialised.
-
-    Returns:
-        Whether ``file`` is an archive. Other files are not checked.
-
-    Raises:
-        Damage: the parts contradict each other, or are not as torch.save writes them.
     """
     size = file.seek(0, os.SEEK_END)
     if size == 0:
@@ -234,3 +230,22 @@ def _at(file: IO[bytes], position: int, size: int) -> bytes:
     if len(data) < size:
         raise Damage('it is cut off')
     return data
+
+
+def is_mmcv_file(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether MMCV wrote ``checkpoint``: there, iteration counts and averaged weights mean something else."""
+    meta = checkpoint.get('meta')
+    return not (isinstance(meta, Mapping) and 'runnerkit_version' in meta)
+
+
+def gpus_of_run(meta: Mapping[str, Any]) -> int:
+    """How many GPUs an MMCV run used, from ``gpu_ids`` in its config's text, which is not executed; 0 if unknown."""
+    found = re.search(r'^gpu_ids = (.+)$', str(meta.get('config', '')), flags=re.MULTILINE)
+    if not found:
+        return 0
+    text = found[1].strip()
+    counted = re.fullmatch(r'range\((?:0, ?)?(\d+)\)', text)
+    try:
+        return int(counted[1]) if counted else len(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return 0

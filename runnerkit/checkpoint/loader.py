@@ -19,9 +19,8 @@ from torch import Tensor
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.integrity import why_damaged
 from runnerkit.checkpoint.names import plain_names
-from runnerkit.checkpoint.safe_load import safe_load
+from runnerkit.checkpoint.safe_load import HOW_TO_TRUST, pickles_are_trusted, safe_load
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
-from runnerkit.checkpoint.trust import HOW_TO_TRUST, pickles_are_trusted
 from runnerkit.fileio.paths import is_url, local_path, open_file
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.logging import print_log, printable, shortened
@@ -38,15 +37,7 @@ _STARTS = (b'PK', b'\x80', b'(', b'c', b'}', b']')
 def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
     """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
 
-    A file that holds anything else is loaded only if the user trusts it (`runnerkit.checkpoint.trust`).
-
-    Args:
-        path: the file's path, or an open file that can seek.
-        map_location: as in `torch.load`.
-        name: its name in messages; by default ``path``.
-
-    Raises:
-        ValueError: the file holds something else and is not trusted.
+    A file that holds anything else is loaded only if the user trusts it (`runnerkit.checkpoint.safe_load`).
     """
     name = printable(path if name is None else name)
     try:
@@ -74,14 +65,6 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
     """The weights of a ``.safetensors`` file, by name.
 
     Such files have no checksums: a truncated one is refused, but a flipped bit in a tensor is not noticed.
-
-    Args:
-        path: a local file.
-        map_location: as in `torch.load`.
-
-    Raises:
-        ImportError: the package safetensors is not installed.
-        ValueError: the file is damaged.
     """
     try:
         from safetensors import SafetensorError
@@ -194,10 +177,6 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load from a local path after checking its checksums; a URL goes to `load_from_url`.
 
     A folder (a sharded checkpoint) is put together in memory, without the states of optimizers.
-
-    Raises:
-        FileNotFoundError: there is no such file; the files that may be meant are named.
-        ValueError: the file is corrupt, or could run code.
     """
     if is_url(filename):
         return load_from_url(filename, map_location)
@@ -240,11 +219,7 @@ def load_from_url(filename: str, map_location: Any = None) -> Any:
 
 
 def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -> Any:
-    """Load from an open remote file called ``filename``: it is copied to the disk and checked like a local file.
-
-    Raises:
-        ValueError: it is corrupt, or could run code.
-    """
+    """Load from an open remote file called ``filename``: it is copied to the disk and checked like a local file."""
     with tempfile.TemporaryDirectory(prefix='runnerkit-') as folder:
         path = Path(folder) / ('checkpoint' + Path(filename).suffix[:20])
         with path.open('wb') as copy:
@@ -290,9 +265,6 @@ def load_folder(
 ) -> dict[str, Any]:
     """The content of a sharded checkpoint; each process reads for itself. Arguments as of
     `runnerkit.checkpoint.folder.read_folder`; ``map_location`` is for what ``layout`` does not say.
-
-    Raises:
-        ValueError: it is damaged.
     """
     from runnerkit.checkpoint.folder import read_folder
 
@@ -314,11 +286,7 @@ def _load_checkpoint(
 
 
 def weights_in(checkpoint: Any, filename: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The weights in ``checkpoint``, the content of the file ``filename``.
-
-    Raises:
-        RuntimeError: it holds none.
-    """
+    """The weights in ``checkpoint``, the content of the file ``filename``."""
     if not isinstance(checkpoint, Mapping):
         raise RuntimeError(f'No state_dict found in checkpoint file {filename}: it holds a {type(checkpoint).__name__}')
     found = checkpoint.get('state_dict', checkpoint)

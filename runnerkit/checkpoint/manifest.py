@@ -116,11 +116,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def remove_checkpoint(path: Path) -> bool:
-    """Delete a checkpoint, file or folder; returns whether there was one. A half-deleted folder is not intact.
-
-    Raises:
-        OSError: it cannot be deleted, or the folder holds files that are none of a checkpoint's; then all of it stays.
-    """
+    """Delete a checkpoint, file or folder; returns whether there was one. A half-deleted folder is not intact."""
     if path.is_symlink() or not path.is_dir():
         try:
             os.unlink(path)

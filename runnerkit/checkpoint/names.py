@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from runnerkit.parallel import unwrap
-from runnerkit.parallel.names import name_cleaner, without_compile
+from runnerkit.parallel.wrappers import name_cleaner, without_compile
 
 EMA_PREFIX = 'ema_'
 

@@ -66,13 +66,6 @@ def to_plain(value: Any, where: str) -> Any:
     - numpy scalars, enum members and subclasses of int, float and str become Python values;
     - numpy arrays and ranges become lists, frozen sets become sets, named tuples become tuples;
     - mappings become dicts, except `OrderedDict` and `Counter`; paths become strings.
-
-    Args:
-        value: the value to store.
-        where: its place in the checkpoint, for the error, e.g. ``"meta['env_info']"``.
-
-    Raises:
-        TypeError: something in ``value`` could not be read back; the message tells its place and what to store instead.
     """
     try:
         return _plain(value, _DEPTH)

@@ -13,12 +13,47 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
+
+ENV_TRUST_PICKLES = 'RUNNERKIT_TRUST_PICKLES'
+
+#: The end of the message about a refused file; the flag is that of the tools.
+HOW_TO_TRUST = (
+    f'If you trust the author of the file, say so with --trust-pickles, {ENV_TRUST_PICKLES}=1 or '
+    '"with runnerkit.checkpoint.trusted_pickles():". Code in it then runs with your permissions.'
+)
+
+_YES = ('1', 'true', 'yes', 'on')
+_trusted: ContextVar[bool] = ContextVar('trusted_pickles', default=False)
+
+
+@contextmanager
+def trusted_pickles(trust: bool = True) -> Iterator[None]:
+    """Inside this context, in this thread, checkpoints are loaded even if that runs code inside them.
+
+    It applies to loading, resuming, pretrained weights and all URL schemes. Use it for single files of known origin,
+    and save what you need from them in a new file.
+
+    Args:
+        trust: if False, the context changes nothing.
+    """
+    token = _trusted.set(trust or _trusted.get())
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def pickles_are_trusted() -> bool:
+    """Whether code in checkpoints may run now: inside `trusted_pickles`, or allowed by the environment variable."""
+    return _trusted.get() or os.environ.get(ENV_TRUST_PICKLES, '').strip().lower() in _YES
+
 
 #: The number types that a file may name, as numpy writes them: kind and size in bytes.
 _CODES = frozenset(('b1', 'i1', 'i2', 'i4', 'i8', 'u1', 'u2', 'u4', 'u8', 'f2', 'f4', 'f8', 'f16', 'c8', 'c16', 'c32'))
@@ -33,16 +68,6 @@ def safe_load(file: Any, map_location: Any = 'cpu', mmap: bool = False) -> Any:
     """The content of ``file``, loaded without running code from it.
 
     Names that the user allows (`torch.serialization.add_safe_globals`) are respected, except numpy's constructors.
-
-    Args:
-        file: a path, or an open file.
-        map_location: as in `torch.load`.
-        mmap: map the tensors instead of reading them; ``file`` must be a path.
-
-    Raises:
-        pickle.UnpicklingError: the file holds other objects; torch's message has the words "Weights only".
-        ValueError: the values are nested too deeply.
-        OSError: there is no regular file at the path; torch would wait for a pipe.
     """
     if isinstance(file, str | os.PathLike) and not stat.S_ISREG(os.stat(file).st_mode):
         raise OSError(f'{os.fspath(file)} is not a regular file')
@@ -147,12 +172,7 @@ def _full_name(allowed: Any) -> str:
 
 
 def _with_arrays(value: Any, done: dict[int, Any]) -> Any:
-    """``value`` with each `_Array` replaced by its array; dicts and lists are changed in place.
-
-    Args:
-        value: what was loaded.
-        done: results by the id of the value: a value can occur several times, even inside itself.
-    """
+    """``value`` with each `_Array` replaced by its array; dicts and lists are changed in place."""
     if type(value) is _Array:
         return value.numpy
     if not isinstance(value, (dict, list, tuple)):

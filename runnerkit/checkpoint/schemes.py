@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -12,13 +13,69 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+
+import torch
 
 from runnerkit import fileio
-from runnerkit.checkpoint.hub import load_url
 from runnerkit.checkpoint.loader import CheckpointLoader, load_from_local, load_from_stream, load_from_url
 from runnerkit.distributed import barrier, get_dist_info
-from runnerkit.utils.exceptions import WrongValue
+from runnerkit.fileio.paths import plain_file_name
+from runnerkit.utils.exceptions import WrongValue, raise_with_context
+from runnerkit.utils.logging import printable
 from runnerkit.utils.suggest import suggestion
+
+#: The first digits of a file's SHA-256 at the end of its name, ``resnet50-0676ba61.pth``; a date does not count.
+HASH_IN_NAME = re.compile(r'-(?!20\d\d[01]\d[0-3]\d\.)([0-9a-f]{8,64})\.')
+
+
+def load_url(
+    url: str,
+    model_dir: str | None = None,
+    map_location: Any = None,
+    progress: bool = True,
+    check_hash: bool = False,
+    file_name: str | None = None,
+    weights_only: bool = False,
+) -> Any:
+    """Load a checkpoint from the web, or from the cache if it has been downloaded before.
+
+    Args:
+        url: its address.
+        model_dir: the cache folder; by default that of `torch.hub`, below ``$TORCH_HOME``.
+        map_location: as in `torch.load`.
+        progress: show a progress bar.
+        check_hash: require a hash in the name. If there is one, it is always checked.
+        file_name: the name in the cache, without folders; by default that in the URL.
+        weights_only: accepted as in torch, and ignored: `runnerkit.checkpoint.trusted_pickles` decides whether code in
+            a file may run.
+
+    Raises:
+        OSError: the download failed.
+        ValueError: the name could lead out of the cache; ``check_hash`` is set but the name has no hash; or the file is
+            corrupt, or could run code.
+        RuntimeError: the file does not match the hash.
+    """
+    in_url = os.path.basename(urlparse(url).path)  # not unquoted, as in torch: %2F would become a folder
+    try:
+        name = plain_file_name(in_url if file_name is None else file_name)
+    except ValueError as error:
+        raise ValueError(f'{printable(url)} gives no name for the cache: {error}. Give one (file_name)') from None
+    path = Path(model_dir or os.path.join(torch.hub.get_dir(), 'checkpoints')) / name
+    if not path.exists():
+        found = HASH_IN_NAME.search(name) or HASH_IN_NAME.search(in_url)
+        if check_hash and not found:
+            raise ValueError(
+                f'{printable(url)} has no hash in its name, as in name-<8 hexadecimal digits or more>.pth, to check'
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), found[1] if found else None, progress=progress)
+        except OSError as error:
+            what = f'downloading {printable(url)} to {path}'
+            raise_with_context(error, f'{what}: ', note=what)
+    return load_from_local(str(path), map_location)
+
 
 ENV_MMCV_HOME = 'MMCV_HOME'
 ENV_XDG_CACHE_HOME = 'XDG_CACHE_HOME'
@@ -53,11 +110,7 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
 
 @CheckpointLoader.register_scheme(r'(\S+\:)?s3://')
 def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
-    """Load from S3 with MMCV's client if it is installed, otherwise with fsspec.
-
-    Raises:
-        ValueError: ``backend`` is neither ``'petrel'`` nor ``'ceph'``.
-    """
+    """Load from S3 with MMCV's client if it is installed, otherwise with fsspec."""
     if backend not in ('petrel', 'ceph'):
         raise ValueError(f'Load from Backend {backend} is not supported.')
     from runnerkit.fileio.file_client import FileClient
@@ -73,12 +126,7 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petr
 
 @CheckpointLoader.register_scheme('pavi://')
 def load_from_pavi(filename: str, map_location: Any = None) -> Any:
-    """Load ``pavi://<model>`` from a Pavi model cloud.
-
-    Raises:
-        ImportError: the client is not installed.
-        ValueError: the name does not start with ``pavi://``.
-    """
+    """Load ``pavi://<model>`` from a Pavi model cloud."""
     if not filename.startswith('pavi://'):
         raise WrongValue(f'Expected filename startswith `pavi://`, but get {filename}')
     try:
@@ -97,11 +145,7 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme(('modelzoo://', 'torchvision://'))
 def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
-    """Load ``torchvision://resnet50`` or ``torchvision://ResNet50_Weights.IMAGENET1K_V2``.
-
-    Raises:
-        KeyError: torchvision has no such weights; similar names are suggested.
-    """
+    """Load ``torchvision://resnet50`` or ``torchvision://ResNet50_Weights.IMAGENET1K_V2``."""
     scheme, _, name = filename.partition('://')
     if scheme == 'modelzoo':
         warnings.warn(
@@ -115,12 +159,7 @@ def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme(('open-mmlab://', 'openmmlab://'))
 def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
-    """Load a backbone of OpenMMLab, or of the user, by name; see `get_external_models`.
-
-    Raises:
-        KeyError: there is no such name; similar names are suggested.
-        FileNotFoundError: the name refers to a local file that does not exist.
-    """
+    """Load a backbone of OpenMMLab, or of the user, by name; see `get_external_models`."""
     scheme, _, name = filename.partition('://')
     newer = get_deprecated_model_names().get(name)
     if newer is not None:
@@ -137,11 +176,7 @@ def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
 
 @CheckpointLoader.register_scheme('mmcls://')
 def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
-    """Load the backbone of an MMClassification model by name.
-
-    Raises:
-        KeyError: there is no such name; similar names are suggested.
-    """
+    """Load the backbone of an MMClassification model by name."""
     url = _looked_up(filename.removeprefix('mmcls://'), get_mmcls_models(), filename)
     return _process_mmcls_checkpoint(load_from_http(url, map_location=map_location))
 
@@ -167,9 +202,6 @@ def get_torchvision_models() -> dict[str, str]:
     """The URLs of torchvision's weights, by model name and by ``<model>.<weights>``, in lower case.
 
     A model's name alone means its first weights: ``resnet50`` is ``resnet50.imagenet1k_v1``.
-
-    Raises:
-        ImportError: torchvision is missing or older than 0.14.
     """
     try:
         models = import_module('torchvision.models')

@@ -38,14 +38,6 @@ def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[
 
     These are the weights and the optimizers' states, except single numbers, sparse and quantized tensors. Of anything
     else in a checkpoint, such as the states of ranks, it is the `DTensor` in the part that is given with its place.
-
-    Args:
-        checkpoint: a checkpoint, or a part of one; not changed.
-        below: the place of the part; empty for a whole checkpoint.
-
-    Returns:
-        The tensors by name, such as ``state_dict.head.weight`` or ``optimizer.state.0.exp_avg``; and the rest, with
-        None in the place of each. Under `PLACES`, it says which name belongs to which place.
     """
     tensors: dict[str, Tensor] = {}
     places: dict[str, Place] = {}
@@ -74,11 +66,7 @@ def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[
 
 
 def put_together(rest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The inverse of `taken_apart`; the containers in ``rest`` are filled, those that it lacks are left out.
-
-    Raises:
-        ValueError: ``rest`` has no such places.
-    """
+    """The inverse of `taken_apart`; the containers in ``rest`` are filled, those that it lacks are left out."""
     whole = {key: value for key, value in rest.items() if key != PLACES}
     for name, place in rest.get(PLACES, {}).items():
         if name not in tensors:
@@ -116,13 +104,7 @@ def _like_mapping(value: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
 def layout_of(
     weights: Mapping[str, Any], optimizers: Mapping[str, Optimizer], twin: Callable[[str], str]
 ) -> dict[Place, Tensor]:
-    """The tensors whose layout over the processes those of a checkpoint are to get, by place; only `DTensor`.
-
-    Args:
-        weights: of the model, by their names in a checkpoint.
-        optimizers: by name; a single one has the empty name.
-        twin: the name in a checkpoint of a weight's average.
-    """
+    """The tensors whose layout over the processes those of a checkpoint are to get, by place; only `DTensor`."""
     layout: dict[Place, Tensor] = {}
     for name, value in weights.items():
         if is_dtensor(value):

@@ -19,7 +19,7 @@ from runnerkit.checkpoint.names import ema_name, get_state_dict, plain_names, re
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like
-from runnerkit.parallel.names import name_cleaner
+from runnerkit.parallel.wrappers import name_cleaner
 from runnerkit.utils.logging import print_log, printable, shortened
 
 #: Removes the prefix of a DataParallel wrapper, for files saved from a wrapped model.
@@ -117,11 +117,7 @@ def load_part(
     map_location: Any = None,
     logger: logging.Logger | str | None = None,
 ) -> None:
-    """Load the weights of a checkpoint that lie below ``prefix``, such as ``'backbone.'``, into ``module``.
-
-    Raises:
-        ValueError: nothing in the file starts with ``prefix``, or nothing of that fits the module.
-    """
+    """Load the weights of a checkpoint that lie below ``prefix``, such as ``'backbone.'``, into ``module``."""
     state = _load_checkpoint_with_prefix(prefix, filename, map_location)
     fit = _load(module, state)
     if fit.nothing_fits:
@@ -196,11 +192,7 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
 
 
 def _tell(fit: _Fit, strict: bool, logger: logging.Logger | str | None, summary: str = '') -> None:
-    """Log how the weights fitted; ``summary`` is the first line.
-
-    Raises:
-        WeightsDoNotFit: ``strict`` is set and there are differences.
-    """
+    """Log how the weights fitted; ``summary`` is the first line."""
     logger = logger or logging.getLogger('runnerkit')
     problems = fit.mismatched[:_MISMATCHES_SHOWN]
     if len(problems) < len(fit.mismatched):

@@ -37,11 +37,7 @@ class UsageError(Exception):
 
 
 def check_extension(flag: str, path: str, extensions: Sequence[str], what: str) -> None:
-    """Check the extension of a file to write, before torch is imported.
-
-    Raises:
-        UsageError: it is not one of ``extensions``.
-    """
+    """Check the extension of a file to write, before torch is imported."""
     extension = os.path.splitext(path)[1].lower()
     if extension not in extensions:
         hint = suggestion(extension, extensions)
@@ -49,11 +45,7 @@ def check_extension(flag: str, path: str, extensions: Sequence[str], what: str) 
 
 
 def check_writable(flag: str, path: str) -> None:
-    """Check that a file can be written to ``path``, before the work that leads to it.
-
-    Raises:
-        UsageError: its folder is missing, or ``path`` is a folder or not writable.
-    """
+    """Check that a file can be written to ``path``, before the work that leads to it."""
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder):
         raise UsageError(f'{flag} {path}: no such folder: {folder}')
@@ -66,12 +58,7 @@ def check_writable(flag: str, path: str) -> None:
 
 @contextmanager
 def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
-    """Turn errors of these kinds into a `UsageError` with the same message, unless they come from the user's code.
-
-    Args:
-        kinds: the classes.
-        of: what the message is about; it begins with it.
-    """
+    """Turn errors of these kinds into a `UsageError` with the same message, unless they come from the user's code."""
     try:
         yield
     except kinds as error:
@@ -90,11 +77,7 @@ def text_of(error: BaseException) -> str:
 
 
 def check_one_process(prog: str) -> None:
-    """Refuse to run ``prog`` in several processes: each would do the same, and none knows of the others.
-
-    Raises:
-        UsageError: torchrun has started several.
-    """
+    """Refuse to run ``prog`` in several processes: each would do the same, and none knows of the others."""
     if (count := _world_size()) > 1:
         raise UsageError(
             f'{prog} works in one process, but torchrun has started {count} (WORLD_SIZE={count}): call it without '
@@ -174,9 +157,6 @@ def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
 
     Use this context for the run only, not for what precedes it: Python handlers are not called while C++ code waits,
     for example for other ranks to join, and SIGTERM must end that wait.
-
-    Args:
-        stopped: whether a signal has stopped the run.
     """
 
     def receive(number: int, frame: FrameType | None) -> None:

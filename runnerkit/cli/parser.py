@@ -47,12 +47,6 @@ def command_line(
 
     The command is called with the words of the command line, and has a method ``parser``. Errors are messages on stderr
     and exit codes.
-
-    Args:
-        prog: the name of the program in its usage; the command also takes it as an argument.
-        description: the text of ``--help``.
-        arguments: names of shared ones, others, and lists of those that exclude each other.
-        one_process: refuse to run in several.
     """
 
     def decorate(call: Callable[[argparse.Namespace], int | None]) -> Any:

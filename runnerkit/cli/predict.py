@@ -38,7 +38,7 @@ def main(args: Namespace) -> None:
     named = args.source
     cfg = load_config(named, args.cfg_options, ('model', 'data')) if named.endswith(EXTENSIONS) else None
     from runnerkit.checkpoint import trusted_pickles
-    from runnerkit.data.classes import as_class_names
+    from runnerkit.data.named import as_class_names
     from runnerkit.flow.use.predict import find_to_predict, function_to_apply, predictions, split_meant
     from runnerkit.flow.use.prediction_files import as_json, write_predictions
 

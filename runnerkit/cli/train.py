@@ -133,13 +133,7 @@ def stopped_by(runner: Any) -> int | None:
 
 
 def load_config(filename: str, overrides: dict[str, Any] | None = None, sections: Collection[str] | None = None) -> Any:
-    """The config with ``--cfg-options`` merged in; of a config with several runs, that of the first one.
-
-    Args:
-        filename: its file.
-        overrides: the ``--cfg-options``.
-        sections: the top-level keys that the command reads; None for all.
-    """
+    """The config with ``--cfg-options`` merged in; of a config with several runs, that of the first one."""
     return load_runs(filename, overrides, sections)[0].cfg
 
 

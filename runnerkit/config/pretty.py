@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from runnerkit.config.origin import dotted
 from runnerkit.utils.logging import printable, shortened
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.user_files import file_of_module
 
 WIDTH = 79

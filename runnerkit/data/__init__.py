@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from runnerkit.utils.lazy import lazy_getattr
 
 if TYPE_CHECKING:
-    from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, build_dataloader, build_dataset
+    from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, RepeatDataset, build_dataloader, build_dataset
     from runnerkit.data.compose import Compose
     from runnerkit.data.directory_source import DirectorySource
     from runnerkit.data.endpoint_source import EndpointSource
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from runnerkit.data.seeding import private_streams
     from runnerkit.data.source import SOURCES, Event, Malformed, Source, parse_event
     from runnerkit.data.stream import Stream, StreamLoader
-    from runnerkit.data.wrappers import RepeatDataset
 
 __all__ = [
     'DATASETS',

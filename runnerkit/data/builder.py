@@ -23,7 +23,7 @@ from torch.utils.data import (
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
 from runnerkit.registry import Registry, find_function
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.numbers import check_whole_number
@@ -31,7 +31,7 @@ from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.suggest import did_you_mean
 
 DATASETS = Registry('dataset')
-DATASETS.offer({'RepeatDataset': 'runnerkit.data.wrappers', 'Stream': 'runnerkit.data.stream'})
+DATASETS.offer({'Stream': 'runnerkit.data.stream'})
 TRANSFORMS = Registry('transform')
 TRANSFORMS.offer({'Compose': 'runnerkit.data.compose'})
 SAMPLERS = Registry('sampler')
@@ -91,12 +91,7 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
 
 
 def check_dataset(dataset: Any) -> None:
-    """Whether a loader can draw samples from ``dataset``.
-
-    Raises:
-        TypeError: it has no length or no items, and is no IterableDataset.
-        ValueError: it is empty.
-    """
+    """Whether a loader can draw samples from ``dataset``."""
     if isinstance(dataset, IterableDataset):
         return
     name = type(dataset).__name__
@@ -322,3 +317,34 @@ def _build_sampler(cfg: dict[str, Any], offered: dict[str, Any]) -> Any:
     constructor = SAMPLERS.get(named) if isinstance(named, str) else named
     known = inspect.signature(constructor).parameters if callable(constructor) else ()
     return SAMPLERS.build(cfg, default_args={name: value for name, value in offered.items() if name in known})
+
+
+@DATASETS.register_module()
+class RepeatDataset(Dataset[Any]):
+    """A data set several times over, as one long epoch.
+
+    An epoch of a small data set is over before its workers are warm; repeated, they restart less often. With seeded
+    samples every repetition of a sample has its own augmentation.
+
+    Args:
+        dataset: map-style, with a length.
+        times: at least 1.
+
+    Raises:
+        TypeError: ``times`` is no whole number.
+        ValueError: ``times`` is less than 1.
+    """
+
+    def __init__(self, dataset: Dataset[Any], times: int) -> None:
+        check_whole_number('times', times)
+        self.dataset = dataset
+        self.times = times
+
+    def __len__(self) -> int:
+        return self.times * len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> Any:
+        length = len(self.dataset)  # type: ignore[arg-type]
+        if not 0 <= index < self.times * length:
+            raise IndexError(f'index {index} is out of range for {length} samples {self.times} times')
+        return self.dataset[index % length]

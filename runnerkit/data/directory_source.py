@@ -114,11 +114,7 @@ class _File:
         self._number = 0
 
     def records(self, is_whole: bool = False) -> Iterator[Record]:
-        """Those that were not there when this was called last.
-
-        Args:
-            is_whole: nothing more is appended, so that a last line without a newline counts as well.
-        """
+        """Those that were not there when this was called last."""
         yield from self._found(self._lines.read())
         if is_whole:
             yield from self._found(self._lines.last())

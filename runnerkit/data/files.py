@@ -18,14 +18,6 @@ def dataset_of_files(cfg: Any, files: Sequence[str]) -> Any:
 
     They are made by its class method ``from_files(files, **settings)``, where ``settings`` are the other keys of its
     config. The data set itself is not built, since its own files may not be here.
-
-    Args:
-        cfg: a data set's config. Of several data sets, or one that repeats another, the first inner one counts.
-        files: paths.
-
-    Raises:
-        KeyError: the data set is not registered.
-        TypeError: its class has no ``from_files``, or what that returns has no length; or ``cfg`` is not a config.
     """
     cfg = _innermost(cfg)
     if not isinstance(cfg, Mapping):

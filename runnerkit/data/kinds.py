@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
 from runnerkit.utils.user_files import is_ours
 
 #: The end of most messages about loaders.
@@ -280,11 +280,7 @@ def may_have_unequal_lengths(loader: Any) -> bool:
 
 
 def check_pass(loader: Any, given: int) -> None:
-    """Check that a pass over ``loader`` has given as many batches as its length says; streams may give fewer.
-
-    Raises:
-        RuntimeError: it has ended early, and its samplers are torch's or ours, whose lengths are right.
-    """
+    """Check that a pass over ``loader`` has given as many batches as its length says; streams may give fewer."""
     length = length_of(loader)
     if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
         return

@@ -204,9 +204,6 @@ def keep_queues(batches: Any) -> Any:
     the middle of an epoch is in such a cycle.
 
     Its errors say which loader has lost a worker, see `_WithWorkers`.
-
-    Returns:
-        ``batches``, whether or not it has workers.
     """
     queues = getattr(batches, '_index_queues', None)
     if type(batches) is _MultiProcessingDataLoaderIter:

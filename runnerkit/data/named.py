@@ -9,15 +9,7 @@ _NAME = 'name_of_scores'
 
 
 def named_datasets(config: Any) -> dict[str, Any]:
-    """The configs in ``dict(clean=dict(type=…), noisy=dict(type=…))`` by name; a single data set is called ``''``.
-
-    Args:
-        config: what `runnerkit.data.build_dataset` takes, or a dict of such configs. A dict with a ``type`` is one
-            data set.
-
-    Raises:
-        TypeError: a dict has no ``type``, and something in it is no data set; or a name is no text without slashes.
-    """
+    """The configs in ``dict(clean=dict(type=…), noisy=dict(type=…))`` by name; a single data set is called ``''``."""
     if not isinstance(config, Mapping) or 'type' in config or not config:
         return {'': config}
     for name, each in config.items():
@@ -48,3 +40,29 @@ def with_name(loader: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
     """``scores`` of an evaluation on ``loader``, by their full names."""
     name = name_of_scores(loader)
     return {f'{name}/{score}' if name else score: value for score, value in scores.items()}
+
+
+def class_names(dataset: Any) -> tuple[str, ...] | None:
+    """The names of the classes, in the order of their numbers; None if the data set does not say them.
+
+    They are its attribute ``CLASSES``, as in MMCV, or ``classes``, as in torchvision. A data set around others
+    (``dataset``, ``datasets``, as in `torch.utils.data.Subset` and `torch.utils.data.ConcatDataset`) has those of the
+    first one.
+    """
+    for _ in range(10):  # wrappers in wrappers; not forever if one contains itself
+        for name in ('CLASSES', 'classes'):
+            names = as_class_names(getattr(dataset, name, None))
+            if names is not None:
+                return names
+        inner = getattr(dataset, 'datasets', None)
+        dataset = inner[0] if isinstance(inner, (list, tuple)) and inner else getattr(dataset, 'dataset', None)
+        if dataset is None:
+            return None
+    return None
+
+
+def as_class_names(value: Any) -> tuple[str, ...] | None:
+    """``value`` if it is a list or tuple of texts, at least one; else None."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    return None

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from runnerkit.data.sampler import BLOCK
 from runnerkit.data.seeding import mix_seed
 from runnerkit.utils.numbers import check_whole_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: How many numbers are computed at once: with more, the parts of the computation leave the processor's cache.
+BLOCK = 4096
 
 _ROUNDS = 10
 _HALF = np.uint64(32)
@@ -51,11 +53,7 @@ class Permutation:
         self._keys = [np.uint64(mix_seed(key, number)) for number in range(_ROUNDS)]
 
     def indices(self, positions: range | Indices) -> Indices:
-        """The numbers at these positions, of any order and number.
-
-        Raises:
-            IndexError: a position is not in ``[0, length)``.
-        """
+        """The numbers at these positions, of any order and number."""
         if isinstance(positions, range):  # numpy would go through it one by one
             positions = np.arange(positions.start, positions.stop, positions.step, dtype=np.int64)
         if positions.size and not 0 <= positions.min() <= positions.max() < self.length:

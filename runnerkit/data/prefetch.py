@@ -43,23 +43,14 @@ class SideStream:
 
 @cache
 def side_stream(device: torch.device) -> SideStream:
-    """The one for ``device``: each stream has its own memory pool, and one is enough.
-
-    Raises:
-        ValueError: there is no GPU.
-    """
+    """The one for ``device``: each stream has its own memory pool, and one is enough."""
     if not torch.cuda.is_available():
         raise ValueError(f"prefetch_to is '{device}', but no such device was found: leave it out")
     return SideStream(device)
 
 
 def prefetched(batches: Iterator[Any], device: torch.device) -> Iterator[Any]:
-    """``batches`` on ``device``, each drawn and on its way before the one before is handed out.
-
-    Args:
-        batches: what drawing them early must not change, so seeded ones.
-        device: a GPU; to any other device nothing can be copied in parallel, and the batches stay as they are.
-    """
+    """``batches`` on ``device``, each drawn and on its way before the one before is handed out."""
     if device.type != 'cuda':
         return batches
     copies = side_stream(device)

@@ -23,8 +23,8 @@ from runnerkit.utils.suggest import suggestion
 #: The ways to shuffle: a list of all indices, drawn at once, or a function of the position, which is held nowhere.
 ORDERS = ('randperm', 'feistel')
 
-#: So many positions of an order are computed at once: more leave the processor's cache.
-BLOCK = 4096
+#: So many positions of an order are asked for at once, where no batches are made of them.
+_MANY = 4096
 
 #: Data sets of more samples are shuffled by ``'feistel'``; the list of so many indices takes 128 MiB.
 LARGE = 2**24
@@ -196,7 +196,7 @@ class EpochSampler(Sampler[int]):
         key, first, step = (epoch, self.seed), positions.start, positions.step
         known = range(0) if self._block is None or self._block[0] != key else self._block[1]
         if known.step != step or first not in known or positions[-1] not in known:
-            from runnerkit.data.permutation import Permutation
+            from runnerkit.data.permutation import BLOCK, Permutation
 
             known = range(first, first + max(len(positions), BLOCK) * step, step)
             permutation = Permutation(self.length, mix_seed(self.seed, epoch))
@@ -212,8 +212,8 @@ class EpochSampler(Sampler[int]):
     def _each(self, epoch: int, first: int) -> Iterator[int]:
         self.begin(epoch)
         positions = self.positions(first)
-        for start in range(0, len(positions), BLOCK):
-            yield from self.indices(epoch, positions[start : start + BLOCK])
+        for start in range(0, len(positions), _MANY):
+            yield from self.indices(epoch, positions[start : start + _MANY])
 
 
 class EpochBatchSampler(Sampler[SampleBatch]):

@@ -42,22 +42,12 @@ def mix_seed(*parts: int) -> int:
 
 
 def sample_seed(base: int, position: int) -> int:
-    """The seed of the sample at ``position``: that number of the SplitMix64 sequence that starts at ``base``.
-
-    Args:
-        base: ``mix_seed(seed, epoch)``, made once for many samples.
-        position: the sample's 0-based place in the epoch's order, over all ranks.
-    """
+    """The seed of the sample at ``position``: that number of the SplitMix64 sequence that starts at ``base``."""
     return _finalize((base + (position + 1) * _GOLDEN) & _MASK)
 
 
 def seed_streams(seed: int) -> None:
-    """Seed the global generators of python, numpy and torch (CPU). Only for use inside `private_streams`.
-
-    Args:
-        seed: 64 bits. torch takes the lower half and numpy the upper one: both run the Mersenne Twister from 32 bits,
-            and from the same ones they would draw the same numbers.
-    """
+    """Seed the global generators of python, numpy and torch (CPU). Only for use inside `private_streams`."""
     # torch.manual_seed would reseed every accelerator as well, which is slow and changes the run's streams there.
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed >> 32)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, Sampler
 
-from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import (
     UNSHARDED,
     dataset_of,
@@ -28,7 +27,7 @@ from runnerkit.data.kinds import (
     samplers_of,
 )
 from runnerkit.data.loader import SeededLoader
-from runnerkit.data.loader_state import held_by, held_states, is_generator, restore_held
+from runnerkit.data.loader_state import batch_checksums, held_by, held_states, is_generator, restore_held
 from runnerkit.data.sampler import EpochSampler, SeededBatchSampler, share
 from runnerkit.data.seeding import mix_seed, seeded_iteration
 from runnerkit.distributed import (
@@ -39,7 +38,7 @@ from runnerkit.distributed import (
     reduce_extremes,
     run_on_all_ranks,
 )
-from runnerkit.distributed.info import ranks_in_words
+from runnerkit.distributed.groups import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 
 #: So many items of an order are drawn at once, and so many are compared.
@@ -84,7 +83,7 @@ class DrawnSampler(EpochSampler):
 class Shares(Sampler[Any]):
     """A rank's share of what a sampler or batch sampler gives: of ``world_size`` items in a row, one for each rank.
 
-    Every rank draws all items, as a function of (seed, epoch). With ``round_up`` a last row that is too short goes on
+    Every rank draws all items, as a function of (seed, epoch). With ``round_up`` a last row that is too short continues
     with the first one, with ``drop_last`` it is left out. Attributes that are not found here are those of ``whole``.
     """
 
@@ -344,10 +343,6 @@ def warn_if_not_sharded(loader: Any, batch: Any) -> None:
 def agree_on_length(loader: Any, entry: Any) -> None:
     """Let all ranks know the same length of ``loader``, that of the workflow's ``entry``, on which their schedules
     depend. A `SeededLoader` of a stream is limited to the smallest, with a warning. A collective.
-
-    Raises:
-        ValueError: on rank 0: the lengths differ, and the loader is of another kind.
-        ToldByFirstRank: on the others.
     """
     length = length_of(loader)
     fewest, most = reduce_extremes(-1 if length is None else length)

@@ -52,11 +52,7 @@ class StreamBuffer:
         return self._records.qsize()
 
     def take(self, seconds: float) -> Event | Malformed | None:
-        """The next record; None if none comes within ``seconds``, or the source has ended.
-
-        Raises:
-            Exception: what the source has raised.
-        """
+        """The next record; None if none comes within ``seconds``, or the source has ended."""
         if self.ended:
             return None
         try:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
         barrier,
         broadcast_buffers,
         broadcast_object,
+        collect_results,
+        collect_results_cpu,
+        collect_results_gpu,
         from_first_rank,
         gather_objects,
         reduce_and_find_slowest,
@@ -24,10 +27,16 @@ if TYPE_CHECKING:
         same_on_all_ranks,
         same_seed_everywhere,
     )
-    from runnerkit.distributed.groups import broadcast_patiently, cpu_group, meet_patiently, tell_failure
-    from runnerkit.distributed.info import get_dist_info, is_distributed, master_only
+    from runnerkit.distributed.groups import (
+        broadcast_patiently,
+        cpu_group,
+        get_dist_info,
+        is_distributed,
+        master_only,
+        meet_patiently,
+        tell_failure,
+    )
     from runnerkit.distributed.launch import init_dist, shutdown
-    from runnerkit.distributed.results import collect_results, collect_results_cpu, collect_results_gpu
     from runnerkit.distributed.watch import Watch
 
 __all__ = [

@@ -100,9 +100,6 @@ class Agreement(threading.Thread):
     def due(self) -> tuple[str, int | None] | None:
         """The reason and the signal that end the run at this boundary, or None; waits for the other ranks where going
         on might be too far.
-
-        Raises:
-            PeerFailed: the ranks cannot agree.
         """
         boundary = self._signals.boundaries
         self._offered.wait()

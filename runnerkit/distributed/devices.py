@@ -37,15 +37,7 @@ def current_index(kind: str) -> int | None:
 
 
 def check_backend(backend: Any) -> None:
-    """Check that this torch has ``backend``; nccl means the one that fits, see `init_dist`.
-
-    Args:
-        backend: a name, or several by device: ``'cpu:gloo,cuda:nccl'``.
-
-    Raises:
-        TypeError: it is no name.
-        ValueError: there is none of this name, or torch was built without it.
-    """
+    """Check that this torch has ``backend``; nccl means the one that fits, see `init_dist`."""
     if not isinstance(backend, str):
         raise TypeError(f"backend must be a name such as 'gloo' or 'nccl', but got {backend!r}")
     known = [name for name in dist.Backend.backend_list if name != dist.Backend.UNDEFINED]

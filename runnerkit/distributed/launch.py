@@ -12,7 +12,7 @@ import torch
 from torch import distributed as dist
 
 from runnerkit.distributed.devices import accelerator, check_backend, device_count, use_device
-from runnerkit.distributed.info import is_distributed
+from runnerkit.distributed.groups import is_distributed
 from runnerkit.distributed.meeting import meet
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
@@ -115,13 +115,7 @@ def shutdown() -> None:
 
 
 def check_variables(launcher: str) -> None:
-    """Check the variables by which the processes find each other.
-
-    Raises:
-        KeyError: some are missing.
-        ValueError: one is no number, or out of its range.
-        ToldByFirstRank: another process of this machine has the same, and says so.
-    """
+    """Check the variables by which the processes find each other."""
     missing = [name for name in _MEETING if not os.environ.get(name)]
     if missing:
         there = [f'{name}={os.environ[name]}' for name in _MEETING if name not in missing]
@@ -152,9 +146,6 @@ def _number(name: str, least: int, most: int | None = None, limited_by: str = ''
 def refuse_once(error: Exception) -> NoReturn:
     """Raise ``error``, which all processes of this machine have before they meet, in the first of them; where that is
     not known, in each.
-
-    Raises:
-        ToldByFirstRank: in the others, after they have given the first one time.
     """
     if (os.environ.get('LOCAL_RANK') or '0') != '0':
         time.sleep(TELL_WITHIN)

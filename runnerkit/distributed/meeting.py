@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from torch import distributed as dist
 
-from runnerkit.distributed.info import ranks_in_words
+from runnerkit.distributed.groups import ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
 
@@ -25,19 +25,6 @@ def meet(rank: int, world_size: int, address: str, port: int, within: float, is_
 
     Every meeting has its own keys there: torchrun keeps one store for all its restarts, in which a process would
     find the addresses of those that have died.
-
-    Args:
-        rank: of this process; rank 0 keeps the store, unless ``is_kept``.
-        world_size: how many processes there should be.
-        address: the machine of rank 0.
-        port: the port there.
-        within: seconds to wait.
-        is_kept: whether torchrun keeps the store.
-
-    Raises:
-        OSError: rank 0 cannot listen at the port.
-        TimeoutError: rank 0 does not answer; or, on rank 0, some processes have not come.
-        ToldByFirstRank: on the others: rank 0 says who has not come.
     """
     deadline = time.monotonic() + within
     store = _connect(rank == 0 and not is_kept, rank, world_size, address, port, within)
@@ -64,10 +51,6 @@ def meet(rank: int, world_size: int, address: str, port: int, within: float, is_
 def wait_for_key(store: Any, key: str, deadline: float) -> None:
     """Wait for a key of the store until ``deadline``, on the monotonic clock; a signal's handler runs meanwhile, in
     torch's own wait it would not.
-
-    Raises:
-        TimeoutError: it has not come.
-        RuntimeError: the store has gone.
     """
     pause = _POLL / 10
     while not store.check([key]):

@@ -134,11 +134,7 @@ file_handlers: dict[str, BaseFileHandler] = {
 
 
 def handler_for(file_format: str | None) -> BaseFileHandler:
-    """The handler of a format.
-
-    Raises:
-        TypeError: there is none.
-    """
+    """The handler of a format."""
     if file_format is None:
         raise TypeError(
             f'Unsupported format: None; without a file name, give file_format, one of {", ".join(file_handlers)}'

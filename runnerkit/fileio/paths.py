@@ -33,11 +33,7 @@ def local_path(path: PathOrUrl) -> str:
 
 
 def local_target(path: PathOrUrl) -> Path:
-    """The local path of a file that is to be written.
-
-    Raises:
-        ValueError: it is a URL.
-    """
+    """The local path of a file that is to be written."""
     if is_url(local_path(path)):
         raise ValueError(f'{printable(path)} is a URL: give a local path, and upload the file from there')
     return Path(local_path(path)).expanduser()
@@ -57,10 +53,6 @@ def lies_in(path: PathOrUrl, folder: PathOrUrl) -> bool:
 def plain_file_name(name: str) -> str:
     """Check that ``name`` is a plain file name on every system, and return it. Use it for names from servers and files,
     which must not lead out of a folder.
-
-    Raises:
-        ValueError: it is empty or too long, has separators or invisible characters, or has a special meaning for a
-            system (``..``, ``NUL.pth``).
     """
     problem = None
     if not name or len(name.encode('utf-8', 'replace')) > _LONGEST_NAME:

@@ -33,30 +33,17 @@ YamlDumper.add_multi_representer(
 
 
 def load(source: str | IO[Any], **options: Any) -> Any:
-    """Read one document from a text or an open file; ``options`` are arguments of ``yaml.load``.
-
-    Raises:
-        YAMLError: it is not YAML, or has unknown tags.
-    """
+    """Read one document from a text or an open file; ``options`` are arguments of ``yaml.load``."""
     return yaml.load(source, **{'Loader': YamlLoader, **options})
 
 
 def dump(value: Any, file: IO[Any] | None = None, **options: Any) -> Any:
-    """Write one document to an open file, or return its text; ``options`` are arguments of ``yaml.dump``.
-
-    Raises:
-        YAMLError: ``value`` holds objects that the dumper does not support.
-    """
+    """Write one document to an open file, or return its text; ``options`` are arguments of ``yaml.dump``."""
     return yaml.dump(value, file, **{'Dumper': YamlDumper, **options})
 
 
 def with_place(error: Exception, path: str) -> Exception:
-    """An error of the same class with the file, the line and the problem in its message; for YAML's own errors.
-
-    Args:
-        error: what was raised while the file was read.
-        path: the file.
-    """
+    """An error of the same class with the file, the line and the problem in its message; for YAML's own errors."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return type(error)(f'{path}: {error}')
     mark = error.problem_mark or error.context_mark

@@ -133,11 +133,7 @@ class Flow:
 
 @contextmanager
 def only_this_thread() -> Iterator[None]:
-    """Refuse a run while another thread is in one; a run inside a run of the same thread is allowed.
-
-    Raises:
-        RuntimeError: another thread is.
-    """
+    """Refuse a run while another thread is in one; a run inside a run of the same thread is allowed."""
     if not _RUNNING.acquire(blocking=False):
         raise RuntimeError(
             'another thread of this process is training: the runs would share random generators, torch settings '

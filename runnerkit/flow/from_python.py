@@ -170,13 +170,7 @@ def train(
 
 
 def config_from(config: Any, overrides: Mapping[str, Any], keywords: Mapping[str, Any] | None = None) -> Config:
-    """A new config with the changes merged in and its ``custom_imports`` imported.
-
-    Args:
-        config: a config file, a `Config`, or a dict like one.
-        overrides: values by dotted key.
-        keywords: the same, with two underscores for a dot.
-    """
+    """A new config with the changes merged in and its ``custom_imports`` imported."""
     if isinstance(config, (str, os.PathLike)):
         cfg = Config.fromfile(config, import_custom_modules=False)
     elif isinstance(config, Config):

@@ -6,16 +6,16 @@ from runnerkit.hooks.hook import HOOKS, Hook, Outcome, RunnerView, Score
 from runnerkit.utils.lazy import homes_in, lazy_getattr
 
 if TYPE_CHECKING:
+    from runnerkit.hooks.basic import ClosureHook, DistSamplerSeedHook, EmptyCacheHook, IterTimerHook, SyncBuffersHook
     from runnerkit.hooks.capture import CaptureHook
     from runnerkit.hooks.checkpoint import CheckpointHook
-    from runnerkit.hooks.closure import ClosureHook
     from runnerkit.hooks.control import ControlHook
     from runnerkit.hooks.early_stopping import EarlyStoppingHook
     from runnerkit.hooks.ema import EMAHook
     from runnerkit.hooks.evaluation import DistEvalHook, EvalHook
     from runnerkit.hooks.fingerprint import FingerprintHook
     from runnerkit.hooks.freeze import FreezeHook
-    from runnerkit.hooks.iter_timer import IterTimerHook
+    from runnerkit.hooks.hook import Priority, get_priority
     from runnerkit.hooks.logger import *  # noqa: F403
     from runnerkit.hooks.loss_jump import LossJumpHook
     from runnerkit.hooks.lr_updater import (
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         format_param,
         get_position_from_periods,
     )
-    from runnerkit.hooks.memory import EmptyCacheHook
     from runnerkit.hooks.momentum_updater import (
         CosineAnnealingMomentumUpdaterHook,
         CyclicMomentumUpdaterHook,
@@ -53,14 +52,11 @@ if TYPE_CHECKING:
         GradientCumulativeOptimizerHook,
         OptimizerHook,
     )
-    from runnerkit.hooks.priority import Priority, get_priority
     from runnerkit.hooks.profiler import ProfilerHook
     from runnerkit.hooks.registration import build_lr_hook, build_momentum_hook
     from runnerkit.hooks.report import ReportHook
-    from runnerkit.hooks.sampler_seed import DistSamplerSeedHook
     from runnerkit.hooks.step_record import StepRecord
     from runnerkit.hooks.stop_after import StopAfterHook
-    from runnerkit.hooks.sync_buffer import SyncBuffersHook
     from runnerkit.hooks.torch_scheduler import TorchLrUpdaterHook
 
 __all__ = [

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.parallel import named_modules, unwrap
 from runnerkit.utils.exceptions import WrongType
-from runnerkit.utils.nested import values_in
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.numbers import check_whole_number, values_in
 from runnerkit.utils.suggest import did_you_mean, suggestion
 
 #: What can be logged of a tensor, by the name of the argument ``log``.

@@ -377,11 +377,7 @@ def saves_by_epoch(hooks: Iterable[Hook]) -> bool:
 
 
 def check_template(template: Any) -> None:
-    """Whether the names of files that ``template`` makes differ; None is fine.
-
-    Raises:
-        ValueError: they do not, or it cannot be formatted.
-    """
+    """Whether the names of files that ``template`` makes differ; None is fine."""
     if not isinstance(template, str):
         return
     try:

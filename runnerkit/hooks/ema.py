@@ -12,10 +12,9 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint import ema_name
-from runnerkit.checkpoint.mmcv_files import is_mmcv_file
+from runnerkit.checkpoint.integrity import is_mmcv_file
 from runnerkit.hooks.checkpoint import saves_by_epoch
-from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.hooks.hook import HOOKS, Hook, Priority, RunnerView, get_priority
 from runnerkit.parallel import named_buffers, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite, check_whole_number
@@ -193,11 +192,7 @@ def _lazy_parameters(runner: RunnerView) -> dict[str, Any]:
 
 
 def check_names(parameters: Iterable[str]) -> None:
-    """Whether the averages of these parameters have names that differ.
-
-    Raises:
-        ValueError: two have the same one.
-    """
+    """Whether the averages of these parameters have names that differ."""
     owners: dict[str, str] = {}
     for name in parameters:
         other = owners.setdefault(ema_name(name), name)

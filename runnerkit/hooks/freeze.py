@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parallel import DistributedDataParallel
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
+from runnerkit.optim.default_constructor import as_patterns, chosen_parameters, matches
 from runnerkit.optim.named import named_optimizers
-from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
 from runnerkit.parallel import FSDP2, named_modules, named_parameters, unwrap
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
@@ -120,11 +120,7 @@ class FreezeHook(Hook):
 
 
 def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
-    """Return the names of the parameters of ``model`` that ``patterns`` match.
-
-    Raises:
-        ValueError: a pattern matches nothing, or together they match everything that is trained.
-    """
+    """Return the names of the parameters of ``model`` that ``patterns`` match."""
     chosen = chosen_parameters(patterns, model)
     trained = [name for name, parameter in named_parameters(model).items() if parameter.requires_grad]
     if trained and all(name in chosen for name in trained):

@@ -9,8 +9,7 @@ from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.hooks.evaluation import EvalHook
-from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, overrides
-from runnerkit.hooks.priority import Priority
+from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, Hook, Priority, overrides
 from runnerkit.utils.suggest import edit_distance, nearest
 
 Call = Callable[[Any], Any]
@@ -166,11 +165,7 @@ class _Calls(dict[str, list[Call]]):
 
 
 def call_each(calls: Iterable[Call], runner: Any) -> None:
-    """Make all ``calls``, even if some raise.
-
-    Raises:
-        BaseException: the first failure, all of which are logged; or a KeyboardInterrupt, at once.
-    """
+    """Make all ``calls``, even if some raise."""
     failures: list[BaseException] = []
     for call in calls:
         try:
@@ -270,9 +265,6 @@ def check_method_names(hook_type: type[Hook]) -> None:
     """Refuse a hook class with a method whose name is almost that of a point: it would never be called.
 
     The preflight (`runnerkit.flow.preflight.hooks`) warns about less similar names.
-
-    Raises:
-        ValueError: the name of a public method differs from a point's in one or two letters.
     """
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
@@ -285,12 +277,7 @@ def check_method_names(hook_type: type[Hook]) -> None:
 
 
 def meant_points(name: str, at_most: int | None = None) -> list[str]:
-    """The points with names similar to ``name``, the nearest first.
-
-    Args:
-        name: the method's name.
-        at_most: in how many letters they may differ; None: as many as a suggestion allows.
-    """
+    """The points with names similar to ``name``, the nearest first."""
     if at_most is None:
         return nearest(name, CALLED)
     close = [point for point in CALLED if abs(len(name) - len(point)) <= at_most]

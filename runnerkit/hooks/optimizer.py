@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.optim.fused import why_not_fused
+from runnerkit.optim.builder import why_not_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import (
     Update,

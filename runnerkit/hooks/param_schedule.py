@@ -101,11 +101,7 @@ class ParamScheduleHook(Policy, ScheduleHook):
         self.warmup_epochs = warmup_iters if warmup_by_epoch else None
 
     def before_run(self, runner: RunnerView) -> None:
-        """Check the numbers, record every group's initial value, and find out whether the runner has epoch points.
-
-        Raises:
-            ValueError: a number is NaN or infinite, or an optimizer has no such quantity.
-        """
+        """Check the numbers, record every group's initial value, and find out whether the runner has epoch points."""
         self._check_numbers()
         self._epochs_unannounced = self.by_epoch and not getattr(runner, 'by_epoch', True)
         self.base = initial_values(only(self.optimizer, runner.optimizer), self.key)
@@ -166,11 +162,7 @@ class ParamScheduleHook(Policy, ScheduleHook):
         return list(map(self.warm, values, factor))
 
     def _position(self, runner: RunnerView) -> tuple[int, Any]:
-        """Return how many epochs or iterations are done, and how many the run has.
-
-        Raises:
-            ValueError: If the policy needs the run's length, and the run has none in that unit.
-        """
+        """Return how many epochs or iterations are done, and how many the run has."""
         if self.by_epoch:
             progress, total = runner.epoch, runner.max_epochs if self.needs_total else None
         else:
@@ -221,11 +213,7 @@ def copied(group: Group) -> Group:
 
 
 def only(name: str | None, optimizer: Any) -> Any:
-    """The optimizer of that name, in a dict; all of them if ``name`` is None.
-
-    Raises:
-        KeyError: If there is none of that name.
-    """
+    """The optimizer of that name, in a dict; all of them if ``name`` is None."""
     if name is None:
         return optimizer
     named = named_optimizers(optimizer)
@@ -237,11 +225,7 @@ def only(name: str | None, optimizer: Any) -> Any:
 
 
 def per_optimizer(optimizer: Any, function: Callable[[str, Optimizer], Any]) -> Any:
-    """Call ``function(name, optimizer)``; for a dict of optimizers, return a dict of the results.
-
-    Raises:
-        ValueError: If there is no optimizer.
-    """
+    """Call ``function(name, optimizer)``; for a dict of optimizers, return a dict of the results."""
     if optimizer is None:
         raise ValueError(
             'a schedule needs an optimizer, but the runner has none; give it one, or leave the schedule out'
@@ -314,12 +298,6 @@ def make_hook(base: type[ParamScheduleHook], policy: type[Policy], text: str, **
 
     It takes the arguments of the policy, whose ``minimum`` is ``min_lr`` or ``min_momentum`` here, and those of
     ``base`` as keywords.
-
-    Args:
-        base: `LrUpdaterHook` or `MomentumUpdaterHook`.
-        policy: The policy.
-        text: The first sentence of the hook's docstring.
-        **defaults: Defaults of arguments of the policy; an argument of ``base`` becomes the hook's first one.
     """
     rename = partial(re.sub, r'\bminimum', f'min_{base.key}')
     own = inspect.signature(policy).parameters

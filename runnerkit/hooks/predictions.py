@@ -14,15 +14,14 @@ from torch import Tensor
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.checkpoint.store import best_name
-from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of, is_in_order
-from runnerkit.data.named import name_of_scores
+from runnerkit.data.named import class_names, name_of_scores
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.parallel import to_device
 from runnerkit.utils.logging import WarnsOnce
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.pictures import as_pixels, png_of
 from runnerkit.utils.small_files import open_own, own_folder
 
@@ -168,12 +167,7 @@ class Pass:
 
 
 def rows_of(preds: Any, target: Any) -> Tensor | None:
-    """Target, prediction, confidence and loss of each sample as ``[n, 4]``; None for other than classes and numbers.
-
-    Args:
-        preds: logits or probabilities ``[n, classes]``; or numbers ``[n]`` or ``[n, 1]``, which have no confidence.
-        target: classes ``[n]``; or numbers of the shape of ``preds``, whose loss is the squared error.
-    """
+    """Target, prediction, confidence and loss of each sample as ``[n, 4]``; None for other than classes and numbers."""
     if not isinstance(preds, Tensor) or not isinstance(target, Tensor) or not preds.is_floating_point():
         return None
     rounding = 2 * torch.finfo(preds.dtype).eps

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runnerkit.hooks.hook import HOOKS, Hook
+from runnerkit.hooks.hook import HOOKS, Hook, Priority, get_priority
 from runnerkit.hooks.hook_table import HookTable
-from runnerkit.hooks.priority import Priority, get_priority
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.suggest import did_you_mean
@@ -35,13 +34,7 @@ class Registration:
     by_epoch: bool
 
     def register_hook(self, hook: Hook, priority: int | str | Priority = 'NORMAL') -> None:
-        """Add ``hook``; equal priorities keep the order of registration.
-
-        Raises:
-            WrongType: ``hook`` is no `Hook`.
-            ValueError: it has an attribute ``priority`` (it is registered already, or its class uses the reserved
-                name), or a method that looks like a misspelt point.
-        """
+        """Add ``hook``; equal priorities keep the order of registration."""
         if not isinstance(hook, Hook):
             raise WrongType(f'hook must be an instance of runnerkit.hooks.Hook, but got {hook!r}')
         if hasattr(hook, 'priority'):
@@ -197,19 +190,7 @@ def build_momentum_hook(momentum_config: Any) -> Hook:
 
 
 def build_policy_hook(config: Any, suffix: str) -> Hook:
-    """Build the hook that a config names by its policy; ``config`` itself is not changed.
-
-    Args:
-        config: One of: a hook; a dict with the ``type`` of a hook; a dict with a ``policy``, the hook's name without
-            ``suffix`` ('step' and 'Step' both mean StepLrUpdaterHook; 'CosineAnnealing' must be written like this);
-            for learning rates also a dict whose policy is the name of a class in ``torch.optim.lr_scheduler``.
-        suffix: 'LrUpdaterHook' or 'MomentumUpdaterHook'.
-
-    Raises:
-        WrongType: If the config is neither a dict nor a hook.
-        WrongValue: If it names no policy.
-        KeyError: If there is no such policy.
-    """
+    """Build the hook that a config names by its policy; ``config`` itself is not changed."""
     if isinstance(config, Hook):
         return config
     if not isinstance(config, dict):

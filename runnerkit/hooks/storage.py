@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.ownership import claim
+from runnerkit.checkpoint.store import claim
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import join
 from runnerkit.hooks.hook import Hook, RunnerView
@@ -31,11 +31,7 @@ class StoringHook(Hook):
     _is_below_out_dir = False
 
     def store(self, runner: RunnerView) -> Store:
-        """Return the store for the files of ``runner``. It is decided once; a second run of the hook uses it again.
-
-        Raises:
-            ValueError: there is neither an ``out_dir`` nor a work dir.
-        """
+        """Return the store for the files of ``runner``. It is decided once; a second run of the hook uses it again."""
         if self._store is None:
             out_dir = self.out_dir or runner.work_dir
             if out_dir is None:
@@ -55,11 +51,7 @@ class StoringHook(Hook):
         return client
 
     def claim_store(self, runner: RunnerView) -> Store:
-        """Return `store` and claim it for this run. All ranks call it when the run begins.
-
-        Raises:
-            FileExistsError: it belongs to another run whose work dir has the same name.
-        """
+        """Return `store` and claim it for this run. All ranks call it when the run begins."""
         store = self.store(runner)
         if self._is_below_out_dir and runner.work_dir is not None:
             messages = runner.meta.setdefault('hook_msgs', {})

@@ -375,11 +375,7 @@ def check_scheduler_arguments(scheduler: str, monitor: str | None, arguments: di
 
 
 def build_scheduler(name: str, optimizer: Optimizer, **arguments: Any) -> LRScheduler:
-    """Build the scheduler of that name for ``optimizer``, and those in ``schedulers``.
-
-    Raises:
-        KeyError: If torch has no scheduler of that name.
-    """
+    """Build the scheduler of that name for ``optimizer``, and those in ``schedulers``."""
     factors = multipliers(optimizer)
 
     def build(policy: str, given: Mapping[str, Any]) -> LRScheduler:

@@ -55,9 +55,6 @@ class Finiteness:
         checkpoint. Losses do not count if a loss scaler or a hook skips updates with bad gradients.
 
         Waits for the device. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
-
-        Returns:
-            Descriptions by kind (``weights``, ``optimizer``, ``loss``); empty if everything is finite.
         """
         runner, weights = self._runner, _weights(self._runner)
         kinds = {'weights': find_non_finite(weights), 'optimizer': find_non_finite(_states(runner, weights))}

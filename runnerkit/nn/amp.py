@@ -88,14 +88,7 @@ def patch_norm_fp32(module: nn.Module) -> nn.Module:
 def patch_forward_method(
     func: Callable[..., Any], src_type: torch.dtype, dst_type: torch.dtype, convert_output: bool = True
 ) -> Callable[..., Any]:
-    """Wrap ``func`` so that its arguments of ``src_type`` are cast to ``dst_type``.
-
-    Args:
-        func: a function of tensors.
-        src_type: the type of its arguments.
-        dst_type: the type that it computes in.
-        convert_output: cast its result back to ``src_type``.
-    """
+    """Wrap ``func`` so that its arguments of ``src_type`` are cast to ``dst_type``."""
 
     @functools.wraps(func)
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -106,13 +99,7 @@ def patch_forward_method(
 
 
 def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) -> Any:
-    """Return ``inputs`` with its tensors of ``src_type`` cast to ``dst_type``.
-
-    Args:
-        inputs: tensors in mappings, lists, tuples and sets. Everything else (modules, arrays, texts …) is unchanged.
-        src_type: the type of the tensors to cast.
-        dst_type: their new type.
-    """
+    """Return ``inputs`` with its tensors of ``src_type`` cast to ``dst_type``."""
     if isinstance(inputs, Tensor):
         return inputs.to(dst_type) if inputs.dtype == src_type else inputs
     if isinstance(inputs, (str, bytes, nn.Module, np.ndarray)):

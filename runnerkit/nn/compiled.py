@@ -24,15 +24,7 @@ _GRAPH_MODES = ('reduce-overhead', 'max-autotune')
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Check the arguments of `compile_model`, as far as possible without a model.
-
-    Args:
-        options: its keyword arguments.
-
-    Raises:
-        TypeError: a value of a wrong type.
-        ValueError: an unknown key.
-    """
+    """Check the arguments of `compile_model`, as far as possible without a model."""
     for name, value in options.items():
         if name not in _KNOWN:
             hint = did_you_mean(name, _KNOWN)
@@ -61,18 +53,6 @@ def compile_model(
     """Let torch compile ``model``, or some of its submodules, at the first call.
 
     Only calls are compiled, ``self(…)``: a step that calls ``self.backbone(…)`` needs ``modules=['backbone', …]``.
-
-    Args:
-        model: not in a wrapper yet.
-        modules: names of submodules; by default the model as a whole.
-        dynamic: False compiles once for each shape, True once for all shapes. With None, torch starts with False and
-            switches to True; results then depend on the shapes seen before, and so on where a run was resumed.
-        options: other arguments of torch.compile.
-
-    Raises:
-        TypeError: an argument is of a wrong type.
-        ValueError: an argument or submodule is unknown, a module to compile has no ``forward``, or torch refuses the
-            arguments.
     """
     check_options({'modules': modules, 'dynamic': dynamic, **options})
     parts = [model] if modules is None else [_submodule(model, name) for name in modules]
@@ -99,11 +79,7 @@ def compile_model(
 
 
 def uses_cuda_graphs(options: Mapping[str, Any]) -> bool:
-    """Whether each call of the compiled module overwrites the outputs of the last one.
-
-    Args:
-        options: arguments of `compile_model`.
-    """
+    """Whether each call of the compiled module overwrites the outputs of the last one."""
     by_inductor = bool((options.get('options') or {}).get('triton.cudagraphs'))
     return options.get('mode') in _GRAPH_MODES or options.get('backend') == 'cudagraphs' or by_inductor
 

@@ -26,13 +26,7 @@ _LATE = 'a GPU reports errors late, so another operation may be the cause: use -
 
 
 def note_layer(error: Exception, network: nn.Module, where: str = '') -> None:
-    """Note on ``error`` which layer of ``network`` raised it, and the shapes that the layer got.
-
-    Args:
-        error: raised while ``network`` ran, and not yet out of its caller.
-        network: the names of its submodules are those of the note.
-        where: the place of its config, put at the end.
-    """
+    """Note on ``error`` which layer of ``network`` raised it, and the shapes that the layer got."""
     layer, name, given = _failed(error.__traceback__, network)
     if layer is None:
         return
@@ -42,15 +36,7 @@ def note_layer(error: Exception, network: nn.Module, where: str = '') -> None:
 
 
 def note_loss(error: Exception, loss: Any, outputs: Any, target: Any, where: str = '') -> None:
-    """Note on ``error`` what the loss got, and what the network or the data set probably should give.
-
-    Args:
-        error: raised by the loss.
-        loss: the loss.
-        outputs: the first output that it got.
-        target: the first target that it got.
-        where: the place of its config, put at the end.
-    """
+    """Note on ``error`` what the loss got, and what the network or the data set probably should give."""
     late = _is_of_gpu(error)
     name = getattr(loss, '__name__', type(loss).__name__)
     got = f'outputs {describe_value(outputs)}, targets {describe_value(target)}'

@@ -27,9 +27,6 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
 
     One collective where a metric keeps a list, none elsewhere. Metrics that are not of torchmetrics, and those with
     their own ``dist_sync_fn`` or ``process_group``, are left alone.
-
-    Args:
-        metrics: the same on every rank, before they are reset.
     """
     keeping = [] if get_dist_info()[1] == 1 else [each for each in _parts(metrics) if _lists(each)]
     mine = [{name: _description(items) for name, items in _lists(each).items()} for each in keeping]

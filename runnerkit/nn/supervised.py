@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.registry import build_or_bind
-from runnerkit.utils.losses import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.texts import names_a_loss
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
 Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str | int]
@@ -204,12 +204,7 @@ def _build_metric(metric: Any) -> Any:
 
 
 def _field(source: Any, field: str | int) -> Any:
-    """One field of a batch or output, by name or position.
-
-    Raises:
-        LookupError: there is no such field; the message lists the existing ones.
-        TypeError: ``source`` has no fields.
-    """
+    """One field of a batch or output, by name or position."""
     if isinstance(source, Mapping):
         by_position, names = list(source.values()), list(source)
     elif isinstance(source, list | tuple):

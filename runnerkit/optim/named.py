@@ -18,20 +18,12 @@ def named_optimizers(optimizer: Optimizers) -> dict[str, Optimizer]:
 
 
 def learning_rates(optimizer: Optimizers) -> list[float] | dict[str, list[float]]:
-    """The learning rate of every parameter group; by optimizer name if ``optimizer`` is a dict.
-
-    Raises:
-        RuntimeError: there is no optimizer.
-    """
+    """The learning rate of every parameter group; by optimizer name if ``optimizer`` is a dict."""
     return _of_each(optimizer, lambda one: [group['lr'] for group in one.param_groups])
 
 
 def momenta(optimizer: Optimizers) -> list[float] | dict[str, list[float]]:
-    """The momentum (or first beta) of every parameter group, 0 where there is none; by name as `learning_rates`.
-
-    Raises:
-        RuntimeError: there is no optimizer.
-    """
+    """The momentum (or first beta) of every parameter group, 0 where there is none; by name as `learning_rates`."""
     return _of_each(
         optimizer, lambda one: [group.get('momentum', group.get('betas', (0,))[0]) for group in one.param_groups]
     )

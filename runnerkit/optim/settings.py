@@ -102,13 +102,6 @@ def settled_group(
 
     A changed learning rate rescales the rate and what its schedule starts from, so that factors of both stay: those of
     a plateau and of ``auto_scale_lr``.
-
-    Args:
-        saved: the group in the checkpoint; not changed.
-        was: the settings of the run that has saved it.
-        now: the settings of this run.
-        current: the group in this run's optimizer.
-        restarted: the quantities (``'lr'``, ``'momentum'``) that begin with their settings, whatever was saved.
     """
     group = {key: value for key, value in current.items() if key != 'params' and key not in was} | dict(saved)
     group |= {key: current[key] for key in _IMPLEMENTATION if key in current}
@@ -176,11 +169,7 @@ def with_rates_of(groups: list[Settings], factor: float) -> list[Settings]:
 
 
 def check_values(state: Mapping[str, Any]) -> None:
-    """Refuse the state of an optimizer, from a file, whose values no step can use.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse the state of an optimizer, from a file, whose values no step can use."""
     parts, groups = state.get('state'), state.get('param_groups')
     if not isinstance(parts, Mapping) or not all(isinstance(each, Mapping) for each in parts.values()):
         raise ValueError("its 'state' holds no dict for each parameter")
@@ -201,11 +190,7 @@ def _is_number(value: Any) -> bool:
 
 
 def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-    """Whether ``state`` is of an optimizer with the same hyper-parameters.
-
-    Raises:
-        ValueError: it lacks some that ``optimizer`` needs in every step, or one that must be a number is none.
-    """
+    """Whether ``state`` is of an optimizer with the same hyper-parameters."""
     needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
     check_values(state)
     given = [item for group in optimizer.param_groups for item in group.items()]

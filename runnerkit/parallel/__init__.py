@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from runnerkit.parallel.data_parallel import MMDataParallel
     from runnerkit.parallel.distributed import MMDistributedDataParallel
     from runnerkit.parallel.fsdp import FSDP2
-    from runnerkit.parallel.names import named_buffers, named_modules, named_parameters
     from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
+    from runnerkit.parallel.wrappers import named_buffers, named_modules, named_parameters
 
 __all__ = [
     'FSDP2',

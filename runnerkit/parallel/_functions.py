@@ -12,18 +12,7 @@ from torch import Tensor
 def scatter(
     input: Any, devices: Sequence[int], streams: Sequence[Any] | None = None, keep_strides: bool = False
 ) -> Any:
-    """Copy the tensors of ``input`` to ``devices``; a list is divided into equal blocks, one per device.
-
-    Args:
-        input: a tensor, or a list of tensors and lists.
-        devices: the numbers of the GPUs; ``[-1]`` leaves the tensors where they are.
-        streams: one stream per device for the copies; None: the current streams.
-        keep_strides: leave tensors in their memory format. MMCV makes all of them contiguous, so that models may rely
-            on it (``x.view(…)``), and sums have the same last bits.
-
-    Raises:
-        TypeError: ``input`` is, or contains, something else.
-    """
+    """Copy the tensors of ``input`` to ``devices``; a list is divided into equal blocks, one per device."""
     streams = [None] * len(devices) if streams is None else streams
     if isinstance(input, list):
         block = -(-len(input) // len(devices))
@@ -41,11 +30,7 @@ def scatter(
 
 
 def synchronize_stream(output: Any, devices: Sequence[int], streams: Sequence[Any]) -> None:
-    """Let the current streams of ``devices`` wait for the copies in ``output`` that `scatter` made on ``streams``.
-
-    Raises:
-        TypeError: ``output`` is, or contains, something other than tensors and lists.
-    """
+    """Let the current streams of ``devices`` wait for the copies in ``output`` that `scatter` made on ``streams``."""
     if isinstance(output, list):
         block = len(output) // len(devices)
         for i, device in enumerate(devices):
@@ -62,11 +47,7 @@ def synchronize_stream(output: Any, devices: Sequence[int], streams: Sequence[An
 
 
 def get_input_device(input: Any) -> int:
-    """Return the GPU number of the first tensor in ``input`` that is on a GPU, else -1.
-
-    Raises:
-        TypeError: ``input`` is, or contains, something other than tensors and lists.
-    """
+    """Return the GPU number of the first tensor in ``input`` that is on a GPU, else -1."""
     if isinstance(input, list):
         return next((device for device in map(get_input_device, input) if device != -1), -1)
     if not isinstance(input, Tensor):

@@ -50,9 +50,6 @@ def bit_sums(parts: Iterable[tuple[int, Tensor]]) -> list[Tensor]:
     """For each device a sum of words, modulo 2**64, in which each place has its own odd weight.
 
     Any single flipped bit changes the sum. It adds up: the sums over the parts of a tensor make that of the tensor.
-
-    Args:
-        parts: vectors of `bit_words`, each with the place of its first word.
     """
     totals: dict[torch.device, Tensor] = {}
     for place, words in _joined(parts):
@@ -76,10 +73,6 @@ def placed_words(tensors: Iterable[Tensor], is_first: bool) -> Iterator[tuple[in
 
     Of a sharded tensor, these are the words of its part; all others are those of the first process. Every rank calls
     it: a tensor that is not split along its first dimension over all ranks is gathered.
-
-    Args:
-        tensors: the same on all ranks.
-        is_first: whether this is rank 0.
     """
     begin = 0
     for tensor in tensors:

@@ -11,8 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from runnerkit.parallel.dtensors import is_dtensor, is_sharded
-from runnerkit.parallel.names import named_buffers, without_compile
-from runnerkit.parallel.wrappers import ReplacedModule
+from runnerkit.parallel.wrappers import ReplacedModule, named_buffers, without_compile
 
 
 class GradientOrders:
@@ -48,9 +47,6 @@ class GradientOrders:
         """Restore the orders of the resumed run; for wrappers without one, start to record it.
 
         This happens once for each wrapper, because DDP rebuilds buckets only once. All ranks call this together.
-
-        Args:
-            orders: the `state_dict` of the resumed run; rank 0's on every rank, because DDP uses rank 0's.
         """
         waiting, self._waiting = self._waiting, {}
         orders = {without_compile(name): order for name, order in orders.items()}
@@ -106,12 +102,7 @@ def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
-    """Let DDP rebuild its buckets in ``order``; gradients and buffers are not changed. All ranks call it together.
-
-    Args:
-        wrapper: a wrapper before its first synchronised backward.
-        order: names of its model's parameters; parameters that are not named come last.
-    """
+    """Let DDP rebuild its buckets in ``order``; gradients and buffers are not changed. All ranks call it together."""
     place = {without_compile(name): i for i, name in enumerate(order)}
     parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
     sparse = {id(part.weight) for part in wrapper.module.modules() if _has_sparse_gradient(part)}

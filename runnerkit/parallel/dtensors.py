@@ -41,12 +41,7 @@ def all_of(tensor: Any) -> Tensor:
 
 
 def stacked(value: Tensor, like: Any) -> Any:
-    """A `DTensor` in which each rank of the mesh of ``like`` has its own ``value``, with a dimension more, the first.
-
-    Args:
-        value: of this rank; of the same size on all.
-        like: a `DTensor`.
-    """
+    """A `DTensor` in which each rank of the mesh of ``like`` has its ``value``, with a dimension more, the first."""
     from torch.distributed.tensor import DTensor, Shard
 
     return DTensor.from_local(value.detach()[None], like.device_mesh, [Shard(0)], run_check=False)
@@ -66,10 +61,6 @@ def laid_out_like(value: Tensor, target: Any) -> Tensor:
     """``value`` spread over the processes as ``target`` is, if that is a `DTensor` and ``value`` is not.
 
     No process talks to another one: each keeps its part of what it has.
-
-    Args:
-        value: an ordinary tensor, the same on all processes.
-        target: any tensor.
     """
     if not is_dtensor(target) or is_dtensor(value) or value.shape != target.shape:
         return value

@@ -205,12 +205,7 @@ class FSDP2(Steps, nn.Module):
 
 
 def mixed_precision(policy: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments of torch's ``MixedPrecisionPolicy`` for a config's ``mp_policy``.
-
-    Raises:
-        TypeError: it is no dict, or ``cast_forward_inputs`` neither True nor False.
-        ValueError: a key or a type is unknown.
-    """
+    """The arguments of torch's ``MixedPrecisionPolicy`` for a config's ``mp_policy``."""
     if policy is None:
         return {}
     if not isinstance(policy, Mapping):
@@ -238,11 +233,7 @@ def mixed_precision(policy: Mapping[str, Any] | None) -> dict[str, Any]:
 def to_checkpoint(
     model: nn.Module, parts: Sequence[nn.Module], activation_checkpointing: bool | Sequence[str]
 ) -> list[nn.Module]:
-    """The modules of ``model`` that compute their activations again: ``parts`` for True, those of classes for names.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The modules of ``model`` that compute their activations again: ``parts`` for True, those of classes for names."""
     if isinstance(activation_checkpointing, bool):
         if activation_checkpointing and not parts:
             raise WrongValue(
@@ -263,11 +254,7 @@ def check_fsdp_arguments(
     forward_methods: Sequence[str] = (),
     **others: Any,
 ) -> None:
-    """Check the arguments of `FSDP2` that name parts of ``module``, before anything is done to it.
-
-    Raises:
-        ValueError: it has no such part.
-    """
+    """Check the arguments of `FSDP2` that name parts of ``module``, before anything is done to it."""
     to_checkpoint(module, units(module, module_classes, min_num_params), activation_checkpointing)
     mixed_precision(mp_policy)
     _methods(module, forward_methods)
@@ -318,13 +305,7 @@ def prepare_for_one_process(model: nn.Module, options: Mapping[str, Any], logger
 
 
 def hand_over(optimizers: Iterable[Optimizer], before: Mapping[str, nn.Parameter], wrapper: FSDP2) -> None:
-    """Let optimizers that were built over a model's whole parameters update its sharded ones.
-
-    Args:
-        optimizers: of the model's parameters, and perhaps of others.
-        before: the model's parameters by name, before it was wrapped.
-        wrapper: around the model.
-    """
+    """Let optimizers that were built over a model's whole parameters update its sharded ones."""
     from torch.distributed.tensor import distribute_tensor
 
     after = dict(wrapper.module.named_parameters())

@@ -13,8 +13,7 @@ from torch import distributed as dist
 
 from runnerkit.distributed import broadcast_buffers, get_dist_info, same_on_all_ranks
 from runnerkit.parallel.bits import checksum, has_bits
-from runnerkit.parallel.names import name_cleaner
-from runnerkit.parallel.wrappers import unwrap
+from runnerkit.parallel.wrappers import name_cleaner, unwrap
 
 #: Where DistributedDataParallel reads the names of the parameters and buffers that it leaves alone.
 IGNORED_BY_DDP = '_ddp_params_and_buffers_to_ignore'
@@ -54,11 +53,6 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
     """Compare a hash of the parameters and buffers of all ranks, once for each model. A collective.
 
     Those that are sharded or each rank's own (`local_tensors`) are left alone.
-
-    Args:
-        model: as it is trained, wrapped or not.
-        logger: for the warning, if they differ.
-        repairs: whether all ranks then take the values of rank 0.
     """
     inner = unwrap(model) if isinstance(model, nn.Module) else None
     if inner is None or inner in _compared:

@@ -24,15 +24,6 @@ def units(
     """Return the modules whose weights are gathered together, each before the modules that contain it.
 
     The model itself, which has the rest of the weights, is not among them.
-
-    Args:
-        model: not sharded yet.
-        module_classes: names of classes; each module of such a class, or of a subclass, is a unit.
-        min_num_params: without ``module_classes``, a module is a unit as soon as it has so many parameters that are in
-            no unit yet; by default `MIN_NUM_PARAMS`.
-
-    Raises:
-        ValueError: both are given, no module is of a class, or a module cannot be a unit.
     """
     if module_classes is not None and min_num_params is not None:
         raise WrongValue('module_classes and min_num_params both select what is sharded: give one of them')
@@ -59,11 +50,7 @@ def units(
 
 
 def of_classes(model: nn.Module, classes: Sequence[str], key: str) -> list[nn.Module]:
-    """Return the modules in ``model`` of these classes, or of subclasses, each before the modules that contain it.
-
-    Raises:
-        ValueError: the model has no module of one of them; ``key`` is the config's key for the message.
-    """
+    """Return the modules in ``model`` of these classes, or of subclasses, each before the modules that contain it."""
     inside = [(part, {cls.__name__ for cls in type(part).__mro__}) for part in model.modules() if part is not model]
     there = sorted({type(part).__name__ for part, _ in inside})
     for name in classes:

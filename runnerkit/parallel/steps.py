@@ -76,11 +76,7 @@ class Steps(_Base):
 
 
 def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module | str) -> Any:
-    """``outputs[key]`` of a step.
-
-    Raises:
-        KeyError: the step of ``model``, a module or the name of its class, did not return it.
-    """
+    """``outputs[key]`` of a step."""
     if key not in outputs:
         name = model if isinstance(model, str) else type(unwrap(model)).__name__
         raise KeyError(
@@ -91,12 +87,7 @@ def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module | str
 
 
 def check_samples(value: Any, model: str) -> None:
-    """Whether ``value`` is a number of samples, the weight of what the step of ``model`` logs.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is negative.
-    """
+    """Whether ``value`` is a number of samples, the weight of what the step of ``model`` logs."""
     try:
         too_low = value < 0
     except TypeError:
@@ -106,12 +97,7 @@ def check_samples(value: Any, model: str) -> None:
 
 
 def check_loss(loss: Any, model: nn.Module, optimizer: str = '') -> None:
-    """Whether gradients can be computed of what the step of ``model`` returned as its loss.
-
-    Raises:
-        TypeError: it is no tensor.
-        ValueError: it has several elements, or no gradient.
-    """
+    """Whether gradients can be computed of what the step of ``model`` returned as its loss."""
     name = type(unwrap(model)).__name__
     which = f'the loss[{optimizer!r}]' if optimizer else 'the loss'
     if not isinstance(loss, Tensor):
@@ -132,12 +118,7 @@ _OTHER_STEPS = ('train_step', 'val_step', 'training_step', 'validation_step', 't
 
 
 def check_step(model: nn.Module, batch_processor: Callable[..., Any] | None) -> None:
-    """Whether the step has exactly one owner.
-
-    Raises:
-        TypeError: ``batch_processor`` cannot be called, or there is no step.
-        RuntimeError: both the model and ``batch_processor`` want to be the step.
-    """
+    """Whether the step has exactly one owner."""
     inner = unwrap(model)  # a wrapper has every step as far as hasattr can see
     has_step = hasattr(inner, 'train_step') or hasattr(inner, 'val_step')
     if batch_processor is not None and not callable(batch_processor):

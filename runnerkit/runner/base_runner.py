@@ -31,7 +31,6 @@ from runnerkit.optim.named import learning_rates, momenta
 from runnerkit.parallel import to_device, unwrap
 from runnerkit.parallel.steps import check_samples, check_step, required_output
 from runnerkit.runner.changes import Changes
-from runnerkit.runner.checks import absolute_work_dir, check_settings
 from runnerkit.runner.evaluator import Evaluator
 from runnerkit.runner.lifecycle import Lifecycle
 from runnerkit.runner.plan import Plan
@@ -41,7 +40,7 @@ from runnerkit.runner.saver import Saver
 from runnerkit.runner.snapshots import Snapshots
 from runnerkit.runner.stop import Stop
 from runnerkit.runner.updater import Updater, update
-from runnerkit.runner.workflow import Workflow
+from runnerkit.runner.workflow import Workflow, absolute_work_dir, check_settings
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,13 +25,15 @@ from runnerkit.data.kinds import doubts_about, loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import VAL_POINTS, Hook, listens, overrides
-from runnerkit.hooks.settings import hook_settings, schedules
+from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.settings import (
+    CYCLES,
     FUSED,
     check_same_kind,
     group_settings,
     optimizer_kinds,
+    plain_settings,
     rescheduled,
     sets_own_rates,
     settled_group,
@@ -42,6 +45,35 @@ from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import optimizer_state_like
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.user_files import is_ours
+
+#: Arguments of hooks that are stored in attributes with other names.
+_ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
+
+
+def hook_settings(hook: Hook) -> Settings:
+    """The plain values that ``hook`` was built with, of arguments that have an attribute of the same name; without
+    the folder that it writes to."""
+    inits = [vars(kind).get('__init__') for kind in type(hook).__mro__]
+    names = dict.fromkeys(
+        name for init in inits if inspect.isfunction(init) for name in inspect.signature(init).parameters
+    )
+    attributes = {
+        name: next((key for key in (name, f'_{name}', _ELSEWHERE.get(name)) if key in vars(hook)), None)
+        for name in names
+        if name != 'out_dir'
+    }
+    return plain_settings((name, vars(hook)[key]) for name, key in attributes.items() if key is not None)
+
+
+def schedules(hooks: Iterable[Hook]) -> dict[str, list[list[str | None]]]:
+    """The schedules of learning rates and momenta: for each quantity, pairs of a schedule's kind and the name of its
+    optimizer (None: all)."""
+    found: dict[str, list[list[str | None]]] = {'lr': [], 'momentum': []}
+    for hook in hooks:
+        if isinstance(hook, ScheduleHook):
+            for quantity in ('lr', 'momentum') if hook.scheduler in CYCLES else (hook.key,):
+                found[quantity].append([hook.scheduler or type(hook).__name__, hook.optimizer])
+    return found
 
 
 class Changes:
@@ -121,7 +153,7 @@ class Changes:
     def tell_changes(self, own: Mapping[str, Any]) -> None:
         """Log a table of everything that has changed since the checkpoint was saved, with the state ``own`` of this
         rank."""
-        from runnerkit.checkpoint.config_changes import config_changes  # only resumed runs need it
+        from runnerkit.checkpoint.conditions import config_changes  # only resumed runs need it
 
         runner, resumed = self._runner, self._runner.snapshots.resumed
         names = dict(runner.snapshots.named_hooks())
@@ -201,16 +233,7 @@ class Changes:
     # --- optimizers --------------------------------------------------------------------------------------------------
 
     def load_optimizers(self, states: Mapping[str, Any], checkpoint: str, saved: Mapping[str, Any]) -> None:
-        """Load the optimizers' states; `config_wins` decides which of changed settings holds.
-
-        Args:
-            states: the optimizers' states in ``checkpoint``.
-            checkpoint: the file.
-            saved: its ``'runnerkit'`` content.
-
-        Raises:
-            ValueError: they are states of other optimizers, or do not allow the new settings.
-        """
+        """Load the optimizers' states; `config_wins` decides which of changed settings holds."""
         runner, self._of_optimizers = self._runner, []
         problem = self._why_other_optimizers(saved) if runner.config_wins else None
         for name, optimizer in named_optimizers(runner.optimizer).items():
@@ -284,12 +307,7 @@ _INNER = ('after_forward', 'after_backward', 'after_step', 'after_evaluate', *VA
 
 
 def why_not_exact(runner: Any, caller: Any = None) -> str | None:
-    """Why a run could not continue exactly from a checkpoint that is saved now; None if it could.
-
-    Args:
-        runner: the run.
-        caller: the hook that saves; None: any of the users'.
-    """
+    """Why a run could not continue exactly from a checkpoint that is saved now; None if it could."""
     progress = runner.progress
     if runner.stopping.signals is None or runner.outcome is not None:
         return None

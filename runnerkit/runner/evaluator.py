@@ -83,11 +83,6 @@ class Evaluator:
 
         It enters the hooks' ``around_val`` rings and puts the model into evaluation mode. At the end it restores the
         runner, and with `keeps_random_states` the random generators. All ranks enter and leave it together.
-
-        Yields:
-            A dict to fill in with the scores by name. Values that code in the span writes to ``log_buffer.output``, as
-            MMCV's evaluation hooks do, also count. At the end, rank 0's numbers among them become part of `scores` on
-            every rank, and the hooks' ``after_evaluate`` is called, unless there are no numbers.
         """
         if self.scores is not None:
             yield self.scores
@@ -169,21 +164,6 @@ class Evaluator:
         """Evaluate the model, or its averaged weights if it has an EMA, on ``loader``; all ranks call it.
 
         The training continues as without the evaluation, even if this one draws random numbers.
-
-        Args:
-            loader: a loader. If its data set has a method ``evaluate``, it gets the model's predictions
-                (``model(return_loss=False, **data)``); else ``model.val_step`` returns losses and the input of the
-                model's metrics. With a name (`runnerkit.data.name_scores`), the scores are called ``<name>/<score>``.
-            hooks: hooks whose ``val`` points and ``after_evaluate`` are called. Hooks that the runner does not have are
-                entered and left as in a run, inside the runner's: their ``around_run``, ``around_val``,
-                ``around_epoch`` and ``around_iter`` rings span this evaluation and its parts, and ``after_forward`` is
-                called. ``before_run`` is called at their first evaluation, and ``after_run`` always at the end of the
-                runner's run, so that a logger writes one file; outside a run, at the end of this evaluation.
-            test_fn: ``test_fn(model, loader) -> predictions``, which replaces the loop.
-            scope: the name of the log scope, and `mode` during the evaluation.
-
-        Returns:
-            Scores by name. Of the result of a data set's ``evaluate``, other ranks than the first have the numbers.
         """
         runner = self._runner
         table = _NOBODY if not hooks else hooks if isinstance(hooks, HookTable) else HookTable(hooks, runner)

@@ -99,11 +99,7 @@ class Lifecycle:
                 self.own_loop = None
 
     def skips(self, trains: bool) -> bool:
-        """Whether a call of ``train`` (or of ``val``) by a user's loop does nothing.
-
-        Raises:
-            LoopEnded: the run was asked to stop.
-        """
+        """Whether a call of ``train`` (or of ``val``) by a user's loop does nothing."""
         return self.own_loop is not None and not self.own_loop(trains)
 
     # --- the span of a run -------------------------------------------------------------------------------------------
@@ -190,11 +186,7 @@ class Lifecycle:
         self.unfinished = tuple(names)
 
     def _hand_over_end(self) -> None:
-        """This run ended only because the one around it ends.
-
-        Raises:
-            OuterRunEnding: it has a name, by which the resumed run starts it again.
-        """
+        """This run ended only because the one around it ends."""
         outer = self.parent
         outer.stopping.end_with(self._runner.stopping)
         if outer.lifecycle._span is not None:

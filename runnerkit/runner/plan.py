@@ -48,11 +48,7 @@ class Plan:
         self._units: dict[str, Callable[..., Any]] = {}
 
     def prepare(self, data_loaders: Sequence[Any], workflow: Workflow) -> None:
-        """Check the workflow and compute the run's length, which hooks read.
-
-        Raises:
-            ValueError: neither ``max_epochs`` nor ``max_iters`` is set.
-        """
+        """Check the workflow and compute the run's length, which hooks read."""
         runner = self._runner
         check_workflow(data_loaders, workflow, runner)
         agree_on_lengths(data_loaders, workflow, runner)

@@ -24,7 +24,7 @@ from runnerkit.data.kinds import (
     set_epoch,
 )
 from runnerkit.data.reader import Reader, ReaderState, new_iter_loaders, numbers
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
 from runnerkit.hooks.hook_table import HookTable
 from runnerkit.runner.plan import Plan
 from runnerkit.runner.progress import Progress
@@ -138,11 +138,7 @@ class Readers:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def batches(self, loader: Any) -> Iterator[tuple[int, Any]]:
-        """The batches of the running epoch with their indices; of an open epoch, the remaining ones.
-
-        Raises:
-            ValueError: at the end: the epoch had no batches.
-        """
+        """The batches of the running epoch with their indices; of an open epoch, the remaining ones."""
         reader, progress = self.of(loader), self._progress
         # Hooks drew random numbers and cleared values in before_train_epoch before the save already.
         is_resumed, self._is_inside = self._is_inside, False
@@ -288,7 +284,7 @@ class Readers:
     # --- resuming ----------------------------------------------------------------------------------------------------
 
     def expect(self, resumed: Mapping[str, Any] | None) -> None:
-        """The run goes on from a checkpoint with this content under ``'runnerkit'``; None: it does not, or is over."""
+        """The run continues from a checkpoint with this ``'runnerkit'`` content; None: it does not, or is over."""
         self._resumed, self._own = resumed, {}
 
     def _was(self, condition: str, default: Any = None) -> Any:

@@ -115,33 +115,6 @@ class Saver:
         Where a run could not continue exactly, in the middle of an iteration, of an evaluation or of a nested run, or
         before other hooks of a point, the save moves to the next boundary: the end of the point ``after_train_iter`` or
         ``after_train_epoch``. The log says so.
-
-        Args:
-            out_dir: a folder or a URL; by default the work dir.
-            filename_tmpl: as in ``save_checkpoint``.
-            save_optimizer: whether the optimizers' states are part of it.
-            meta: stored in addition to the runner's meta.
-            create_symlink: whether ``latest.pth`` leads to it.
-            file_client_args: for `runnerkit.fileio.FileClient`; by default ``out_dir`` says where it goes.
-            messages: added to ``meta['hook_msgs']`` and to the file; removed if the file cannot be written.
-            async_save: write in the background. The hooks' ``after_save`` is called, and errors are raised, before the
-                next training iteration, the next save or the end of the run.
-            after_write: called on the first rank when the file and ``latest.pth`` are written; with ``async_save`` in
-                the writing thread.
-            on_error: called with the error if the storage fails, instead of raising it: on every rank; with
-                ``async_save`` on the first one, and on the others of a sharded model when they wait for it.
-            only_finite: treat NaN or infinite values in weights, optimizer states or training losses as a failure of
-                the storage. By default the file lists them in ``meta['non_finite']``, and ``latest.pth`` stays at the
-                newest finite checkpoint.
-            caller: the hook that calls it, if its save must not move; the file says what is not exact.
-            alone: this rank saves itself only, and waits for no other.
-            **options: more keywords for an overridden ``save_checkpoint``.
-
-        Returns:
-            The file's path, also of a save that moves; None if ``on_error`` was called.
-
-        Raises:
-            NotSavedError: on every rank: the storage failed, or ``only_finite`` refuses the values.
         """
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
@@ -416,11 +389,7 @@ class Saver:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for a checkpoint that is being written in the background, and report its end.
-
-        Raises:
-            Exception: it could not be written, and its ``on_error`` does not handle that.
-        """
+        """Wait for a checkpoint that is being written in the background, and report its end."""
         request, self._in_flight = self._in_flight, None
         if request is None or self._writer is None:
             return

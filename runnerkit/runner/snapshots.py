@@ -9,9 +9,8 @@ from typing import Any, NoReturn
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
-from runnerkit.checkpoint.integrity import reading, training_state_problem
+from runnerkit.checkpoint.integrity import gpus_of_run, is_mmcv_file, reading, training_state_problem
 from runnerkit.checkpoint.loader import load_folder, load_whole
-from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
 from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
@@ -22,7 +21,7 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
-from runnerkit.parallel.names import name_cleaner, named_buffers
+from runnerkit.parallel.wrappers import name_cleaner, named_buffers
 from runnerkit.runner.saver import Saver
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
@@ -65,11 +64,7 @@ class Snapshots:
         self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
     def add(self, name: str, part: Any) -> None:
-        """Also save and restore ``part``.
-
-        Raises:
-            ValueError: the name is taken.
-        """
+        """Also save and restore ``part``."""
         if any(isinstance(each, _Added) and each.name == name for each in self.parts):
             raise ValueError(f'there is a part {name!r} already: give this one another name')
         self.parts.append(_Added(name, part))
@@ -80,14 +75,6 @@ class Snapshots:
         """Resume from a checkpoint: load weights, optimizer and counters now, the rest when the run starts.
 
         Register the hooks first, so that their states are restored.
-
-        Args:
-            checkpoint: a path or URL; of a folder, its latest checkpoint.
-            resume_optimizer: whether to load the optimizers' states.
-            map_location: as in `torch.load`; by default the CPU, from where tensors are copied to their devices.
-
-        Raises:
-            ValueError: the file has no training state, or that of another model or optimizer.
         """
         self.saver.finish()
         checkpoint = resolve_checkpoint(checkpoint)
@@ -281,11 +268,7 @@ class Snapshots:
         raise RollBackRequest(self._runner, checkpoint)
 
     def return_to(self, asked: RollBackRequest) -> None:
-        """Restore the state of a run that has just resumed the checkpoint.
-
-        Raises:
-            RollBackRequest: the request is for a run around this one.
-        """
+        """Restore the state of a run that has just resumed the checkpoint."""
         runner = self._runner
         if asked.runner is not runner:
             raise asked
@@ -332,11 +315,7 @@ class HookStates:
         return {'hooks': {name: hook.state_dict() for name, hook in self._runner.snapshots.named_hooks()}}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
-        """Restore the hooks that have a state; changed settings keep their new values.
-
-        Raises:
-            ValueError: a state does not fit its hook.
-        """
+        """Restore the hooks that have a state; changed settings keep their new values."""
         runner = self._runner
         saved = ((runner.snapshots.resumed or {}).get('settings') or {}).get('hooks', {})
         for name, hook in runner.snapshots.named_hooks():

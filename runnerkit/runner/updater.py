@@ -217,10 +217,6 @@ def update(runner: Any, loss: Tensor | Mapping[str, Tensor], optimizer: Optimize
 
     Several losses by optimizer are one update: first all backward passes, then all steps. One of several optimizers
     steps with the gradients of its loss only: its backward pass computes no gradients of other parameters.
-
-    Args:
-        loss: a tensor of one element with a graph; or several, by optimizer name.
-        optimizer: one of several, or its name; None: the only one, or all of them together.
     """
     is_single = isinstance(loss, Tensor) or not isinstance(loss, Mapping)
     losses: dict[Any, Any] = {optimizer: loss} if is_single else dict(loss)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
-from runnerkit.distributed.info import get_dist_info
+from runnerkit.distributed.groups import get_dist_info
+from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import is_ours
 
@@ -20,12 +24,7 @@ Workflow = Sequence[tuple[str, int]]
 
 
 def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
-    """Check that ``workflow`` is a list of (mode, n) with a non-empty loader for each.
-
-    Raises:
-        TypeError: something has the wrong type.
-        ValueError: an invalid number, a mode that neither runner nor model has, or an empty loader.
-    """
+    """Check that ``workflow`` is a list of (mode, n) with a non-empty loader for each."""
     if not isinstance(data_loaders, (list, tuple)):
         raise WrongType(
             f'data_loaders must be a list of loaders, one for each workflow entry, but got {type(data_loaders)}'
@@ -51,10 +50,6 @@ def check_workflow(data_loaders: Any, workflow: Any, runner: Any) -> None:
 def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: Any) -> None:
     """Give all ranks the same lengths of the training loaders, by one collective per loader. Warn about loaders that
     yield the same samples on all ranks.
-
-    Raises:
-        ValueError: on rank 0: they differ and cannot be made equal.
-        ToldByFirstRank: on the others.
     """
     if get_dist_info()[1] == 1:
         return
@@ -67,11 +62,7 @@ def agree_on_lengths(data_loaders: Sequence[Any], workflow: Workflow, runner: An
 
 
 def check_shares(runner: Any, entry: Any, loader: Any) -> None:
-    """Check that every rank has samples to validate on, where all ranks make equally many steps.
-
-    Raises:
-        ValueError: an iteration runner validates, and there are fewer samples than ranks.
-    """
+    """Check that every rank has samples to validate on, where all ranks make equally many steps."""
     order = order_of(loader)
     if runner.by_epoch or order is None or trains(entry[0], runner) or order.sampler.round_up:
         return
@@ -85,11 +76,7 @@ def check_shares(runner: Any, entry: Any, loader: Any) -> None:
 
 
 def check_train_step(runner: Any, entry: Any) -> None:
-    """Check that the model has the step that ``entry`` calls, unless user code replaces that call.
-
-    Raises:
-        ValueError: the entry is ``('train', n)``, and the model only has steps of other modes.
-    """
+    """Check that the model has the step that ``entry`` calls, unless user code replaces that call."""
     model = unwrap(runner.model)
     is_own_step = runner.batch_processor is not None or not is_ours(type(runner).run_iter.__module__)
     if entry[0] != 'train' or is_own_step or hasattr(model, 'train_step'):
@@ -104,11 +91,7 @@ def check_train_step(runner: Any, entry: Any) -> None:
 
 
 def check_stream(runner: Any, entry: Any) -> None:
-    """Check that the workflow entry ``entry`` can read a stream.
-
-    Raises:
-        ValueError: it counts epochs, or validates.
-    """
+    """Check that the workflow entry ``entry`` can read a stream."""
     if runner.by_epoch:
         raise WrongValue(
             f'the workflow entry {tuple(entry)} reads a stream, which has no epochs: use an iteration runner, '
@@ -122,12 +105,7 @@ def check_stream(runner: Any, entry: Any) -> None:
 
 
 def check_entries(workflow: Any) -> None:
-    """Check that ``workflow`` is a list of (mode, n).
-
-    Raises:
-        TypeError: something has the wrong type.
-        ValueError: an entry has another length, or its number is below 1.
-    """
+    """Check that ``workflow`` is a list of (mode, n)."""
     if not isinstance(workflow, (list, tuple)) or not all(isinstance(entry, (list, tuple)) for entry in workflow):
         raise WrongType(f"workflow must be a list of (mode, n), such as [('train', 1)], but got {workflow!r}")
     for entry in workflow:
@@ -146,11 +124,7 @@ def trains(mode: str, runner: Any) -> bool:
 
 
 def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
-    """The runner's method ``mode``, or its train loop with ``model.<mode>_step``.
-
-    Raises:
-        ValueError: both are missing.
-    """
+    """The runner's method ``mode``, or its train loop with ``model.<mode>_step``."""
     method = getattr(runner, mode, None)
     if callable(method) and not mode.startswith('_') and not _is_no_mode(method, mode):
         return method
@@ -187,3 +161,28 @@ def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any], 
     """The loader of the first entry that trains, or None."""
     pairs = zip(data_loaders, workflow, strict=True)
     return next((loader for loader, (mode, _) in pairs if trains(mode, runner)), None)
+
+
+def check_settings(logger: Any, meta: Any, work_dir: Any, max_epochs: Any, max_iters: Any) -> None:
+    """Raise TypeError or ValueError unless these are arguments of `BaseRunner`."""
+    if logger is not None and not isinstance(logger, logging.Logger):
+        raise TypeError(f'logger must be a logging.Logger object, but got {type(logger)}')
+    if meta is not None and not isinstance(meta, Mapping):
+        raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
+    if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
+        raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
+    for name, limit in (('max_epochs', max_epochs), ('max_iters', max_iters)):
+        check_whole_number(name, limit, at_least=0, or_none=True)
+    if max_epochs is not None and max_iters is not None:
+        raise ValueError(f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}')
+
+
+def absolute_work_dir(work_dir: str | os.PathLike[str]) -> str:
+    """``work_dir`` as an absolute path."""
+    path = local_path(work_dir)
+    if is_url(path):
+        raise ValueError(
+            f"a runner's work_dir is a folder on this machine, but got {path!r}: give one for the logs, and the URL to "
+            f'the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that'
+        )
+    return os.path.abspath(path)

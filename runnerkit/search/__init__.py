@@ -1,10 +1,8 @@
 """Searches over configs: a study is a pipeline of ordinary runs. These names need neither torch nor Optuna."""
 
-from runnerkit.search.conditions import Condition
-from runnerkit.search.parameters import PARAMETERS, Bool, Categorical, Float, Int, Parameter
+from runnerkit.search.parameters import PARAMETERS, Bool, Categorical, Float, Int, Parameter, RandomSuggest, Suggest
 from runnerkit.search.quota import Quota
-from runnerkit.search.space import Forbidden, NothingAllowed, Space, draw_allowed
-from runnerkit.search.suggesters import RandomSuggest, Suggest
+from runnerkit.search.space import Condition, Forbidden, NothingAllowed, Space, draw_allowed
 
 __all__ = [
     'PARAMETERS',

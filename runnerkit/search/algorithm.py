@@ -41,9 +41,6 @@ class Proposal:
 def as_proposal(drawn: Any) -> Proposal:
     """What a space has drawn, or an algorithm has returned, as a proposal of plain values: those that the record of the
     trial gives back after it was written and read.
-
-    Raises:
-        WrongType: it is neither a dict nor a proposal.
     """
     if not isinstance(drawn, (Proposal, Mapping)):
         raise WrongType(

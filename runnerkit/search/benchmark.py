@@ -101,11 +101,7 @@ class BenchmarkPipeStep(PipeStep):
             )
 
     def targets(self) -> list[Record]:
-        """The records of these models: all that have completed, or, with ``nums``, the front or the best so many.
-
-        Raises:
-            NothingUsable: there is none.
-        """
+        """The records of these models: all that have completed, or, with ``nums``, the front or the best so many."""
         found: list[Record] = []
         for name in (step.name for step in self.sources()):
             records = self.report.choice(name, self.get('nums')) if self.get('nums') else self.report.of(name)
@@ -152,14 +148,7 @@ class BenchmarkPipeStep(PipeStep):
 def latencies(
     models: Mapping[int, tuple[nn.Module, Any]], rounds: int, warmup: int = 3, threads: int = 1
 ) -> dict[int, float]:
-    """Milliseconds that each model takes for its batch, the median over ``rounds``.
-
-    Args:
-        models: each with its batch, on the same device.
-        rounds: how often each is called, in turn with the others.
-        warmup: rounds before that do not count.
-        threads: torch's CPU threads meanwhile.
-    """
+    """Milliseconds that each model takes for its batch, the median over ``rounds``."""
     found: dict[int, list[float]] = {number: [] for number in models}
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

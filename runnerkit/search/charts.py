@@ -84,13 +84,7 @@ def scatter(title: str, names: tuple[str, str], points: Sequence[Point], line: S
 
 
 def parallel(title: str, names: Sequence[str], rows: Sequence[tuple[Sequence[Any], str, float, str]]) -> str:
-    """A line for each trial over an axis for each of its values.
-
-    Args:
-        title: of the chart.
-        names: of the axes.
-        rows: values, class, rank from 0 (worst) to 1 (best), and text of each trial; values may be None.
-    """
+    """A line for each trial over an axis for each of its values."""
     if len(names) < 3 or not rows:
         return ''
     axes = [Axis(values[i] for values, *_ in rows) for i in range(len(names))]
@@ -114,10 +108,6 @@ def timeline(title: str, spans: Sequence[tuple[float, float, str, str]]) -> str:
     """A bar for each trial from its start to its end, in a row for each worker.
 
     A trial is in the first row that is free when it starts: as many rows as trials ran at once.
-
-    Args:
-        title: of the chart.
-        spans: start, end, class and text of each trial.
     """
     if not spans:
         return ''

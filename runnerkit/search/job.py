@@ -235,13 +235,7 @@ def all_overrides(job: Job) -> dict[str, Any]:
 
 
 def command_of(job: Job, work_dir: str, stop_after: int | None = None) -> str:
-    """The command line that repeats a job.
-
-    Args:
-        job: the job.
-        work_dir: where the repetition runs.
-        stop_after: where the trial was pruned, if it was.
-    """
+    """The command line that repeats a job."""
     words = ['runnerkit', 'train', job.config, '--work-dir', work_dir, '--seed', str(job.seed)]
     if job.device is not None:
         words += ['--device', job.device]
@@ -252,11 +246,7 @@ def command_of(job: Job, work_dir: str, stop_after: int | None = None) -> str:
 
 
 def as_option(key: str, value: Any) -> str:
-    """``value`` as it is written after ``--cfg-options key=``.
-
-    Raises:
-        WrongValue: it would not be read as the same value.
-    """
+    """``value`` as it is written after ``--cfg-options key=``."""
     for text in (value if isinstance(value, str) else repr(value).replace(' ', ''), repr(value)):
         with suppress(ValueError):
             if same(parse_value(text), value):

@@ -145,11 +145,7 @@ class OptunaAlgorithm(SearchAlgorithm):
     # --- the calls of a study ----------------------------------------------------------------------------------------
 
     def search(self) -> Proposal | None:
-        """The next trial's values.
-
-        Raises:
-            ValueError: so many proposals in a row were refused that the space seems to have no other.
-        """
+        """The next trial's values."""
         number, reasons = self._count, []
         for _ in range(self.attempts):
             if self.is_completed:
@@ -214,14 +210,7 @@ class OptunaAlgorithm(SearchAlgorithm):
     # --- going on ----------------------------------------------------------------------------------------------------
 
     def restore(self, records: list[Record]) -> Proposal | None:
-        """Return to where a study was when it wrote ``records``.
-
-        Returns:
-            The proposal that had no record yet when the study was killed; None if there was none.
-
-        Raises:
-            ValueError: the trials in the storage are not those of the records.
-        """
+        """Return to where a study was when it wrote ``records``."""
         known = {record.number: record for record in records}
         stored = {trial.user_attrs.get(_NUMBER) for trial in self.study.get_trials(deepcopy=False)} - {None}
         if stored not in ({*known}, {*known, len(known)}):
@@ -323,11 +312,7 @@ def direction_of(rule: str) -> str:
 
 
 def import_optuna() -> Any:
-    """The package optuna.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The package optuna."""
     try:
         import optuna
     except ImportError as error:
@@ -353,12 +338,7 @@ def opened_storage(place: str | None) -> tuple[Any, Journal | None]:
 
 
 def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
-    """A pruner of Optuna: by its name in `PRUNERS`, by its own, or with arguments in a dict.
-
-    Raises:
-        WrongKey: there is no such pruner.
-        WrongType: it has no such argument.
-    """
+    """A pruner of Optuna: by its name in `PRUNERS`, by its own, or with arguments in a dict."""
     if config is None:
         return optuna.pruners.NopPruner()
     args = {'type': config} if isinstance(config, str) else dict(config) if isinstance(config, Mapping) else {}

@@ -223,13 +223,7 @@ class Pipeline:
 
 
 def names_of_steps(cfg: Config) -> list[str]:
-    """The names in ``pipeline``, each of which has a section with a ``pipe_step``.
-
-    Raises:
-        KeyError: there is no ``pipeline``, no such section, or a top-level key is misspelt.
-        TypeError: a part has another shape.
-        ValueError: a name is repeated, or cannot name a folder.
-    """
+    """The names in ``pipeline``, each of which has a section with a ``pipe_step``."""
     names = cfg.get('pipeline')
     if names is None:
         raise WrongKey(f'the config has no pipeline{_instead_of_pipeline(cfg)}')

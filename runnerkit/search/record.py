@@ -168,11 +168,7 @@ def _read(path: Path) -> Record:
 
 
 def parse_json_file(path: Path, parse: Callable[[Any], T], way_out: str) -> T:
-    """What ``parse`` makes of the JSON in a file.
-
-    Raises:
-        WrongValue: the file is damaged; the message names it, and ends with ``way_out``.
-    """
+    """What ``parse`` makes of the JSON in a file."""
     try:
         return parse(json.loads(path.read_text(encoding='utf-8')))
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -38,11 +38,7 @@ class Report:
         self._records[record.step, record.number] = record
 
     def get(self, step: str, number: int) -> Record:
-        """One record.
-
-        Raises:
-            KeyError: there is none.
-        """
+        """One record."""
         if (step, number) not in self._records:
             raise KeyError(f'there is no trial {number} of the step {step!r}')
         return self._records[step, number]
@@ -58,16 +54,7 @@ class Report:
     def pareto_front(
         self, step: str | None = None, nums: int | None = None, records: Iterable[Record] | None = None
     ) -> list[Record]:
-        """The completed trials that no other one beats in all declared objectives; with one objective, the best.
-
-        Args:
-            step: only the trials of this step.
-            nums: at most so many: those with the best first objective. None: all.
-            records: look among these instead.
-
-        Returns:
-            The records, the best first objective first; empty if no trial has completed.
-        """
+        """The completed trials that no other one beats in all declared objectives; with one objective, the best."""
         return ranked(front(completed(self.of(step) if records is None else records)))[:nums]
 
     def choice(self, step: str | None = None, nums: int | None = None) -> list[Record]:

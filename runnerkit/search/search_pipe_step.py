@@ -66,11 +66,7 @@ class SearchPipeStep(StudyStep):
         self.check_loggers()
 
     def refuse_unbuildable(self, algorithm: SearchAlgorithm, cfg: Any) -> None:
-        """Refuse networks that cannot be built, as the first one that the algorithm proposes.
-
-        Raises:
-            ValueError: it cannot be built.
-        """
+        """Refuse networks that cannot be built, as the first one that the algorithm proposes."""
         drawn = algorithm.search()
         if drawn is None:
             return

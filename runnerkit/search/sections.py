@@ -14,11 +14,7 @@ from runnerkit.utils.suggest import suggestion
 
 
 def local_folder(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a work dir.
-
-    Raises:
-        WrongValue: it is a URL.
-    """
+    """The absolute path of a work dir."""
     if '://' in str(path):
         raise WrongValue(
             f'the work dir of a search must be a folder of this machine, but got {str(path)!r}: a search locks it and '
@@ -28,11 +24,7 @@ def local_folder(path: str | os.PathLike[str]) -> Path:
 
 
 def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """A name, or a dict of arguments, as a config with ``type``.
-
-    Raises:
-        WrongType: it is neither.
-    """
+    """A name, or a dict of arguments, as a config with ``type``."""
     if isinstance(config, str):
         return {'type': config}
     if not isinstance(config, Mapping) or 'type' not in config:
@@ -41,12 +33,7 @@ def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:
-    """The section of an algorithm as a dict with ``type``.
-
-    Raises:
-        WrongKey: there is no algorithm of that name.
-        WrongType: it is neither a name nor such a dict.
-    """
+    """The section of an algorithm as a dict with ``type``."""
     found = as_type(config)
     name = found['type']
     if name in DECLINED:
@@ -64,20 +51,7 @@ def made_algorithm(
     seed: int,
     optuna: Mapping[str, Any] | None = None,
 ) -> SearchAlgorithm:
-    """The algorithm that a section means.
-
-    Args:
-        config: its name, or a dict of its arguments with ``type``.
-        space: the space to search.
-        objectives: the scores that count.
-        seed: of the study.
-        optuna: further arguments of those of Optuna.
-
-    Raises:
-        KeyError: there is no algorithm, sampler or pruner of that name.
-        TypeError: it has no such argument, or one is of a wrong type.
-        ValueError: an argument has a wrong value.
-    """
+    """The algorithm that a section means."""
     found = checked_algorithm(config)
     kind = SEARCH_ALGORITHMS.get(found['type'])
     is_of_optuna = getattr(kind, '__module__', '') == OptunaAlgorithm.__module__
@@ -94,12 +68,7 @@ def made_algorithm(
 
 
 def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:
-    """The declared objectives.
-
-    Raises:
-        WrongType: they are no dict by name.
-        WrongValue: there is none, or a direction is neither ``'max'`` nor ``'min'``.
-    """
+    """The declared objectives."""
     if not isinstance(objectives, Mapping):
         raise WrongType(f"objectives must be a dict such as dict(accuracy='max'), but got {objectives!r}")
     if not objectives:

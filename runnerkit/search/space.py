@@ -20,15 +20,118 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from numbers import Real
 from typing import Any
 
 from runnerkit.registry import placed_errors
-from runnerkit.search.conditions import Condition, check_key, order_of_names
-from runnerkit.search.parameters import Parameter, as_parameter
-from runnerkit.search.suggesters import GridSuggest, RandomSuggest, Suggest
+from runnerkit.search.parameters import Float, GridSuggest, Int, Parameter, RandomSuggest, Suggest, as_parameter
 from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import near_miss, suggestion
+
+TYPES = ('EQUAL', 'NOT_EQUAL', 'IN')
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The parameter ``child`` is drawn only if its ``parent`` has one of the values in ``range``.
+
+    If a parameter is the child of several conditions, all have to be met. A parent that is not drawn meets none.
+
+    Args:
+        child: the key of the parameter.
+        parent: the key of the other one.
+        type: ``'EQUAL'`` or ``'IN'``: the parent's value is in ``range``; ``'NOT_EQUAL'``: it is not.
+        range: values; a single one need not be in a list. For ``'IN'`` and a parent that is an `Int` or a `Float`, it
+            is the lowest and the highest value, both included.
+        key: a name of the condition, which is not used.
+    """
+
+    child: str
+    parent: str
+    type: str = 'IN'
+    range: Any = ()
+    key: str = ''
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.type, str) or self.type.upper() not in TYPES:
+            hint = suggestion(str(self.type), TYPES)
+            raise ValueError(f'type must be one of {", ".join(TYPES)}, but got {self.type!r}{hint}')
+        values = self.range if isinstance(self.range, list | tuple) else [self.range]
+        if not values:
+            raise ValueError('range must have at least one value of the parent, but is empty')
+        object.__setattr__(self, 'type', self.type.upper())
+        object.__setattr__(self, 'range', tuple(values))
+
+    def is_met(self, parents: Mapping[str, Any], parameter: Parameter) -> bool:
+        """Whether the child exists.
+
+        Args:
+            parents: values by key; without the parent's if it does not exist itself.
+            parameter: the parent.
+        """
+        if self.parent not in parents:
+            return False
+        value = parents[self.parent]
+        if self._is_interval(parameter):
+            low, high = self.range
+            return bool(low <= value <= high)
+        return any(parameter.same(value, each) for each in self.range) != (self.type == 'NOT_EQUAL')
+
+    def check(self, parameters: Mapping[str, Parameter]) -> None:
+        """Refuse a condition on parameters that do not exist, or on values that the parent never has.
+
+        Raises:
+            KeyError: there is no such parameter.
+            TypeError: the bounds of an interval are no numbers.
+            ValueError: the parent never has such a value.
+        """
+        for role in ('child', 'parent'):
+            check_key(f'the {role} of a condition', getattr(self, role), parameters)
+        parent = parameters[self.parent]
+        if self._is_interval(parent):
+            if not all(isinstance(each, Real) for each in self.range):
+                raise TypeError(f'range of an IN on {self.parent} must be two numbers, but got {list(self.range)!r}')
+            low, high = self.range if len(self.range) == 2 else (1, 0)
+            if low > high:
+                raise ValueError(
+                    f'range of an IN on {self.parent}, which is a number, must be [lowest, highest], but got '
+                    f'{list(self.range)!r}; for single values write EQUAL'
+                )
+            if high < parent.low or low > parent.high:  # type: ignore[attr-defined]
+                raise ValueError(f'range {list(self.range)!r}: {self.parent} {parent.why_not(None)}')
+            return
+        for value in self.range:
+            why = parent.why_not(value)
+            if why:
+                raise ValueError(f'range has {value!r}, but {self.parent} {why}')
+
+    def _is_interval(self, parent: Parameter) -> bool:
+        return self.type == 'IN' and isinstance(parent, Int | Float)
+
+
+def check_key(what: str, key: Any, known: Iterable[str]) -> None:
+    """Refuse a key that is none of the ``known`` ones."""
+    known = list(known)
+    if key not in known:
+        listed = ', '.join(known[:10]) + (', …' if len(known) > 10 else '')
+        hint = suggestion(str(key), known)
+        raise KeyError(f'{what} is {key!r}, but there is no such parameter{hint} (the space has {listed})')
+
+
+def order_of_names(keys: Iterable[str], conditions: Iterable[Condition]) -> list[str]:
+    """The keys in the order in which they are drawn: parents before their children."""
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(keys, ()))
+    for condition in conditions:
+        sorter.add(condition.child, condition.parent)
+    try:
+        return list(sorter.static_order())
+    except CycleError as error:
+        circle = ' → '.join(error.args[1])
+        raise ValueError(f'the conditions lead in a circle, so its parameters are never drawn: {circle}') from None
+
 
 #: What reads sections in the shape of another system, by the key that tells the shape: the arguments of `Space` for
 #: values, or a space of networks.
@@ -207,10 +310,6 @@ class Space:
 def as_space(section: Any) -> Any:
     """The space that a section of a config describes: of values, or, with ``modules``, of networks. A space is returned
     unchanged.
-
-    Raises:
-        KeyError: it describes both.
-        Exception: what `Space.of` raises.
     """
     if not isinstance(section, Mapping):
         return section
@@ -226,15 +325,7 @@ def as_space(section: Any) -> Any:
 
 
 def combinations_of(space: Any, points: int | None = None) -> Iterator[tuple[dict[str, Any], Any]]:
-    """All that a space can draw, one after another: the answers to its questions, by name, and what it makes of them.
-
-    Args:
-        space: with a method ``draw``.
-        points: how many values of each number are tried, if its parameter does not say it; None: all whole numbers.
-
-    Raises:
-        ValueError: a number has neither a step nor a number of points.
-    """
+    """All that a space can draw, one by one: the answers to its questions, by name, and what it makes of them."""
     parameters = getattr(space, 'parameters', {})
 
     def points_of(name: str) -> int | None:
@@ -301,16 +392,7 @@ def _listed(name: str, given: Any) -> Iterable[Any]:
 
 
 def check_path(key: str, root: Any) -> None:
-    """Refuse a dotted key that leads nowhere in a config. Its last part may be new, unless it looks misspelt.
-
-    Args:
-        key: the key.
-        root: the config, as nested dicts and lists.
-
-    Raises:
-        KeyError: it leads nowhere; the nearest names are suggested.
-        TypeError: it leads into a value that is neither a dict nor a list.
-    """
+    """Refuse a dotted key that leads nowhere in a config. Its last part may be new, unless it looks misspelt."""
     node, parts = root, key.split('.')
     for index, part in enumerate(parts):
         name = '.'.join(parts[:index]) or 'the config'

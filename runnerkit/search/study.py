@@ -382,15 +382,7 @@ def places_of(config: str | os.PathLike[str], overrides: Mapping[str, Any]) -> d
 def settle_paths(
     records: Iterable[Record], study: Path, name: str, config: str | os.PathLike[str], overrides: Mapping[str, Any]
 ) -> None:
-    """Let ``records`` name only files of the trials: a file may name any, or the former place of the study.
-
-    Args:
-        records: as they were read from files.
-        study: the work dir of their study.
-        name: of its step.
-        config: of the trials, which may also save below its ``out_dir``.
-        overrides: its changes for all trials.
-    """
+    """Let ``records`` name only files of the trials: a file may name any, or the former place of the study."""
     places = [place for place in places_of(config, overrides).values() if place is not None]
     for record in records:
         record.work_dir, named = trial_work_dir(study, name, record.number), record.weights_file or ''
@@ -405,9 +397,6 @@ def allowed(
 ) -> Proposal | None:
     """The next proposal that is not refused; the algorithm gets refused ones as failed trials. None: there is none, or
     none yet.
-
-    Raises:
-        ValueError: so many proposals in a row were refused that there seem to be no others.
     """
     reason = ''
     for _ in range(_ATTEMPTS):
@@ -433,16 +422,7 @@ def allowed(
 def replayed(
     algorithm: SearchAlgorithm, records: list[Record], why_not: Callable[[Proposal], str | None] = lambda proposal: None
 ) -> None:
-    """Repeat the calls of `search` and `update` that have made ``records``.
-
-    Args:
-        algorithm: as it was before the first one.
-        records: of the trials.
-        why_not: refuses proposals, as it did then.
-
-    Raises:
-        ValueError: the algorithm proposes something else than it did.
-    """
+    """Repeat the calls of `search` and `update` that have made ``records``."""
     ended = sorted((record for record in records if record.told is not None), key=lambda record: record.told or 0)
     for record in records:
         while ended and (ended[0].told or 0) < record.asked:

@@ -81,11 +81,7 @@ def study_page(folder: Path) -> str:
 
 
 def readable_records(folder: Path) -> list[Record]:
-    """The records in the report of a study, by number; those that are damaged are left out.
-
-    Raises:
-        WrongValue: the file is no JSON.
-    """
+    """The records in the report of a study, by number; those that are damaged are left out."""
     try:
         content = read_json(folder / REPORTS)
     except ValueError as error:

@@ -131,11 +131,7 @@ class StudyStep(PipeStep):
         return cfg
 
     def check_loggers(self) -> None:
-        """Build the loggers of the trials once: all trials would fail for a package that is missing.
-
-        Raises:
-            ImportError: one is.
-        """
+        """Build the loggers of the trials once: all trials would fail for a package that is missing."""
         cfg = self.base_config()
         for each in [*((cfg.get('log_config') or {}).get('hooks') or ()), *(cfg.get('custom_hooks') or ())]:
             if isinstance(each, Mapping) and str(each.get('type')).endswith('LoggerHook'):
@@ -165,17 +161,7 @@ class StudyStep(PipeStep):
         return dict(values) if self.translation is None else self.translation.changes(values)
 
     def search(self, space: Any, objectives: Mapping[str, str], algorithm: Any, **more: Any) -> None:
-        """Run a study.
-
-        Args:
-            space: see `Study`, as the next two.
-            objectives: the scores that count.
-            algorithm: what proposes trials.
-            more: further arguments of `Study`.
-
-        Raises:
-            NothingUsable: no trial has completed.
-        """
+        """Run a study."""
         study = Study(
             self.config_file,
             space,

@@ -124,11 +124,7 @@ class TrainPipeStep(StudyStep):
         return dict(self.front()[0].objectives)
 
     def front(self) -> list[Record]:
-        """The records to train: the front, or, of one objective, the best ``nums``.
-
-        Raises:
-            NothingUsable: there is none.
-        """
+        """The records to train: the front, or, of one objective, the best ``nums``."""
         source = self.source()
         found = self.report.choice(source.name, self.get('nums'))
         if not found:

@@ -27,12 +27,7 @@ def end_with_all() -> None:
 
 
 def main(descriptor: int, when_gone: Callable[[], None] = end_with_all) -> None:
-    """Run the job that comes through the socket ``descriptor``.
-
-    Args:
-        descriptor: of the socket.
-        when_gone: called in a thread when the study is gone.
-    """
+    """Run the job that comes through the socket ``descriptor``."""
     link = Link(socket.socket(fileno=descriptor))
     described = link.receive()
     if described is None:
@@ -66,11 +61,7 @@ class Link:
         self.socket.sendall(json.dumps(content).encode() + b'\n')
 
     def receive(self) -> Any:
-        """Wait for the next message; None if the other side is gone.
-
-        Raises:
-            ValueError: it is no JSON, or a line without an end.
-        """
+        """Wait for the next message; None if the other side is gone."""
         try:
             line = self._lines.readline(_LONGEST)
         except OSError:

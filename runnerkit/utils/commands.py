@@ -17,11 +17,7 @@ COMMANDS = {
 
 
 def check_command(command: str) -> None:
-    """Refuse what is no command.
-
-    Raises:
-        WrongValue: there is no such command.
-    """
+    """Refuse what is no command."""
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
         raise WrongValue(f'unknown command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))

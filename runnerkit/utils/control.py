@@ -113,14 +113,14 @@ class ControlServer:
                     continue
                 try:
                     peer, _ = server.accept()
-                except OSError:  # nobody has come, or has gone at once
+                except OSError:  # no client came, or it has gone at once
                     self._places.release()
                     continue
                 threading.Thread(target=self._serve, args=(peer, key), name='runnerkit-client', daemon=True).start()
         _open_servers.discard(server)
 
     def _serve(self, peer: socket.socket, key: bytes) -> None:
-        """Answer one client, in a thread of its own; one without the key is hung up on."""
+        """Answer one client, in a separate thread; one without the key is hung up on."""
         with suppress(*_BROKEN), _connection(peer) as connection:
             with _limited(peer, _PATIENCE):
                 deliver_challenge(connection, key)
@@ -131,12 +131,7 @@ class ControlServer:
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
-    """The key in a file that only its owner can read.
-
-    Raises:
-        ControlError: others can read the file, or it belongs to another user, or has no key.
-        OSError: it cannot be read.
-    """
+    """The key in a file that only its owner can read."""
     with open(os.path.expanduser(path), 'rb') as file:
         state = os.fstat(file.fileno())
         if stat.S_IMODE(state.st_mode) & 0o077 or state.st_uid != os.geteuid():
@@ -151,11 +146,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """The parts of ``host:port``.
-
-    Raises:
-        WrongValue: it has other parts.
-    """
+    """The parts of ``host:port``."""
     host, _, port = address.rpartition(':')
     if not host or not port.isdecimal() or int(port) > 65535:
         raise WrongValue(f"the address must be 'host:port', such as '0.0.0.0:7008', but got {address!r}")
@@ -177,17 +168,7 @@ def ask(
     timeout: float | None = None,
     key_file: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Give a command to another process, and return its answer.
-
-    Args:
-        place: the work dir of a run with a ControlHook; with a ``key_file`` its address, ``'host:port'``.
-        command: such as ``'status'`` or ``'save'``.
-        timeout: how many seconds to wait for the answer; None: until it comes.
-        key_file: the file with the key of the run.
-
-    Raises:
-        ControlError: no process answers, or the command is refused or failed.
-    """
+    """Give a command to another process, and return its answer."""
     named = os.fspath(place)
     if key_file is None:
         address = _local_address(named)
@@ -248,11 +229,7 @@ def _connection(peer: socket.socket) -> Iterator[Connection]:
 
 @contextmanager
 def _limited(peer: socket.socket, seconds: float) -> Iterator[None]:
-    """Hang up if this takes longer.
-
-    Raises:
-        TimeoutError: it has.
-    """
+    """Hang up if this takes longer."""
     over = threading.Event()
 
     def hang_up() -> None:

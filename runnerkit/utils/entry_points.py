@@ -34,11 +34,7 @@ class EntryPoints:
         return sorted({*self.table, *(point.name for point in self._points())})
 
     def load(self, name: str) -> Any:
-        """What is offered under ``name``, imported; None if nothing is.
-
-        Raises:
-            ImportError: the package offers it, but cannot give it; or several packages offer different things.
-        """
+        """What is offered under ``name``, imported; None if nothing is."""
         if name in self.table:
             return load_dotted(self.table[name])
         if not name.isidentifier():  # a path, which reads no metadata

@@ -37,12 +37,6 @@ def raise_with_context(error: Exception, before: str, after: str = '', note: str
 
     Class and attributes stay the same. If the class builds its message from other arguments (an ``OSError`` with a
     number), the error itself is raised with a note, as by ``add_note``.
-
-    Args:
-        error: the error that was caught.
-        before: put before the message, such as ``'ResNet: '``.
-        after: put after it.
-        note: the text of the note; by default ``before`` and ``after``.
     """
     told = with_message(error, before, after)
     if told is not None:
@@ -107,17 +101,7 @@ def _bare_key(error: BaseException) -> str:
 
 
 def check_keywords(given: Iterable[str], function: Callable[..., Any], owner: str, *others: Callable[..., Any]) -> None:
-    """Refuse keyword arguments that ``owner`` would pass to ``function``, which does not accept them.
-
-    Args:
-        given: the keywords.
-        function: the function; with ``**kwargs`` it accepts all of them.
-        owner: the name of what the user called.
-        *others: further functions whose parameters are suggested.
-
-    Raises:
-        TypeError: a keyword is not accepted; the nearest name is suggested.
-    """
+    """Refuse keyword arguments that ``owner`` would pass to ``function``, which does not accept them."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return

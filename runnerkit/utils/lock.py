@@ -10,7 +10,7 @@ import socket
 import time
 from pathlib import Path
 
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 from runnerkit.utils.small_files import open_plain, read_small
 
 

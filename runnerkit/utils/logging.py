@@ -202,10 +202,6 @@ def printable(text: object, most: int = 1000) -> str:
     """``text`` on one line, of limited length: newlines and other invisible characters are escaped (``\\n``).
 
     Use it for text from files and servers that must stay on its line; `harmless` protects the terminal in any case.
-
-    Args:
-        text: anything; converted with ``str``.
-        most: the maximum number of characters.
     """
     text = str(text)
     shown = text[:most]

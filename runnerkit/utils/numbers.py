@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.nested import values_in
+
+
+def values_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every value in nested mappings, lists and tuples, after ``path`` with its keys and indices.
+
+    An empty container also is a value. Arrays, tensors and sets are not looked into.
+    """
+    if not isinstance(value, Mapping | list | tuple) or not value:
+        yield path, value
+        return
+    for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from values_in(each, (*path, key))
 
 
 def check_whole_number(name: str, value: Any, at_least: int = 1, or_none: bool = False, hint: str = '') -> None:
-    """Refuse an argument that is not a whole number, or too small.
-
-    Args:
-        name: the argument's name.
-        value: its value.
-        at_least: the smallest allowed number.
-        or_none: whether None is also allowed.
-        hint: appended to the message, such as a way out.
-
-    Raises:
-        TypeError: it is not an integer; True and False are not allowed.
-        ValueError: it is smaller than ``at_least``.
-    """
+    """Refuse an argument that is not a whole number, or too small."""
     if or_none and value is None:
         return
     is_integer = isinstance(value, int) and not isinstance(value, bool)
@@ -48,16 +47,7 @@ def non_finite_numbers(value: Any) -> Iterator[tuple[tuple[Any, ...], float]]:
 def check_finite(
     owner: str, values: Any, may_be_infinite: Callable[[tuple[Any, ...]], bool] = lambda path: False
 ) -> None:
-    """Refuse settings in which a number is NaN or infinite.
-
-    Args:
-        owner: whose settings they are, for the message.
-        values: the settings, nested dicts, lists and tuples.
-        may_be_infinite: whether the number at these keys may be infinite.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse settings in which a number is NaN or infinite."""
     for path, number in non_finite_numbers(values):
         if math.isnan(number) or not may_be_infinite(path):
             name = '.'.join(map(str, path)).lstrip('_')

@@ -21,16 +21,7 @@ _ALLOWED = (
 
 
 def as_pixels(image: Any) -> Pixels:
-    """An array, a torch tensor or a matplotlib figure as bytes.
-
-    Args:
-        image: an array ``[height, width]``, ``[height, width, channels]``, a tensor ``[height, width]`` or
-            ``[channels, height, width]`` with 1, 3 or 4 channels, as uint8, bool or floats in [0, 1]; or a figure.
-
-    Raises:
-        TypeError: it is none of these.
-        ValueError: its shape or its values are others.
-    """
+    """An array, a torch tensor or a matplotlib figure as bytes."""
     if hasattr(image, 'savefig') and hasattr(image, 'set_canvas'):
         return _drawn(image)
     is_tensor = hasattr(image, 'detach')

@@ -49,11 +49,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the generators of python, numpy and torch, and do nothing else.
-
-    Args:
-        seed: in ``[0, 2**32)``.
-    """
+    """Seed the generators of python, numpy and torch, and do nothing else."""
     import numpy as np
     import torch
 

@@ -40,11 +40,7 @@ def parameters_of(constructor: Any) -> dict[str, inspect.Parameter]:
 def bind_arguments(
     instance: Any, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a constructor by name, without ``self``, with defaults; further keywords are one dict.
-
-    Raises:
-        TypeError: they do not fit; the message names the class of ``instance``.
-    """
+    """The arguments of a constructor by name, without ``self``, with defaults; further keywords are one dict."""
     try:
         given = signature.bind(instance, *args, **kwargs)
     except TypeError as error:
@@ -55,11 +51,7 @@ def bind_arguments(
 
 
 def function_arguments(constructor: Callable[..., Any]) -> dict[str, bool]:
-    """The arguments annotated as functions, where a string can only be a function's name.
-
-    Returns:
-        By the name of each argument, whether it may also be a dict that the constructor reads itself.
-    """
+    """The arguments annotated as functions, where a string can only be a function's name."""
     found = {}
     for name, each in parameters_of(constructor).items():
         text = each.annotation if isinstance(each.annotation, str) else str(each.annotation)

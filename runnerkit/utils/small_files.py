@@ -14,11 +14,7 @@ MOST = 64 << 20
 
 
 def open_regular(path: str | os.PathLike[str]) -> int:
-    """A descriptor for reading a regular file. Opening a pipe would wait for its writer, and a device may have no end.
-
-    Raises:
-        OSError: it cannot be opened, or is something else.
-    """
+    """A descriptor for reading a regular file: opening a pipe would wait for its writer, and a device may not end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -29,9 +25,6 @@ def open_regular(path: str | os.PathLike[str]) -> int:
 def open_plain(path: str | os.PathLike[str]) -> int:
     """A descriptor for reading and appending to a plain file, which is created if needed. Another user may have
     prepared its folder, so a link is not followed. Programs started later do not inherit the descriptor.
-
-    Raises:
-        OSError: it cannot be opened, is a symbolic or hard link (ELOOP), or is something else.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -45,12 +38,7 @@ def open_plain(path: str | os.PathLike[str]) -> int:
 
 
 def open_own(path: str | os.PathLike[str], mode: str = 'a') -> IO[Any]:
-    """Open a file of a work dir for writing, see `open_plain`. Text is UTF-8.
-
-    Args:
-        path: the file.
-        mode: ``'a'``, ``'ab'`` or ``'wb'``.
-    """
+    """Open a file of a work dir for writing, see `open_plain`. Text is UTF-8."""
     descriptor = open_plain(path)
     if mode[0] == 'w':
         os.truncate(descriptor, 0)
@@ -58,22 +46,14 @@ def open_own(path: str | os.PathLike[str], mode: str = 'a') -> IO[Any]:
 
 
 def own_folder(path: str | os.PathLike[str]) -> Path:
-    """A folder in a work dir, created if needed.
-
-    Raises:
-        OSError: it cannot be created, or is a link, which another user may have put there.
-    """
+    """A folder in a work dir, created if needed."""
     folder = Path(refuse_link(path))
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def refuse_link(path: str | os.PathLike[str]) -> str:
-    """The ``path`` of a folder in a work dir that another library writes to.
-
-    Raises:
-        OSError: it is a link, which another user may have put there.
-    """
+    """The ``path`` of a folder in a work dir that another library writes to."""
     if os.path.islink(path):
         raise _refused(path)
     return os.fspath(path)
@@ -84,15 +64,7 @@ def _refused(path: str | os.PathLike[str], what: str = 'a link, which is not fol
 
 
 def read_small(path: str | os.PathLike[str], most: int = MOST) -> bytes:
-    """The content of a regular file.
-
-    Args:
-        path: the file.
-        most: bytes that it may have.
-
-    Raises:
-        OSError: it cannot be read, is not a regular file, or is larger.
-    """
+    """The content of a regular file."""
     with open(open_regular(path), 'rb') as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -101,16 +73,7 @@ def read_small(path: str | os.PathLike[str], most: int = MOST) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str], most: int = MOST) -> Any:
-    """The JSON value in a regular file.
-
-    Args:
-        path: the file.
-        most: bytes that it may have.
-
-    Raises:
-        OSError: see `read_small`.
-        ValueError: it holds no JSON, or one that is nested too deeply.
-    """
+    """The JSON value in a regular file."""
     try:
         return json.loads(read_small(path, most))
     except RecursionError:

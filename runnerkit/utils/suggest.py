@@ -7,13 +7,7 @@ from difflib import get_close_matches
 
 
 def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
-    """The ``candidates`` most similar to ``name``, the nearest first; case is ignored.
-
-    Args:
-        name: what was written.
-        candidates: the valid names.
-        n: the maximum number of results, at least 1.
-    """
+    """The ``candidates`` most similar to ``name``, the nearest first; case is ignored."""
     by_key: dict[str, list[str]] = {}
     for candidate in dict.fromkeys(candidates):
         by_key.setdefault(candidate.lower(), []).append(candidate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from typing import Any
 
@@ -44,3 +45,12 @@ def moment(when: Any) -> str:
         return time.strftime('%Y-%m-%d %H:%M', time.localtime(when))
     except (ValueError, OverflowError, OSError):
         return ''
+
+
+_LOSS = re.compile(r'(?<![a-z])loss|loss(es)?(?![a-z])')
+
+
+def names_a_loss(name: str) -> bool:
+    """Whether a word of ``name`` begins or ends with "loss", as in ``loss_cls``, ``val/celoss`` and ``trainLoss``;
+    none of ``glossary_accuracy`` does."""
+    return 'Loss' in name or _LOSS.search(name.lower()) is not None

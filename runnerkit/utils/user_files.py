@@ -47,13 +47,7 @@ _is_importing: ContextVar[bool] = ContextVar('is_importing', default=False)
 
 
 def module_of_file(file: str) -> ModuleType:
-    """The module of a Python file; it is loaded at the first call and then reused.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: its name is not valid for a module.
-        Exception: an error raised by the file while it runs.
-    """
+    """The module of a Python file; it is loaded at the first call and then reused."""
     path = Path(file).expanduser().resolve()
     if path.suffix != '.py' or '.' in path.stem:
         raise ValueError(f'{file!r} must be a .py file with no other dot in its name, to be imported')

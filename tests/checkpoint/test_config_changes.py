@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.checkpoint.config_changes import config_changes
+from runnerkit.checkpoint.conditions import config_changes
 from runnerkit.config import Config
 
 RUN = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from runnerkit.checkpoint import load_url
-from runnerkit.checkpoint.hub import HASH_IN_NAME
+from runnerkit.checkpoint.schemes import HASH_IN_NAME
 
 
 def put(web, name, content=None):

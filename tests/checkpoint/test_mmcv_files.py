@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.checkpoint.mmcv_files import gpus_of_run, is_mmcv_file
+from runnerkit.checkpoint.integrity import gpus_of_run, is_mmcv_file
 
 
 def test_our_files_tell_their_version():

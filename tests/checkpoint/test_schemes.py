@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, schemes
-from runnerkit.checkpoint.hub import HASH_IN_NAME
+from runnerkit.checkpoint.schemes import HASH_IN_NAME
 
 STATE = {'state_dict': {'backbone.w': torch.ones(1), 'head.w': torch.zeros(1)}}
 

@@ -13,7 +13,7 @@ import torch
 from support import Tiny, loader, tiny_runner
 
 from runnerkit.checkpoint import _load_checkpoint, _load_checkpoint_with_prefix, load_checkpoint, load_url, schemes
-from runnerkit.checkpoint.trust import ENV_TRUST_PICKLES, pickles_are_trusted, trusted_pickles
+from runnerkit.checkpoint.safe_load import ENV_TRUST_PICKLES, pickles_are_trusted, trusted_pickles
 from runnerkit.config import Config
 from runnerkit.hooks import EMAHook
 from runnerkit.nn import BaseModule, initialize

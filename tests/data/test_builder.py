@@ -5,8 +5,8 @@ import torch
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, DistributedSampler, RandomSampler
 
 from runnerkit.data import DATASETS, SAMPLERS, EpochSampler, SeededLoader, build_dataloader, build_dataset
+from runnerkit.data.builder import RepeatDataset
 from runnerkit.data.sampler import epoch_order
-from runnerkit.data.wrappers import RepeatDataset
 from runnerkit.utils.user_files import module_of_file
 
 noisy = module_of_file(str(Path(__file__).with_name('noisy_datasets.py')))

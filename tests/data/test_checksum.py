@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from runnerkit.data.checksum import batch_checksums
+from runnerkit.data.loader_state import batch_checksums
 from runnerkit.parallel import DataContainer
 
 Pair = namedtuple('Pair', 'image label')

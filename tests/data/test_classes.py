@@ -3,7 +3,7 @@
 import pytest
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from runnerkit.data.classes import class_names
+from runnerkit.data.named import class_names
 
 
 class Named(list):

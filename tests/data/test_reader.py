@@ -23,9 +23,9 @@ from torch.utils.data import (
 
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.data import build_dataloader
-from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import describe_loader, doubts_about, order_of
 from runnerkit.data.loader import SeededLoader
+from runnerkit.data.loader_state import batch_checksums
 from runnerkit.data.permutation import BLOCK
 from runnerkit.data.reader import IterLoader, Reader, ReaderState, SkippedSampler, epoch_batches, new_iter_loaders
 from runnerkit.data.sampler import EpochSampler, epoch_order

@@ -1,7 +1,7 @@
 """Which process this is."""
 
 from runnerkit.distributed import get_dist_info, is_distributed, master_only
-from runnerkit.distributed.info import ranks_in_words
+from runnerkit.distributed.groups import ranks_in_words
 
 
 def test_alone():

@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.distributed import collect_results, collect_results_cpu, collect_results_gpu
-from runnerkit.distributed.results import in_order
+from runnerkit.distributed.collectives import in_order
 
 
 def test_alone():

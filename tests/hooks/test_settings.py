@@ -24,7 +24,6 @@ from runnerkit.hooks import (
     build_lr_hook,
     build_momentum_hook,
 )
-from runnerkit.hooks.settings import hook_settings
 from runnerkit.optim import build_optimizer
 from runnerkit.optim.settings import (
     plain_settings,
@@ -34,6 +33,7 @@ from runnerkit.optim.settings import (
     why_not_settled,
     why_other_parameters,
 )
+from runnerkit.runner.changes import hook_settings
 
 
 def update_of(runner):

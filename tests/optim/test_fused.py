@@ -8,7 +8,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.hooks import OptimizerHook
-from runnerkit.optim.fused import can_be_fused, use_fused
+from runnerkit.optim.builder import can_be_fused, use_fused
 from runnerkit.optim.update import Update
 
 

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from runnerkit.optim.patterns import as_patterns, chosen_parameters, matches
+from runnerkit.optim.default_constructor import as_patterns, chosen_parameters, matches
 
 
 def test_one_or_several():

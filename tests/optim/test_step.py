@@ -7,8 +7,8 @@ import torch
 from torch.optim import SGD, Adam
 from torch.optim import optimizer as torch_optimizer
 
-from runnerkit.optim import step as module
-from runnerkit.optim.step import step
+from runnerkit.optim import update as module
+from runnerkit.optim.update import step
 
 
 @pytest.fixture

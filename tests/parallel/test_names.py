@@ -7,10 +7,10 @@ from torch import nn
 from runnerkit.hooks import CaptureHook
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
-from runnerkit.optim.patterns import chosen_parameters
+from runnerkit.optim.default_constructor import chosen_parameters
 from runnerkit.parallel import named_buffers, named_modules, named_parameters
-from runnerkit.parallel.names import name_cleaner, without_compile
 from runnerkit.parallel.same_weights import local_tensors
+from runnerkit.parallel.wrappers import name_cleaner, without_compile
 
 
 class Twice(nn.Module):

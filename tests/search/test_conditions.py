@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.search import Categorical, Condition, Float, Int
-from runnerkit.search.conditions import order_of_names
+from runnerkit.search.space import order_of_names
 
 PARAMETERS = {
     'type': Categorical(['SGD', 'Adam', 'LBFGS']),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.utils.losses import names_a_loss
+from runnerkit.utils.texts import names_a_loss
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 
 
 def test_values_come_with_their_keys_and_indices():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from runnerkit.utils.processes import is_alive, process_state, start_of
+from runnerkit.utils.env import is_alive, process_state, start_of
 
 
 def test_whether_a_process_lives():

@@ -6,6 +6,8 @@ Both sides are below the package: ``runnerkit.runner.dist_utils``, and, where `r
 
 from __future__ import annotations
 
+_BASIC_HOOKS = ('closure', 'iter_timer', 'memory', 'sampler_seed', 'sync_buffer')
+
 _TRACKERS = ('clearml', 'dvclive', 'mlflow', 'neptune', 'pavi', 'segmind', 'wandb')
 
 #: One target: the same module object, also for everything below it. Several targets: a module with the names of all of
@@ -19,8 +21,8 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'device.mps.data_parallel': 'compat.mmcv.device.mps',
     'device.npu.data_parallel': 'compat.mmcv.device.npu',
     'device.npu.distributed': 'compat.mmcv.device.npu',
-    'engine': ('evaluation', 'distributed.results'),
-    'engine.test': ('evaluation', 'distributed.results'),
+    'engine': ('evaluation', 'distributed.collectives'),
+    'engine.test': ('evaluation', 'distributed.collectives'),
     'fileio.handlers.base': 'fileio.handlers',
     'fileio.handlers.json_handler': 'fileio.handlers',
     'fileio.handlers.pickle_handler': 'fileio.handlers',
@@ -32,35 +34,35 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'runner.checkpoint': (
         'checkpoint.loader',
         'checkpoint.schemes',
-        'checkpoint.hub',
         'checkpoint.names',
         'checkpoint.state_dict',
         'checkpoint.content',
     ),
     'runner.default_constructor': 'runner.builder',
-    'runner.dist_utils': ('distributed.launch', 'distributed.info', 'distributed.collectives'),
+    'runner.dist_utils': ('distributed.launch', 'distributed.groups', 'distributed.collectives'),
     'runner.fp16_utils': 'nn.amp',
     'runner.hooks': 'hooks',
     'runner.hooks.logger': 'hooks.logger',
     **{f'runner.hooks.logger.{name}': 'hooks.logger.trackers' for name in _TRACKERS},
+    **{f'runner.hooks.{name}': 'hooks.basic' for name in _BASIC_HOOKS},
     'runner.log_buffer': 'log_buffer',
     'runner.optimizer': 'optim',
-    'runner.priority': 'hooks.priority',
+    'runner.priority': 'hooks.hook',
     'runner.utils': ('utils.env', 'utils.imports', 'utils.seed'),
     'utils.config': ('config', 'config.action'),
-    'utils.device_type': 'compat.mmcv.device_type',
+    'utils.device_type': 'compat.mmcv.torch_layers',
     'utils.ext_loader': 'compat.mmcv.ext_loader',
-    'utils.hub': 'checkpoint.hub',
+    'utils.hub': 'checkpoint.schemes',
     'utils.misc': 'compat.mmcv.misc',
-    'utils.parrots_jit': 'compat.mmcv.tracing',
+    'utils.parrots_jit': 'compat.mmcv.torch_layers',
     'utils.parrots_wrapper': 'compat.mmcv.torch_layers',
-    'utils.path': ('utils.paths', 'compat.mmcv.paths'),
+    'utils.path': ('utils.paths', 'compat.mmcv.misc'),
     'utils.progressbar': 'utils.progress',
     'utils.registry': 'registry',
     'utils.testing': 'compat.mmcv.testing',
     'utils.timer': 'compat.mmcv.timer',
     'utils.torch_ops': 'compat.mmcv.torch_layers',
-    'utils.trace': 'compat.mmcv.tracing',
+    'utils.trace': 'compat.mmcv.torch_layers',
     'utils.version_utils': 'compat.mmcv.version_utils',
 }
 

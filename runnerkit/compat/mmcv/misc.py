@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import chain, repeat
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
 
+from torch import nn
+
+from runnerkit.optim.builder import TORCH_OPTIMIZERS
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.imports import import_modules_from_strings as import_modules_from_strings  # MMCV has it here, too
+from runnerkit.utils.paths import StrPath, is_filepath
 
 F = TypeVar('F', bound=Callable[..., Any])
 
@@ -241,3 +247,43 @@ def deprecated_api_warning(name_dict: dict[str, str], cls_name: str | None = Non
         return renamed  # type: ignore[return-value]
 
     return decorate
+
+
+def register_torch_optimizers() -> list[str]:
+    """Return the names of torch's optimizers, which `OPTIMIZERS` already knows."""
+    return TORCH_OPTIMIZERS
+
+
+def get_bases_name(m: nn.Module) -> list[str]:
+    """Return the names of the direct base classes of a module's class, which initializers use to find layers."""
+    return [base.__name__ for base in type(m).__bases__]
+
+
+def fopen(filepath: StrPath, *args: Any, **kwargs: Any) -> IO[Any]:
+    """`open` for strings and paths only; file descriptors are refused."""
+    if not is_filepath(filepath):
+        raise ValueError(f'`filepath` should be a string or a Path, but got {type(filepath)}: {filepath!r}')
+    return open(filepath, *args, **kwargs)
+
+
+def check_file_exist(filename: StrPath, msg_tmpl: str = 'file "{}" does not exist') -> None:
+    """Raise FileNotFoundError with ``msg_tmpl.format(filename)`` unless it is a file."""
+    if not os.path.isfile(filename):
+        raise FileNotFoundError(msg_tmpl.format(filename))
+
+
+def symlink(src: StrPath, dst: StrPath, overwrite: bool = True, **kwargs: Any) -> None:
+    """Make ``dst`` a symbolic link to ``src``; with ``overwrite``, an existing file is replaced."""
+    if overwrite and os.path.lexists(dst):
+        os.remove(dst)
+    os.symlink(src, dst, **kwargs)
+
+
+def find_vcs_root(path: StrPath, markers: tuple[str, ...] = ('.git',)) -> str | None:
+    """The root of the repository: the nearest folder, from ``path`` upwards, with one of ``markers``; else None."""
+    given = os.path.abspath(os.path.expanduser(path))
+    folder = Path(os.path.dirname(given) if os.path.isfile(given) else given)
+    for each in (folder, *folder.parents):
+        if any((each / marker).exists() for marker in markers):
+            return str(each)
+    return None

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 
 from runnerkit.compat.vega.algorithms import Codec, SearchAlgorithm
-from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, VegaCallbacks
+from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, ModelStatistics, VegaCallbacks, calc_model_flops_params
 from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
 from runnerkit.compat.vega.current import General
 from runnerkit.compat.vega.metrics import Accuracy, MetricBase, Metrics, accuracy
-from runnerkit.compat.vega.model_statistics import ModelStatistics, calc_model_flops_params
 from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
 from runnerkit.compat.vega.record import ReportRecord
 from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer

@@ -8,8 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from runnerkit.registry import placed_errors
-from runnerkit.search.parameters import PARAMETERS, Bool, Categorical, Float, Int, Parameter
-from runnerkit.search.suggesters import Suggest
+from runnerkit.search.parameters import PARAMETERS, Bool, Categorical, Float, Int, Parameter, Suggest
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import near_miss, suggestion

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from runnerkit.compat.vega.callbacks import UNITS as SCORE_UNITS
 from runnerkit.compat.vega.config import NEEDED, config_of_step, metrics_of_step, quota_of
 from runnerkit.compat.vega.metrics import MetricBase, objective_of
-from runnerkit.compat.vega.model_statistics import UNITS as SCORE_UNITS
 from runnerkit.compat.vega.networks import SearchSpace
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
@@ -21,10 +21,10 @@ from runnerkit.nn import METRICS
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.job import same
 from runnerkit.search.optuna_algorithm import NAMES
+from runnerkit.search.parameters import RandomSuggest, Suggest
 from runnerkit.search.quota import Quota
 from runnerkit.search.space import Space
 from runnerkit.search.study_step import Translation
-from runnerkit.search.suggesters import RandomSuggest, Suggest
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.suggest import suggestion
 

@@ -40,13 +40,13 @@ def stateful(attributes: Mapping[str, Any], saved: set[int]) -> Iterator[tuple[s
             waiting.extend((f'{place}[{key!r}]', part) for key, part in parts if not isinstance(part, _PLAIN))
 
 
-def state_of(value: Any) -> Any:
+def state_of_object(value: Any) -> Any:
     """What a checkpoint holds of one of the objects that `stateful` gives."""
     return generator_state(value) if is_generator(value) else value.state_dict()
 
 
 def load_state(value: Any, state: Any) -> None:
-    """Restore what `state_of` returned."""
+    """Restore what `state_of_object` returned."""
     if is_generator(value):
         set_generator_state(value, state)
     else:

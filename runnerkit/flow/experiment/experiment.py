@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import from_first_rank
-from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of, stateful
+from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of_object, stateful
 from runnerkit.flow.experiment.setup import LAST, ExperimentSetup, NoBatches, as_step
 from runnerkit.flow.experiment.validation import ValidHook, as_evaluation
 from runnerkit.hooks import CheckpointHook
@@ -393,8 +393,8 @@ class Experiment(ExperimentSetup):
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
                 'validation'
             )
-        readers = [reader for reader in self.readers.entries if isinstance(reader, Reader)]
-        if self._iter and self.train_loader is not None and not any(each.position or each.epoch for each in readers):
+        has_read = any(reader.position or reader.epoch for reader in self.readers.entries)
+        if self._iter and self.train_loader is not None and not has_read:
             self._log_once(
                 f'{type(self).__name__} has not called read_batch: if it iterates over train_loader by itself, its '
                 'place there is not part of checkpoints, and a resumed run reads other batches',
@@ -409,7 +409,7 @@ class Experiment(ExperimentSetup):
         objects = stateful(self._own_attributes(), self._saved_otherwise())
         return {
             'experiment': {
-                'attributes': {place: state_of(value) for place, value in objects},
+                'attributes': {place: state_of_object(value) for place, value in objects},
                 'own': self.state_dict(),
             },
         }
@@ -445,7 +445,7 @@ class Experiment(ExperimentSetup):
                 texts.append(f'a state of {place}, which is not there now')
             elif place in states:
                 load_state(objects[place], states[place])
-            elif state_of(objects[place]):  # a loss, for example, has none
+            elif state_of_object(objects[place]):  # a loss, for example, has none
                 texts.append(f'no state of {place}, which starts afresh')
         for text in texts:
             self.logger.warning('the checkpoint holds %s', text, extra=NOT_EXACT)

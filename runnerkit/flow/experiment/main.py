@@ -72,13 +72,7 @@ def main(
 
 
 def merged_config(default: Mapping[str, Any] | None, file: str | None, opts: Sequence[str]) -> Config:
-    """The default config with those of ``file`` and then ``opts``, ``KEY VALUE …``, merged in.
-
-    Raises:
-        KeyError: one of ``opts`` is no key of the config.
-        TypeError: a value is of another type than the config's.
-        ValueError: a key has no value.
-    """
+    """The default config with those of ``file`` and then ``opts``, ``KEY VALUE …``, merged in."""
     found = experiment_config(default)
     if file is not None:
         found = experiment_config(Config(merge(Config.fromfile(file)._cfg_dict, found._cfg_dict)))

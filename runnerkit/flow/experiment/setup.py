@@ -23,7 +23,6 @@ from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.config import Config
 from runnerkit.data.kinds import is_empty
-from runnerkit.data.shares import warn_if_sampler_not_sharded
 from runnerkit.distributed import from_first_rank, get_dist_info, init_dist
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.experiment.validation import ValidHook
@@ -35,13 +34,13 @@ from runnerkit.flow.work_dir.previous_runs import files_of_a_run, rename_aside
 from runnerkit.hooks import CheckpointHook
 from runnerkit.hooks.logger import TensorboardLoggerHook
 from runnerkit.log_files import free_timestamp
-from runnerkit.optim.fused import drop_missing_fused
+from runnerkit.optim.builder import drop_missing_fused
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import FSDP2, is_module_wrapper
 from runnerkit.parallel.fsdp import hand_over
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
-from runnerkit.runner.checks import absolute_work_dir
+from runnerkit.runner.workflow import absolute_work_dir
 from runnerkit.utils.env import collect_env, get_time_str
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock
@@ -65,12 +64,7 @@ KNOWN_KEYS = [
 
 
 def experiment_config(config: Any) -> Config:
-    """A copy of ``config`` with the defaults of its section ``training``.
-
-    Raises:
-        TypeError: it is no config, or its ``training`` no dict.
-        ValueError: a number there is none.
-    """
+    """A copy of ``config`` with the defaults of its section ``training``."""
     if config is not None and not isinstance(config, (Config, Mapping)):
         raise WrongType(f'config must be a Config, a dict or None, but got {type(config)}: Experiment(config, args)')
     found = copy.deepcopy(config) if isinstance(config, Config) else Config(copy.deepcopy(dict(config or {})))
@@ -173,9 +167,6 @@ class ExperimentSetup(IterBasedRunner):
     def setup(self) -> None:
         """Prepare a training: each step is a method, and may be overridden. `wrap_model` and `setup_hooks` also follow
         an overridden `setup` that calls `setup_model` last.
-
-        Raises:
-            RuntimeError: it has been called before.
         """
         self._check_construction()
         if self._is_set_up:
@@ -238,9 +229,6 @@ class ExperimentSetup(IterBasedRunner):
     def visualizer(self) -> Any:
         """TensorBoard's ``SummaryWriter``, for your pictures and sounds; or what you set here in
         `setup_visualizer`. On other ranks than the first, what is drawn goes nowhere.
-
-        Raises:
-            AttributeError: nothing draws curves, or the run has not begun, with which the file is opened.
         """
         if self._visualizer is not None:
             return self._visualizer
@@ -286,19 +274,11 @@ class ExperimentSetup(IterBasedRunner):
         self.register_checkpoint_hook(self._checkpointer)
 
     def setup_dataloader(self) -> None:
-        """Set ``train_loader`` (one, or several in a dict by name) and ``valid_loader``.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
-        """
+        """Set ``train_loader`` (one, or several in a dict by name) and ``valid_loader``."""
         raise self._not_written('setup_dataloader', 'set self.train_loader there')
 
     def setup_model(self) -> None:
-        """Set ``model``, a module with all networks, and ``optimizer``, one or several in a dict by name.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
-        """
+        """Set ``model``, a module with all networks, and ``optimizer``, one or several in a dict by name."""
         raise self._not_written('setup_model', 'set self.model and self.optimizer there')
 
     @partial(as_step, 'wrap_model')
@@ -346,11 +326,7 @@ class ExperimentSetup(IterBasedRunner):
             self.register_valid_hook(config.get('evaluation', {}))
 
     def register_valid_hook(self, evaluation: Any) -> None:
-        """Register the call of ``valid`` every ``training.valid_interval`` iterations, if there is such a method.
-
-        Args:
-            evaluation: options of `ValidHook`, such as ``dict(save_best='accuracy')``; None: no validation.
-        """
+        """Register the call of ``valid`` every ``training.valid_interval`` iterations, if there is such a method."""
         if evaluation is not None and type(self).valid is ExperimentSetup.valid:
             meant = suggestion('valid', self._own_names())
             level = logging.WARNING if meant else logging.INFO
@@ -360,19 +336,12 @@ class ExperimentSetup(IterBasedRunner):
             self.register_hook(ValidHook(self.valid_loader, **options), priority='LOW')
 
     def valid(self) -> dict[str, Any] | None:
-        """Validate: see `Experiment`.
-
-        Raises:
-            NotImplementedError: a subclass does not override it.
-        """
+        """Validate: see `Experiment`."""
         raise self._not_written('valid')
 
     def resume_or_load(self) -> None:
         """Go on from a checkpoint, if there is one: that of ``--checkpoint_path``, else the newest intact one in the
         work dir. Of a file without a training state, the weights are loaded. Call it after `setup`, before ``run``.
-
-        Raises:
-            RuntimeError: there is no model yet.
         """
         self.check_model()
         given = self.option('checkpoint_path')
@@ -470,7 +439,10 @@ class ExperimentSetup(IterBasedRunner):
             problem = problem_of_loader(loader)
             if problem is not None:
                 raise WrongType(f'self.train_loader{name and [name]} must be a loader, but got {problem}')
-            warn_if_sampler_not_sharded(loader)
+            if self._world_size > 1:
+                from runnerkit.data.shares import warn_if_sampler_not_sharded
+
+                warn_if_sampler_not_sharded(loader)
         if self.valid_loader is not None and is_empty(self.valid_loader):
             way_out = 'Set one with batches, or None if nothing is read from it'
             raise WrongValue(f'self.valid_loader is empty: got {self.valid_loader!r}. {way_out}')
@@ -510,12 +482,10 @@ class ExperimentSetup(IterBasedRunner):
 
     def _set_aside(self) -> None:
         """On rank 0: rename the work dir of an earlier run to ``<work dir>.1``, ``.2`` …"""
-        folder = Path(self._folder)
-        if files_of_a_run(folder):
-            to = rename_aside(folder, {*self._found} - {'config.yaml'})
-            self.logger.info(
-                'the earlier run in %s is moved to %s (resume_or_load continues a run)', shown(folder), shown(to)
-            )
+        if files_of_a_run(self._folder):
+            to = rename_aside(self._folder, {*self._found} - {'config.yaml'})
+            text = 'the earlier run in %s is moved to %s (resume_or_load continues a run)'
+            self.logger.info(text, shown(self._folder), shown(to))
 
 
 class _DrawsNothing:

@@ -15,7 +15,7 @@ from runnerkit.fileio.paths import shown
 from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, read_log
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result
-from runnerkit.utils.losses import names_a_loss
+from runnerkit.utils.texts import names_a_loss
 
 #: How many panels are drawn, apart from that of the learning rate.
 MOST_PANELS = 9
@@ -30,9 +30,6 @@ def limits(groups: Iterable[Points]) -> tuple[float, float] | None:
     """Limits of an axis that show all later values; the first tenth of each curve may take a third of the height.
 
     A loss begins far above all that follows, and a score far below. None: all values are equal, or there are none.
-
-    Args:
-        groups: the curves, each in the order of iterations.
     """
     early: list[float] = []
     later: list[float] = []
@@ -90,14 +87,6 @@ def plot(work_dir: str | Path, best: str | None = None, outcome: str = '') -> Pa
 
     The losses share one panel; each score has its own, since scores have different scales; the learning rate is the
     last one.
-
-    Args:
-        work_dir: the folder with the logs.
-        best: the run's best checkpoint, whose evaluation is marked.
-        outcome: how the run ended, for the title.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed.
     """
     lines, title = read_log(work_dir).lines, f'{Path(work_dir).absolute().name}: learning curve'
     title += f' ({outcome} after {lines[-1]["step"]} iterations)' if outcome and lines else ''
@@ -107,15 +96,7 @@ def plot(work_dir: str | Path, best: str | None = None, outcome: str = '') -> Pa
 def draw_curve(
     lines: list[dict[str, Any]], path: Path, title: str, best: Best | None = None, focus: bool = True
 ) -> Path | None:
-    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw.
-
-    Args:
-        lines: of the log.
-        path: of the picture.
-        title: the line above it.
-        best: the evaluation to mark.
-        focus: cut off values at the beginning that would squash the rest, see `limits`.
-    """
+    """Draw log lines into the file ``path``, see `plot`; None if there is nothing to draw."""
     found = {key: points for key, points in curves_of(lines).items() if key[1] not in _NO_PANEL}
     rates = {name: points for (mode, name), points in found.items() if mode != 'val' and name.split(' ')[0] == 'lr'}
     drawn = {key: points for key, points in found.items() if key[1].split(' ')[0] not in ('lr', 'momentum')}
@@ -153,13 +134,7 @@ def draw_curve(
 
 
 def draw_and_tell(what: str, draw_it: Callable[[], Path | None], logger: logging.Logger) -> None:
-    """Draw a picture and print where it is, or log that matplotlib is missing, or any other reason why there is none.
-
-    Args:
-        what: it shows, such as ``'learning curve'``.
-        draw_it: returns the picture's path, or None if there is nothing to draw.
-        logger: for the message.
-    """
+    """Draw a picture and print where it is, or log why there is none, such as that matplotlib is missing."""
     try:
         path = draw_it()
     except ModuleNotFoundError:

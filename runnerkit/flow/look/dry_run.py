@@ -10,11 +10,10 @@ from torch import Tensor
 
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
-from runnerkit.flow.look.outline import data_of, length_in_words, model_of
 from runnerkit.flow.look.preview import preview_curves
 from runnerkit.flow.look.summary import measured
 from runnerkit.flow.stages.stage import origin
-from runnerkit.flow.stages.training import RunnerBase
+from runnerkit.flow.stages.training import RunnerBase, data_of, length_in_words, model_of
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.hook_table import HookTable
 from runnerkit.hooks.param_schedule import ScheduleHook

@@ -151,12 +151,7 @@ class Best:
 
 
 def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
-    """The evaluation that a best checkpoint was saved after; None if the checkpoint has another name.
-
-    Args:
-        lines: of the log.
-        checkpoint: a path or name such as ``best_accuracy_epoch_7.pth``.
-    """
+    """The evaluation that a best checkpoint was saved after; None if the checkpoint has another name."""
     name = os.path.basename(checkpoint)
     found = _BEST.fullmatch(name)
     if found is None:

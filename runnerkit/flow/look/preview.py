@@ -50,16 +50,6 @@ def preview_curves(runner: Any, iters_per_epoch: int) -> list[Curve]:
 
     All schedule hooks run together, in the runner's order, on copies: neither they nor the optimizers are changed.
     Schedulers that depend on scores (ReduceLROnPlateau) are left out.
-
-    Args:
-        runner: a runner that has not run yet, with ``hooks``, ``optimizer``, ``max_epochs`` and ``max_iters``.
-        iters_per_epoch: the length of the loader, at least 1.
-
-    Returns:
-        The learning rates, and those momenta that change or have their own schedule.
-
-    Raises:
-        ValueError: the runner has neither ``max_epochs`` nor ``max_iters``.
     """
     max_epochs, max_iters = runner.max_epochs, runner.max_iters
     if max_epochs is None and max_iters is None:

@@ -112,11 +112,6 @@ def measured(model: nn.Module) -> Iterator[Summary]:
 def forward_summary(model: nn.Module, sample: Any) -> Summary:
     """Look at one forward pass of ``model``, in evaluation mode and without gradients. Neither the model nor the random
     numbers of the process are changed.
-
-    Args:
-        model: one with a method ``predict`` (`Supervised` has it) is called by that, others as modules.
-        sample: a batch, of one sample if the operations of one are wanted: what ``predict`` takes; or the input of
-            ``forward``, a tuple or list of its arguments, or a dict of its keyword arguments.
     """
     model = unwrap(model)
     with preserved_rng(), evaluation_mode(model), torch.no_grad(), measured(model) as summary:

@@ -208,15 +208,7 @@ class Side:
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
-    """Compare two runs, or two checkpoints, by their records; a run and a checkpoint by their checkpoints.
-
-    Args:
-        a, b: work dirs or checkpoints.
-
-    Raises:
-        FileNotFoundError: one of them is neither, or a run has no checkpoint of the iteration of the other.
-        ValueError: a checkpoint is damaged.
-    """
+    """Compare two runs, or two checkpoints, by their records; a run and a checkpoint by their checkpoints."""
     sides = Side(a), Side(b)
     found = Diff(str(sides[0].path), str(sides[1].path))
     if sides[0].is_run != sides[1].is_run:

@@ -153,13 +153,6 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
     """Replay both runs of a comparison, and add where they part to it: ``parting`` and ``sentence``.
 
     The replays begin where the records are last known to be equal, and end where they differ first.
-
-    Args:
-        found: the comparison of two work dirs.
-        trust: as in `runnerkit.replay`.
-
-    Raises:
-        FileNotFoundError, ValueError: a run cannot be replayed; see `runnerkit.replay`.
     """
     sides = [Side(path) for path in (found.a, found.b)]
     for side in sides:
@@ -197,16 +190,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
 def traced(
     history: History, begin: int, end: int, trust: bool, unlike: list[str], name: str, keeps: bool = False
 ) -> Iterator[dict[Mark, Any]]:
-    """The marks of each iteration from ``begin`` to ``end``, which a replay trains.
-
-    Args:
-        history: of the run.
-        begin, end: completed iterations.
-        trust: as in `runnerkit.replay`.
-        unlike: gets a sentence if the log of the replay is not that of the run.
-        name: of the run, in that sentence.
-        keeps: see `Recorder`.
-    """
+    """The marks of each iteration from ``begin`` to ``end``, which a replay trains."""
     cuts = [begin, *(start.begin for start in history.starts if begin < start.begin < end), end]
     for first, last in pairwise(cuts):
         recorder = Recorder(keeps)

@@ -82,14 +82,7 @@ class History:
         return next(start for start in reversed(self.starts) if start.begin <= iteration or start is self.starts[0])
 
     def iteration_at(self, place: int | str) -> int:
-        """``place`` as a number of iterations that are done before it.
-
-        Args:
-            place: the number; or a place as the log writes it, which means the iteration that the line ends with.
-
-        Raises:
-            ValueError: it is neither, or not a place of this run.
-        """
+        """``place`` as a number of iterations that are done before it."""
         text = str(place).strip()
         found = _PLACE.fullmatch(text)
         if isinstance(place, bool) or (found is None and not text.isdecimal()):
@@ -136,11 +129,7 @@ class History:
 
 
 def history_of(work_dir: Path) -> History:
-    """The history of the run in ``work_dir``.
-
-    Raises:
-        FileNotFoundError: no run has written there.
-    """
+    """The history of the run in ``work_dir``."""
     run = read_run(work_dir)
     history = History(run)
     entries = run.starts or [{}]

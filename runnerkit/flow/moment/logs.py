@@ -42,12 +42,6 @@ def compare_logs(
     """The differences between a run's ``lines`` and those of its replay, in the order of the log.
 
     Lines of the replay behind the last one of the run are not compared.
-
-    Args:
-        lines: of the run, as `runnerkit.flow.look.log_lines.read_log` reads them.
-        folders: the work dirs of the replay, one after the other.
-        since: the completed iterations with which the replay began.
-        done: those that it has completed.
     """
     end = max((line['step'] for line in lines), default=0)
     then = {(line['step'], line['mode']): line for line in lines if since <= line['step'] <= done}

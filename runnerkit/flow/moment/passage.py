@@ -69,9 +69,6 @@ class Passage:
     def advance(self, target: int | None) -> bool:
         """Train until ``target`` iterations are done, None: to the end. Returns whether the run waits there, before the
         next iteration; if not, it has ended.
-
-        Raises:
-            BaseException: the run has failed.
         """
         self._target = target
         if self.is_waiting:

@@ -33,7 +33,7 @@ from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.predictions import names_at
 from runnerkit.registry import Registry
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.user_files import file_of_module
 from runnerkit.version import __version__
 
@@ -151,12 +151,7 @@ class Moment:
         return self._passage.call(task)
 
     def step(self) -> dict[str, Any]:
-        """Train the iteration, with all its hooks; returns its outputs. The moment is then that before the next one.
-
-        Raises:
-            EOFError: the run has ended.
-            Exception: an error of the run.
-        """
+        """Train the iteration, with all its hooks; returns its outputs. The moment is then that before the next one."""
         if self.has_ended:
             raise EOFError(f'the run has ended after {self.iter} iterations')
         self._passage.advance(self.iter + 1)
@@ -222,15 +217,7 @@ def travel(
     config: Any = None,
     device: str | None = None,
 ) -> Iterator[Moment]:
-    """`replay` of the run of ``history`` to the iteration ``number``.
-
-    Args:
-        history: of the run.
-        number: where to wait.
-        since: the checkpoint to begin with; by default the newest one that fits, or the beginning of the run.
-        is_end: whether to wait, or to end, right after the iteration before, with the start that has trained it.
-        trust, hooks, config, device: as in `replay`.
-    """
+    """`replay` of the run of ``history`` to the iteration ``number``."""
     check_ranks(history)
     if since is None and not is_end:
         since = next((saved for saved in history.checkpoints() if saved.iterations <= number), None)
@@ -273,11 +260,7 @@ def told_anew(passage: Passage, start: Start) -> list[str]:
 
 
 def starts_between(history: History, begin: int, number: int, since: Saved | None) -> list[Start]:
-    """The starts that have trained the iterations from ``begin`` to the moment before ``number``.
-
-    Raises:
-        FileNotFoundError: the first of them began with a checkpoint that is gone; or a config is missing.
-    """
+    """The starts that have trained the iterations from ``begin`` to the moment before ``number``."""
     first = history.start_of(begin)
     oldest = min((saved.iterations for saved in history.checkpoints()), default=None)
     if since is None and (first.begin > 0 or first.entry.get('resumed_from')):
@@ -295,11 +278,7 @@ def starts_between(history: History, begin: int, number: int, since: Saved | Non
 
 
 def check_ranks(history: History) -> None:
-    """Refuse another number of ranks: each rank has its own random states and samples.
-
-    Raises:
-        ValueError: the run had another one.
-    """
+    """Refuse another number of ranks: each rank has its own random states and samples."""
     here, then = get_dist_info()[1], history.run.last_start.get('ranks', 1)
     if here != then:
         raise ValueError(
@@ -310,12 +289,7 @@ def check_ranks(history: History) -> None:
 
 
 def check_trust(start: Start, trust: bool) -> None:
-    """Refuse code that this user has not made.
-
-    Raises:
-        FileNotFoundError: the config is missing.
-        ValueError: it is from elsewhere, or was edited.
-    """
+    """Refuse code that this user has not made."""
     if start.config is None:
         raise FileNotFoundError(
             f'the config of start {start.number} is not in the work dir (a program may have built the run in Python). '
@@ -385,11 +359,7 @@ def flow_of(
 
 
 def refuse_streams(data: Any) -> None:
-    """Refuse a run over a stream by the config of its data, before the source is made.
-
-    Raises:
-        ValueError: it trains or evaluates on a stream.
-    """
+    """Refuse a run over a stream by the config of its data, before the source is made."""
     for path, value in values_in(data):
         kind = DATASETS.get(value) if path[-1:] == ('type',) and isinstance(value, str) else value
         if isinstance(kind, Stream) or (isinstance(kind, type) and issubclass(kind, Stream)):

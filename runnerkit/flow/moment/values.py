@@ -39,9 +39,6 @@ def difference_of(place: str, then: Any, now: Any, sides: Sequence[str] = ('the 
 def furthest(one: Tensor, other: Tensor) -> tuple[float, float, str]:
     """The two numbers at that place of two tensors where these are furthest apart, and how far: in units of the last
     place of a float of 32 bits (``2 ulp``), or if these are many, or no floats, as a number.
-
-    Args:
-        one, other: of the same shape, and not empty.
     """
     pair = [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each for each in (one, other)]
     a, b = (each.detach().cpu().double().flatten().numpy() for each in pair)

@@ -73,18 +73,7 @@ def verify(
     config: Any = None,
     device: str | None = None,
 ) -> Verification:
-    """Replay a run from one kept checkpoint to the next, and compare all that both files hold.
-
-    Args:
-        work_dir: of the run.
-        all_stretches: from the beginning of the run, or its oldest checkpoint, to the newest one; by default between
-            the two newest ones.
-        trust, config, device: as in `runnerkit.replay`.
-
-    Raises:
-        FileNotFoundError: no run has written there, or it has no checkpoint to compare with.
-        ValueError: see `runnerkit.replay`.
-    """
+    """Replay a run from one kept checkpoint to the next, and compare all that both files hold."""
     history = history_of(Path(work_dir))
     found = Verification(os.fspath(work_dir), discarded=history.discarded)
     for begin, end in stretches_of(history, all_stretches):
@@ -104,11 +93,7 @@ def verify(
 
 
 def stretches_of(history: History, all_of_them: bool) -> Iterator[tuple[Saved | None, Saved]]:
-    """Pairs of checkpoints, oldest first; None is the beginning of the run.
-
-    Raises:
-        FileNotFoundError: there is nothing to compare with.
-    """
+    """Pairs of checkpoints, oldest first; None is the beginning of the run."""
     kept = {saved.iterations: saved for saved in reversed(list(history.checkpoints())) if saved.iterations > 0}
     folders = [folder.resolve() for folder in history.folders]
     own = [saved for saved in kept.values() if Path(saved.path).parent in folders]

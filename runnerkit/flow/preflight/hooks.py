@@ -172,7 +172,7 @@ def methods_take_the_runner(plan: Plan) -> Iterator[Finding]:
 #: Hooks of which a run needs one at most, and what a second one does.
 SINGLES: tuple[tuple[str, str], ...] = (
     ('runnerkit.hooks.ema:EMAHook', 'each computes its own average, and evaluation uses only one of them'),
-    ('runnerkit.hooks.iter_timer:IterTimerHook', 'each measures the times, and they are logged twice'),
+    ('runnerkit.hooks.basic:IterTimerHook', 'each measures the times, and they are logged twice'),
     ('runnerkit.hooks.logger.text:TextLoggerHook', 'each line is written twice'),
 )
 

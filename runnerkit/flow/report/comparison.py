@@ -95,14 +95,7 @@ def _work_dirs(folder: Path, earlier: bool) -> Iterator[Path]:
 
 
 def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparison:
-    """Several runs side by side.
-
-    Args:
-        work_dirs: of the runs, or their records.
-
-    Raises:
-        FileNotFoundError: one of them is no work dir of a run.
-    """
+    """Several runs side by side."""
     found = [each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs]
     names = short_names(found)
     scores = list(dict.fromkeys(name for run in found for name in run.scores))

@@ -66,13 +66,7 @@ def head(title: str, about: Iterable[str], facts: Iterable[str] = ()) -> str:
 
 
 def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = '') -> str:
-    """A table that can be sorted by its columns; nothing without rows.
-
-    Args:
-        names: of the columns.
-        rows: their cells; of other values than `Cell`, numbers are aligned on the right.
-        kind: its class.
-    """
+    """A table that can be sorted by its columns; nothing without rows."""
     body, numeric = '', set()
     rows = iter(rows)
     for row in islice(rows, MOST_ROWS):
@@ -116,13 +110,7 @@ def command(label: str, text: str) -> str:
 
 
 def controls(more: str, second: str = '', is_empty: bool = False) -> str:
-    """The controls of the curves, and the places in which the page's script draws them.
-
-    Args:
-        more: further HTML after the controls.
-        second: the heading of a second group of curves.
-        is_empty: whether there are no curves.
-    """
+    """The controls of the curves, and the places in which the page's script draws them."""
     none = '<p>No values have been logged yet.</p>' * is_empty
     speed = f'<h2>{escape(second)}</h2><div class="panels" id="speed"></div>' if second else ''
     return (

@@ -63,12 +63,7 @@ class _Pictures:
 
 
 def one_run(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> str:
-    """The body of the page.
-
-    Args:
-        run: the record.
-        moments: completed iterations, kind and text of each.
-    """
+    """The body of the page."""
     start, pictures = run.last_start, _Pictures(run)
     count = start.get('parameters')
     ended = 'last sign of life' if run.outcome in ('running', 'killed', 'unknown') else 'ended'

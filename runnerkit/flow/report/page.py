@@ -20,8 +20,7 @@ from runnerkit.flow.look.log_lines import thinned
 from runnerkit.flow.report.markup import Cell, controls, head, html_table, section
 from runnerkit.flow.report.one_run import one_run
 from runnerkit.flow.report.record import RunRecord, read_run, short_names
-from runnerkit.utils.losses import names_a_loss
-from runnerkit.utils.texts import in_seconds, in_short
+from runnerkit.utils.texts import in_seconds, in_short, names_a_loss
 from runnerkit.version import __version__
 
 if TYPE_CHECKING:
@@ -38,12 +37,7 @@ _SPEED = ('lr', 'momentum', 'grad_norm', 'time', 'data_time', 'time_max', 'data_
 
 
 def write_runs(work_dirs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] = '') -> Path:
-    """Write the report of one run, or of several in comparison; see `runnerkit.write_report`.
-
-    Raises:
-        FileNotFoundError: one of them is no work dir of a run.
-        ValueError: there is none.
-    """
+    """Write the report of one run, or of several in comparison; see `runnerkit.write_report`."""
     if not work_dirs:
         raise ValueError('a report needs at least one work dir')
     found = [read_run(folder) for folder in work_dirs]
@@ -60,13 +54,7 @@ def page_of(runs: Sequence[RunRecord]) -> str:
 
 
 def html_page(title: str, body: str, data: dict[str, Any]) -> str:
-    """A page without links to anything.
-
-    Args:
-        title: of the page.
-        body: its HTML.
-        data: what its script draws, see `page_data`.
-    """
+    """A page without links to anything."""
     style, script = (Path(__file__).with_name(f'page.{kind}').read_text(encoding='utf-8') for kind in ('css', 'js'))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (

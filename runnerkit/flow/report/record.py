@@ -278,11 +278,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run(folder: str | os.PathLike[str]) -> RunRecord:
-    """The record of the run in a work dir.
-
-    Raises:
-        FileNotFoundError: no run has written there.
-    """
+    """The record of the run in a work dir."""
     run = RunRecord(Path(folder))
     if is_url(folder):
         raise FileNotFoundError(f'{os.fspath(folder)} is a URL, and runs are read from folders: copy the work dir here')

@@ -12,7 +12,7 @@ from runnerkit.distributed.collectives import broadcast_object, reduce_max, same
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.wrapping import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 
 #: What may differ between the ranks: rank 0's counts for the first two, the others belong to a process.
 OWN = ('seed', 'work_dir', 'dist_params', 'device', 'gpu_id', 'verbose')
@@ -25,12 +25,7 @@ _PATIENCE = 20.0
 
 
 def check_same_config(context: Context) -> None:
-    """Refuse ranks whose configs or flags differ. A collective.
-
-    Raises:
-        ValueError: on rank 0: they do.
-        ToldByFirstRank: on the others.
-    """
+    """Refuse ranks whose configs or flags differ. A collective."""
     if same_on_all_ranks(sorted(common_settings(context))):
         return
     if context.rank > 0:
@@ -58,14 +53,6 @@ def check_shared(context: Context, file: Path) -> None:
 
     Under FSDP2 all ranks write checkpoints there, else they read one when the run is resumed. With an ``out_dir``,
     checkpoints are elsewhere.
-
-    Args:
-        context: of the run.
-        file: in the work dir, of a new name, which rank 0 has written.
-
-    Raises:
-        FileNotFoundError: on rank 0: a rank does not, and FSDP2 is used.
-        ToldByFirstRank: on the others.
     """
     # Rank 0 may have no log file, as a full disk does not stop a run.
     if (context.cfg.get('checkpoint_config') or {}).get('out_dir') or not broadcast_object(file.exists()):

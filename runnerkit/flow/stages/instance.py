@@ -248,13 +248,7 @@ def send_files_to(url: str, cfg: Any) -> None:
 
 
 def choose_device(name: str | None, gpu_id: int, world_size: int) -> torch.device:
-    """The device called ``name``; by default the accelerator of this machine, if it has one.
-
-    Args:
-        name: ``'cpu'``, ``'cuda'`` (also that of ROCm), ``'xpu'``, ``'mps'``, with a number or without.
-        gpu_id: the number where ``name`` has none, in a run of one process.
-        world_size: how many processes train together; each of them has its device already.
-    """
+    """The device called ``name``; by default the accelerator of this machine, if it has one."""
     here = accelerator()
     if name is None:  # gloo sends nothing that is on MPS
         name = 'cpu' if here is None or (here == 'mps' and world_size > 1) else here

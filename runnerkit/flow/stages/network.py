@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from runnerkit.config.pretty import refuse_marks
-from runnerkit.data.classes import class_names
 from runnerkit.data.kinds import dataset_of
+from runnerkit.data.named import class_names
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section
 from runnerkit.flow.stages.loading import load_data, loader_settings

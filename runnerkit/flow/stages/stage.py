@@ -106,10 +106,10 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ma
     if config is not None and not isinstance(config, Mapping):
         with placed_errors(cfg, 'flow'):
             raise TypeError(f"flow must be a dict such as dict(startup='my_startup.py'), but got {config!r}")
-    found: dict[str, Maker | None] = {}
+    chosen: dict[str, Maker | None] = {}
     for slot in SLOTS:
         if slot.name in given:
-            found[slot.name] = maker(slot, given[slot.name])
+            chosen[slot.name] = maker(slot, given[slot.name])
         elif config is not None and slot.name in config:
             value: Any = config[slot.name]
             holder: Any
@@ -117,14 +117,14 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ma
             if isinstance(holder.get(key), str) and holder[key].endswith('.py'):
                 holder[key] += f':{slot.class_name}'  # so that a copy of the config says what it is
             with placed_errors(config, slot.name, name=f'flow.{slot.name}'):
-                found[slot.name] = maker(slot, config[slot.name])
+                chosen[slot.name] = maker(slot, config[slot.name])
         else:
-            found[slot.name] = slot.default
+            chosen[slot.name] = slot.default
     if options.dry_run and 'runner' not in given:
-        made, infer = _made(found['runner']), loaded_class('runnerkit.flow.stages.inference:Infer')
+        made, infer = _made(chosen['runner']), loaded_class('runnerkit.flow.stages.inference:Infer')
         if not (isinstance(made, type) and issubclass(made, infer)):
-            found['runner'] = import_module('runnerkit.flow.look.dry_run').DryRun
-    return found
+            chosen['runner'] = import_module('runnerkit.flow.look.dry_run').DryRun
+    return chosen
 
 
 def maker(slot: Slot, value: Any) -> Maker | None:
@@ -150,15 +150,15 @@ def _named(slot: Slot, text: str) -> Any:
     """The stage of this registered name, dotted path or file."""
     name = f'{text}:{slot.class_name}' if text.endswith('.py') else text
     try:
-        found = STAGES.get(name)
+        stage = STAGES.get(name)
     except Exception as error:
         note_place(error, name.rpartition(':')[0])
         raise
-    if found is None:
-        known = [each for each, stage in STAGES.module_dict.items() if issubclass(stage, slot.base)]
-        hint = " (a file's name ends with .py)" if os.path.isfile(f'{text}.py') else suggestion(text, known)
-        raise KeyError(f'unknown stage {text!r}{hint}; known are {", ".join(known)}')
-    return found
+    if stage is None:
+        names = [name for name, kind in STAGES.module_dict.items() if issubclass(kind, slot.base)]
+        hint = " (a file's name ends with .py)" if os.path.isfile(f'{text}.py') else suggestion(text, names)
+        raise KeyError(f'unknown stage {text!r}{hint}; known are {", ".join(names)}')
+    return stage
 
 
 def _check_stage(slot: Slot, stage: type, arguments: Mapping[str, Any]) -> None:

@@ -62,9 +62,9 @@ def wrapped(model: nn.Module, cfg: Any, device: torch.device, logger: Any) -> nn
             fsdp.prepare_for_one_process(model, options, logger)
             options = {}
         elif kind != 'DDP':
-            found = MODULE_WRAPPERS.get(kind) if isinstance(kind, str) else kind
+            made = MODULE_WRAPPERS.get(kind) if isinstance(kind, str) else kind
             for_several = (nn.parallel.DistributedDataParallel, loaded_class('runnerkit.parallel.fsdp:FSDP2'))
-            if dist.is_initialized() or not (isinstance(found, type) and issubclass(found, for_several)):
+            if dist.is_initialized() or not (isinstance(made, type) and issubclass(made, for_several)):
                 wrapper = build_from_cfg({'type': kind, **options}, MODULE_WRAPPERS, default_args={'module': model})
                 return _with_all_steps(wrapper, model)
             logger.info('model_wrapper: this single process trains without %s', kind)

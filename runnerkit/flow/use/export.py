@@ -419,11 +419,7 @@ def _quiet() -> Iterator[None]:
 
 
 def outputs_of(value: Any, name: str = '') -> Tensors:
-    """The tensors that a network has returned, by name: ``output``, ``output_0``, or the keys of a dict.
-
-    Raises:
-        TypeError: there is something else in it.
-    """
+    """The tensors that a network has returned, by name: ``output``, ``output_0``, or the keys of a dict."""
     if isinstance(value, Tensor):
         return {name or 'output': value}
     if isinstance(value, Mapping):

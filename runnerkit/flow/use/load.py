@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
-from runnerkit.checkpoint.integrity import reading
-from runnerkit.checkpoint.mmcv_files import is_mmcv_file
+from runnerkit.checkpoint.integrity import is_mmcv_file, reading
 from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, load_state_dict, revised
 from runnerkit.checkpoint.store import NON_FINITE, finite_beside
 from runnerkit.config import Config
@@ -26,7 +25,7 @@ from runnerkit.fileio.paths import is_url
 from runnerkit.flow.stages.defaults import required_section
 from runnerkit.flow.stages.instance import choose_device
 from runnerkit.flow.work_dir.record import check_made_here, config_of, is_made_here
-from runnerkit.hooks.priority import Priority, get_priority
+from runnerkit.hooks.hook import Priority, get_priority
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
 from runnerkit.utils.logging import get_logger, printable, shortened
@@ -125,9 +124,9 @@ def find_trained(
         file = config_of(source if work_dir is None else work_dir)
         if file is not None:
             return Trained(path, content, Config.fromfile(check_made_here(file, trust)))
-        beside = config_of(os.path.dirname(path) or '.')
-        if beside is not None and is_made_here(beside):
-            return Trained(path, content, Config.fromfile(beside))
+        of_folder = config_of(os.path.dirname(path) or '.')
+        if of_folder is not None and is_made_here(of_folder):
+            return Trained(path, content, Config.fromfile(of_folder))
         return Trained(path, content, config_in(content.get('meta', {}), path, trust))
     if not isinstance(config, (Config, Mapping)):
         return Trained(path, content, Config.fromfile(config))
@@ -141,9 +140,6 @@ def find_trained(
 def config_in(meta: Mapping[str, Any], path: str, trust: bool) -> Config:
     """The config that the checkpoint at ``path`` holds in its ``meta``, with its modules imported. Its text is read as
     data, never executed.
-
-    Raises:
-        ValueError: there is no config; it is not trusted; or its text is not data alone.
     """
     way_out = "pass the config as a file that you know, config='…/config.py' (predict CONFIG --checkpoint …)"
     text = meta.get('config')
@@ -166,11 +162,7 @@ def config_in(meta: Mapping[str, Any], path: str, trust: bool) -> Config:
 
 
 def check_which(which: str) -> None:
-    """Check which checkpoint of a work dir is asked for.
-
-    Raises:
-        ValueError: it is none of `WHICH`.
-    """
+    """Check which checkpoint of a work dir is asked for."""
     if which not in WHICH:
         raise ValueError(
             f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
@@ -278,10 +270,6 @@ def as_trained(given: Config, kept: Path) -> Config:
 
     A training from Python may change its config (``train(config, model__width=64)``), and the weights belong to what
     was trained. Objects, and classes under the same name, are those of ``given``.
-
-    Args:
-        given: the config that was given.
-        kept: the config file in the work dir; it is read as data.
     """
     try:
         text = kept.read_text(encoding='utf-8')

@@ -176,11 +176,7 @@ def predictions(
 
 
 def split_meant(cfg: Config, inputs: Inputs) -> str | None:
-    """The split of the config that ``inputs`` names, such as ``'test'`` or ``'val/clean'``; None if they are files.
-
-    Raises:
-        ValueError: the split has several data sets by name, and none of them is named.
-    """
+    """The split of the config that ``inputs`` names, such as ``'test'`` or ``'val/clean'``; None if they are files."""
     words = words_of(inputs)
     word = words[0] if len(words) == 1 else ''
     known = splits(cfg)
@@ -265,11 +261,7 @@ def _existing(files: list[str], names: list[str]) -> list[str]:
 
 
 def function_to_apply(apply: str | Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """What is done to the predictions of a batch; see `predict`.
-
-    Raises:
-        ValueError: there is no such function.
-    """
+    """What is done to the predictions of a batch; see `predict`."""
     if apply is None or callable(apply):
         return apply or (lambda batch: batch)
     if isinstance(apply, str) and set('.:') & set(apply):

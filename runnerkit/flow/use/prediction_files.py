@@ -20,18 +20,7 @@ from runnerkit.utils.suggest import suggestion
 def write_predictions(
     path: str, inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None
 ) -> None:
-    """Write predictions to a file, completely or not at all.
-
-    Args:
-        path: its extension says in which format, see `FORMATS`.
-        inputs: what each prediction is for: a file, or the index in a split.
-        predictions: one for each of the ``inputs``.
-        classes: the names of the classes, if the predictions are classes, or have a number for each class.
-
-    Raises:
-        ValueError: the format is not known, or cannot hold these predictions.
-        OSError: writing failed.
-    """
+    """Write predictions to a file, completely or not at all."""
     target = local_target(path)
     if (extension := target.suffix.lower()) not in FORMATS:
         raise ValueError(

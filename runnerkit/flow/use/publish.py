@@ -14,8 +14,8 @@ from torch import Tensor
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.checkpoint.hub import HASH_IN_NAME
 from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.schemes import HASH_IN_NAME
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.config import Config
 from runnerkit.config.settings import read_literals
@@ -78,11 +78,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
 
 
 def check_published_path(out: str) -> Path:
-    """The path of a published file before its hash is added.
-
-    Raises:
-        ValueError: it is not a checkpoint's.
-    """
+    """The path of a published file before its hash is added."""
     path = local_target(out)
     if not path.stem.strip('.') or path.name in EXTENSIONS:
         raise ValueError(f'a checkpoint is published under a name, such as lenet.pth, but got {out!r}')

@@ -31,16 +31,7 @@ NO_TRAINING = (
 
 @contextmanager
 def scoring(context: Context, folder: Path) -> Iterator[Callable[[Mapping[str, Any]], dict[str, float]]]:
-    """Set ``context.runner`` to one that never trains, with the hooks of an evaluation, and enter these.
-
-    Args:
-        context: with a model, and with the loaders to evaluate on.
-        folder: the runner's work dir, where hooks write; made if there are hooks of the user's.
-
-    Yields:
-        ``score(checkpoint)``: the model's scores by name, the same on every rank. ``checkpoint`` is what
-        ``context.runner.load_checkpoint`` has returned: the hooks get their states in it.
-    """
+    """Set ``context.runner`` to one that never trains, with the hooks of an evaluation, and enter these."""
     by_epoch = length_of_run(context.cfg)[0] and takes_optimizer(context.model)
     kind = {'type': 'EpochBasedRunner', 'max_epochs': 0} if by_epoch else {'type': 'IterBasedRunner', 'max_iters': 0}
     context.runner = runner = build_runner(kind, {'model': context.model})

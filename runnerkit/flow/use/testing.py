@@ -84,16 +84,7 @@ def test(
 
 
 def kept_config(work_dir: str | os.PathLike[str], trust: bool) -> Path:
-    """The config file that a run has kept in ``work_dir``.
-
-    Args:
-        work_dir: the folder.
-        trust: execute it even if it was not made on this machine.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it was not made here.
-    """
+    """The config file that a run has kept in ``work_dir``."""
     found = config_of(work_dir)
     if found is None:
         name, is_folder = os.fspath(work_dir), os.path.isdir(work_dir)
@@ -113,11 +104,7 @@ def evaluated(
     allow_partial: bool = False,
     work_dir: str | os.PathLike[str] | None = None,
 ) -> dict[str, float]:
-    """The scores of ``checkpoint`` on ``split``, on rank 0; empty on other ranks. See `test` for ``work_dir``.
-
-    Raises:
-        ValueError: the checkpoint does not fit the model.
-    """
+    """The scores of ``checkpoint`` on ``split``, on rank 0; empty on other ranks. See `test` for ``work_dir``."""
     check_switches(cfg)
     context = Context(cfg, options, seed=seed_of(cfg, checkpoint))
     instance, network = Instance(context), Network(context)

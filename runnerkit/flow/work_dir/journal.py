@@ -22,8 +22,8 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config.settings import settings_with_places
-from runnerkit.data.checksum import batch_checksums
 from runnerkit.data.kinds import dataset_of, length_of
+from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.work_dir.record import write_record

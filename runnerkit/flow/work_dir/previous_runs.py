@@ -18,8 +18,7 @@ from pathlib import Path
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder
-from runnerkit.checkpoint.ownership import is_owned
-from runnerkit.checkpoint.store import OWNER
+from runnerkit.checkpoint.store import OWNER, is_owned
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.record import JSON_FILES, RECORD, STARTS, read_record
@@ -60,16 +59,8 @@ def files_of_a_run(work_dir: Path) -> list[str]:
 
 
 def make_room(context: Context, reads: Collection[str] = ()) -> None:
-    """Rename the work dir of an earlier run, on rank 0, and its folders of checkpoints elsewhere.
-
-    Args:
-        context: of the run that begins.
-        reads: the names in the work dir of files that it reads.
-
-    Raises:
-        FileExistsError: the folder must stay where it is.
-        OSError: it cannot be renamed.
-    """
+    """On rank 0: rename the work dir of an earlier run, and move its checkpoints elsewhere. This run ``reads`` files of
+    these names in the work dir."""
     work_dir, logger = context.work_dir, context.logger
     stores = [(store, is_owned(store, str(work_dir))) for store in other_stores(context)]
     names = files_of_a_run(work_dir)
@@ -103,15 +94,9 @@ def _must_stay(folder: Path) -> str:
 
 
 def rename_aside(work_dir: Path, names: Collection[str]) -> Path:
-    """Rename ``work_dir`` to the first free of ``<work dir>.1``, ``.2`` …; returns that folder.
+    """Rename ``work_dir``, or what it leads to as a link, to the first free of ``<work dir>.1``, ``.2`` …
 
-    Args:
-        work_dir: the folder; behind a link, what the link leads to.
-        names: what moves with it. The rest, which this run has written since its start, comes back to a new folder.
-
-    Raises:
-        FileExistsError: it is a mount point, the current folder or a parent of that.
-        OSError: it cannot be renamed.
+    The ``names`` move with it; the rest, which this run has written since its start, comes back to a new folder.
     """
     place = Path(os.path.realpath(work_dir))
     for is_so, what in (
@@ -138,14 +123,11 @@ def rename_aside(work_dir: Path, names: Collection[str]) -> Path:
 def other_stores(context: Context) -> list[Store]:
     """Where the run saves, apart from the work dir."""
     hooks = [hook for hook in getattr(context.runner, 'hooks', []) if isinstance(hook, StoringHook)]
-    stores = {real_place(store): store for store in (hook.store(context.runner) for hook in hooks)}
-    stores.pop(os.path.realpath(context.work_dir), None)
-    return list(stores.values())
-
-
-def real_place(store: Store) -> str:
-    """Where a store is: one folder may have several names (relative ones, links)."""
-    return os.path.realpath(store.place) if store.is_local else store.place
+    stores = [hook.store(context.runner) for hook in hooks]
+    # One folder may have several names (relative ones, links).
+    places = {os.path.realpath(store.place) if store.is_local else store.place: store for store in stores}
+    places.pop(os.path.realpath(context.work_dir), None)
+    return list(places.values())
 
 
 def set_checkpoints_aside(logger: logging.Logger, store: Store, is_ours: bool) -> None:
@@ -154,22 +136,16 @@ def set_checkpoints_aside(logger: logging.Logger, store: Store, is_ours: bool) -
     saved = sum(name.endswith('.pth') for name in names)
     if not saved:
         return
-    to, why = '', '' if is_ours else 'they may belong to another work dir'
+    to, number, why = '', 0, '' if is_ours else 'they may belong to another work dir'
     if is_ours and store.is_local:
         to = str(rename_aside(Path(store.place), os.listdir(store.place)))
     elif is_ours:
-        to = _free_place(store)
+        other = copy.copy(store)
+        while not to or other.saved():
+            number += 1
+            to = other.place = f'{store.place}.{number}'
         why = f'{store.client.name} cannot move files' if store.move(names, to) else ''
     if why:
         logger.warning('%s holds %d checkpoints of an earlier run, which stay there: %s', store, saved, why)
     else:
         logger.info("moved the earlier run's %d checkpoints in %s to %s", saved, store, to)
-
-
-def _free_place(store: Store) -> str:
-    other = copy.copy(store)
-    for number in count(1):
-        other.place = f'{store.place}.{number}'
-        if not other.saved():
-            break
-    return other.place

@@ -114,13 +114,7 @@ def config_of(source: str | os.PathLike[str]) -> Path | None:
 
 
 def seal(work_dir: Path, record: Mapping[str, Any], code: Collection[str] | None = None) -> str | None:
-    """The seal of what a run has written into ``work_dir``; None if no key can be kept.
-
-    Args:
-        work_dir: the folder.
-        record: its ``config``, and the folder with its ``code``, by their names.
-        code: the files in that folder that are the run's; by default all.
-    """
+    """The seal of the config in ``work_dir`` and of the run's files of ``code``, by default all; None without a key."""
     key = _key(make=True)
     return None if key is None else _seal(key, work_dir, record, code)
 
@@ -138,11 +132,7 @@ def is_made_here(config: Path) -> bool:
 
 
 def check_made_here(config: Path, trust: bool) -> Path:
-    """Return the ``config`` of a work dir if it may be executed.
-
-    Raises:
-        ValueError: it is not ``trust``ed, and no run of this user has written it on this machine.
-    """
+    """Return the ``config`` of a work dir; a ValueError if it is neither trusted nor made here."""
     if not (trust or is_made_here(config)):
         raise ValueError(f'{config.parent}: {NOT_MADE_HERE}')
     return config

@@ -14,7 +14,7 @@ from runnerkit.fileio.paths import is_url, join, local_path
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.record import read_record
 from runnerkit.registry import placed_errors
-from runnerkit.utils.processes import start_of
+from runnerkit.utils.env import start_of
 from runnerkit.utils.suggest import did_you_mean
 
 #: What ``--if-used`` may be.
@@ -74,12 +74,7 @@ def jobs_of_all_ranks() -> dict[str, bool]:
 
 
 def is_restarted(work_dir: Path, now: Mapping[str, bool]) -> bool:
-    """Whether the run in ``work_dir`` was begun by this very job, which torchrun or Slurm has restarted since.
-
-    Args:
-        work_dir: of the run.
-        now: the `jobs_of_all_ranks`.
-    """
+    """Whether the run in ``work_dir`` was begun by one of the `jobs_of_all_ranks`, which was restarted since."""
     record = read_record(work_dir)
     begun_by = record.get('jobs', [])
     # Torchrun does not count the restarts by which machines come or go. But all that one process of it starts, one
@@ -139,15 +134,9 @@ def used_files(context: Context) -> list[str]:
 
 
 def check_start(context: Context) -> None:
-    """Check the paths in flags and config, and that the work dir may be used.
+    """Check the paths in flags and config, and that the work dir may be used; note what lies in it.
 
-    Only rank 0 looks, since it may go on to move files while others still look. It notes what lies in the work dir.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint to load or to resume.
-        FileExistsError: the work dir is used, and ``--if-used refuse`` is given, or a checkpoint to start from is among
-            the files that would be moved.
-        ValueError: ``if_used`` is something else; an ``out_dir`` cannot be used.
+    Only rank 0 looks, since it may go on to move files while others still look.
     """
     used = context.options.if_used
     if used is not None and used not in IF_USED:
@@ -199,13 +188,7 @@ def out_dirs(cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def check_out_dir(section: str, out_dir: Any, file_client_args: Any = None) -> None:
-    """Check that ``out_dir`` of a section can be written to, as far as can be known without writing.
-
-    Raises:
-        TypeError: it is not a path.
-        ValueError: its storage is not known.
-        OSError: a local folder that cannot be created or written to.
-    """
+    """Check that ``out_dir`` of a section can be written to, as far as can be known without writing."""
     if not isinstance(out_dir, (str, os.PathLike)):
         raise TypeError(f'out_dir of {section} must be a folder or a URL, but got {out_dir!r}')
     try:

@@ -35,7 +35,7 @@ from runnerkit.log_files import JOURNAL
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.utils.logging import shortened
-from runnerkit.utils.nested import values_in
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.small_files import own_folder
 from runnerkit.utils.user_files import file_of_module, with_neighbours
 
@@ -129,18 +129,10 @@ def sources_in(folder: Path, cfg: Any) -> set[str]:
 
 
 def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[str, str]:
-    """Write the config, and the user's files that it names, into ``work_dir``.
+    """Write the config, and the user's files that it names; returns the names of both by ``config`` and ``code``.
 
     The config names them, and everything in the work dir, relative to its own place. Nothing that a run has not written
-    is overwritten.
-
-    Args:
-        work_dir: the folder.
-        cfg: the run's config.
-        record: what an earlier start of the same run has returned.
-
-    Returns:
-        The names of what it has written: ``config``, and ``code`` if there is a folder with files.
+    is overwritten: ``record`` says what an earlier start of this one has.
     """
     config = Path(cfg.filename).name if cfg.filename else 'config.py'
     if (work_dir / config).exists() and record.get('config') != config:
@@ -211,11 +203,7 @@ def _copies(files: list[Path]) -> dict[Path, Path]:
 
 
 def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
-    """Write the copies into the work dir.
-
-    Raises:
-        ValueError: a link leads out of it, to files of unknown origin.
-    """
+    """Write the copies into the work dir; refuse a link that leads out of it, to files of unknown origin."""
     for file, copy in copies.items():
         if not (folder / copy).parent.resolve().is_relative_to(folder.parent.resolve()):
             raise ValueError(

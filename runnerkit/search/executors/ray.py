@@ -281,17 +281,7 @@ class Mailbox:
 
 
 def run_here(described: dict[str, Any], attempt: int, mailbox: Any, limit: float | None) -> dict[str, Any]:
-    """The task: run a job in a child process, which sees the same GPUs.
-
-    Args:
-        described: the job, as a dict.
-        attempt: how often it was begun before.
-        mailbox: the `Mailbox`.
-        limit: seconds after which it is ended.
-
-    Returns:
-        The result, as a dict.
-    """
+    """The task: run a job in a child process, which sees the same GPUs."""
     import ray
 
     job = Job(**described)
@@ -315,12 +305,7 @@ def key_of(job: Job, attempt: int) -> str:
 
 
 def check_address(address: str) -> None:
-    """Refuse the address of a cluster that does not answer; Ray itself would wait for minutes.
-
-    Raises:
-        ValueError: it is no address.
-        ConnectionError: there is no answer.
-    """
+    """Refuse the address of a cluster that does not answer; Ray itself would wait for minutes."""
     host, _, port = address.rpartition('://')[2].rpartition(':')
     if not host or not port.isdigit():
         raise WrongValue(f"address must be such as 'host:6379' or 'ray://host:10001', but got {address!r}")
@@ -334,11 +319,7 @@ def check_address(address: str) -> None:
 
 
 def import_ray() -> Any:
-    """The package ray.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The package ray."""
     try:
         import ray
     except ImportError as error:

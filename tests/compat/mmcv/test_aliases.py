@@ -22,7 +22,7 @@ def test_homes():
     assert homes_of('runner.hooks') == ('hooks',)
     assert homes_of('runner.hooks.logger.text') == ('hooks.logger.text',)
     assert homes_of('runner.optimizer.builder') == ('optim.builder',)
-    assert homes_of('engine') == ('evaluation', 'distributed.results')
+    assert homes_of('engine') == ('evaluation', 'distributed.collectives')
     assert homes_of('engine.nothing') == ()
     assert homes_of('runner') == homes_of('') == homes_of('hooks') == ()
     assert not set(MMCV_ALIASES) & set(ALIASES)

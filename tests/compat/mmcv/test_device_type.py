@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from runnerkit.compat.mmcv import device_type
+from runnerkit.compat.mmcv import torch_layers as device_type
 
 
 def test_what_this_machine_has():

@@ -19,11 +19,11 @@ def test_an_alias_is_the_very_module():
 
 def test_several_homes_are_shown_as_one_module():
     old = import_module('runnerkit.runner.dist_utils')
-    from runnerkit.distributed import collectives, info, launch
+    from runnerkit.distributed import collectives, groups, launch
 
     assert isinstance(old, Facade)
     assert old.init_dist is launch.init_dist
-    assert old.get_dist_info is info.get_dist_info
+    assert old.get_dist_info is groups.get_dist_info
     assert old.allreduce_grads is collectives.allreduce_grads
 
 

@@ -1,6 +1,6 @@
 from torch import nn
 
-from runnerkit.compat.mmcv.helpers import get_bases_name, register_torch_optimizers
+from runnerkit.compat.mmcv.misc import get_bases_name, register_torch_optimizers
 from runnerkit.optim import OPTIMIZERS
 
 

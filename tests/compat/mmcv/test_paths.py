@@ -1,6 +1,6 @@
 import pytest
 
-from runnerkit.compat.mmcv.paths import check_file_exist, find_vcs_root, fopen, symlink
+from runnerkit.compat.mmcv.misc import check_file_exist, find_vcs_root, fopen, symlink
 
 
 @pytest.fixture

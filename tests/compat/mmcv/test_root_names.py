@@ -1,4 +1,4 @@
-from runnerkit.compat.mmcv.root_names import INSTALLED, PACKAGES
+from runnerkit.compat.mmcv.old_names import INSTALLED, PACKAGES
 
 
 def test_each_name_has_one_package():

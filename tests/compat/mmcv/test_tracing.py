@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runnerkit.compat.mmcv.tracing import is_jit_tracing, jit, skip_no_elena
+from runnerkit.compat.mmcv.torch_layers import is_jit_tracing, jit, skip_no_elena
 
 
 @pytest.mark.filterwarnings('ignore:.*torch.jit.trace:DeprecationWarning')

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.compat.paddlerec.hints import HINTS
+from runnerkit.compat.paddlerec.config import HINTS
 from runnerkit.config.readers import hint_for_error
 
 

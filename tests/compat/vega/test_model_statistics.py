@@ -3,8 +3,7 @@ import torch
 from support import loader, tiny_runner
 from torch import nn
 
-from runnerkit.compat.vega.callbacks import VegaCallbacks
-from runnerkit.compat.vega.model_statistics import ModelStatistics, calc_model_flops_params
+from runnerkit.compat.vega.callbacks import ModelStatistics, VegaCallbacks, calc_model_flops_params
 from runnerkit.hooks import OptimizerHook
 from runnerkit.nn import Supervised
 

@@ -10,9 +10,9 @@ from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
 from runnerkit.compat.vega.steps import VegaStep, checked_general, general_work_dir, is_vega
 from runnerkit.config import Config
+from runnerkit.search.parameters import RandomSuggest
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.space import draw_allowed
-from runnerkit.search.suggesters import RandomSuggest
 
 TEXT = """
 general:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of, stateful
+from runnerkit.flow.experiment.attributes import Summaries, load_state, state_of_object, stateful
 from runnerkit.hooks import EMAHook
 
 
@@ -41,7 +41,7 @@ def test_generators_continue(value):
     def draw():
         return torch.rand(1, generator=value).item() if isinstance(value, torch.Generator) else value.random()
 
-    state = state_of(value)
+    state = state_of_object(value)
     drawn = draw()
     load_state(value, state)
     assert draw() == drawn

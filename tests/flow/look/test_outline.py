@@ -11,7 +11,7 @@ from torch import nn
 
 from runnerkit.config import Config
 from runnerkit.flow import Flow, Options
-from runnerkit.flow.look.outline import data_of, length_in_words, model_of
+from runnerkit.flow.stages.training import data_of, length_in_words, model_of
 from runnerkit.hooks import EvalHook, TextLoggerHook
 
 #: Lines about evaluations and checkpoints.

@@ -12,7 +12,7 @@ from torch import nn
 
 import runnerkit
 from runnerkit.checkpoint import load_url, save_checkpoint
-from runnerkit.checkpoint.hub import HASH_IN_NAME
+from runnerkit.checkpoint.schemes import HASH_IN_NAME
 from runnerkit.flow.use import publish as module
 from runnerkit.flow.use.publish import publish
 from runnerkit.hooks import EMAHook, OptimizerHook

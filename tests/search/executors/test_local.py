@@ -12,7 +12,7 @@ from studies import outcome, small_study
 from runnerkit.search.executors import LocalExecutor
 from runnerkit.search.executors.local import tail
 from runnerkit.search.job import Job
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 
 pytestmark = pytest.mark.usefixtures('warm')  # tests/tools/test_search.py starts trials as users do
 

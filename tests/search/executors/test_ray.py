@@ -17,7 +17,7 @@ from studies import in_process, outcome, small_study
 
 from runnerkit.search.executors import RayExecutor
 from runnerkit.search.executors.ray import Mailbox, check_address, import_ray
-from runnerkit.utils.processes import is_alive
+from runnerkit.utils.env import is_alive
 
 
 @pytest.fixture(scope='module')

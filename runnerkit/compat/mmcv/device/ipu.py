@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runnerkit.compat.mmcv.device_type import IS_IPU_AVAILABLE
+from runnerkit.compat.mmcv.torch_layers import IS_IPU_AVAILABLE
 
 __all__ = ['IS_IPU_AVAILABLE']
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from runnerkit.compat.mmcv import device_type
+from runnerkit.compat.mmcv import torch_layers
 from runnerkit.compat.mmcv.device.wrappers import AcceleratorDataParallel
 from runnerkit.parallel import MODULE_WRAPPERS
 
@@ -19,4 +19,4 @@ class MPSDataParallel(AcceleratorDataParallel):
     package = 'torch for macOS'
 
     def _own_device(self, number: int) -> torch.device:
-        return super()._own_device(number) if device_type.IS_MPS_AVAILABLE else torch.device('cpu')
+        return super()._own_device(number) if torch_layers.IS_MPS_AVAILABLE else torch.device('cpu')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runnerkit.compat.mmcv.device_type import IS_CUDA_AVAILABLE, IS_MLU_AVAILABLE, IS_MPS_AVAILABLE, IS_NPU_AVAILABLE
+from runnerkit.compat.mmcv.torch_layers import IS_CUDA_AVAILABLE, IS_MLU_AVAILABLE, IS_MPS_AVAILABLE, IS_NPU_AVAILABLE
 
 
 def get_device() -> str:

@@ -11,7 +11,7 @@ from runnerkit import fileio, utils
 from runnerkit.compat import install
 from runnerkit.compat.mmcv.mmcv_finder import installed_folders
 from runnerkit.compat.mmcv.mmcv_version import __version__, parse_version_info, version_info
-from runnerkit.compat.mmcv.root_names import INSTALLED, PACKAGES
+from runnerkit.compat.mmcv.old_names import INSTALLED, PACKAGES
 
 __all__ = ['__version__', 'parse_version_info', 'version_info']
 

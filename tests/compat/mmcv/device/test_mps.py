@@ -4,7 +4,7 @@ import torch
 from support import Tiny
 
 from runnerkit.compat.mmcv.device.mps import MPSDataParallel
-from runnerkit.compat.mmcv.device_type import IS_MPS_AVAILABLE
+from runnerkit.compat.mmcv.torch_layers import IS_MPS_AVAILABLE
 from runnerkit.parallel import is_module_wrapper
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from support import Tiny, loader, tiny_runner
 
-from runnerkit.hooks import IterTimerHook, iter_timer
+from runnerkit.hooks import IterTimerHook, basic
 from runnerkit.runner import EpochBasedRunner
 
 
@@ -27,7 +27,7 @@ def test_the_time_of_an_iteration_includes_the_wait_for_its_data():
 
 def test_each_iteration_begins_where_the_one_before_has_ended(monkeypatch):
     clock = count()
-    monkeypatch.setattr(iter_timer, 'time', SimpleNamespace(time=lambda: next(clock)))
+    monkeypatch.setattr(basic, 'time', SimpleNamespace(time=lambda: next(clock)))
     runner = tiny_runner(max_epochs=1)
     runner.register_hook(IterTimerHook())
     runner.run([loader(12)], [('train', 1)])
