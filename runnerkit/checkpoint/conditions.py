@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from runnerkit.config.settings import NoLiteral, read_literals
 from runnerkit.utils.logging import printable
 
 #: Settings by name; of a parameter group, of a hook.
@@ -217,6 +216,8 @@ def config_changes(was: Any, now: Any) -> list[Change]:
     """
     if was == now or not (isinstance(was, str) and isinstance(now, str)):
         return []
+    from runnerkit.config.settings import NoLiteral, read_literals  # only resumed runs with another config need it
+
     try:
         before, after = read_literals(was), read_literals(now)
     except NoLiteral:  # a text of the user's own, not that of a config
