@@ -216,7 +216,7 @@ def config_changes(was: Any, now: Any) -> list[Change]:
     """
     if was == now or not (isinstance(was, str) and isinstance(now, str)):
         return []
-    from runnerkit.config.literals import NoLiteral, read_literals
+    from runnerkit.config.settings import NoLiteral, read_literals  # only resumed runs with another config need it
 
     try:
         before, after = read_literals(was), read_literals(now)

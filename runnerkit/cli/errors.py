@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from runnerkit.config.findings import PreflightError
+from runnerkit.config.origin import PreflightError
 from runnerkit.utils.ending import Grace
 from runnerkit.utils.exceptions import ToldByFirstRank, one_line
 from runnerkit.utils.exit_codes import FAILURE, USAGE, CommandLineExit, code_of

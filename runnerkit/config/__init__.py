@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from runnerkit.config.action import DictAction
     from runnerkit.config.config import RESERVED_KEYS, Config, format_config
     from runnerkit.config.config_dict import ConfigDict
-    from runnerkit.config.findings import Finding, PreflightError
     from runnerkit.config.keys import keys_of_other_tools, refuse_unread_keys, unread_keys
     from runnerkit.config.merge import DELETE_KEY
+    from runnerkit.config.origin import Finding, PreflightError
     from runnerkit.config.parse import BASE_KEY, DEPRECATION_KEY
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
+from runnerkit.config.config_dict import MAX_DEPTH, TOO_DEEP
 from runnerkit.utils.exit_codes import CommandLineExit
 
 #: The bracket that ends a list, tuple or dict, by the first character of each.

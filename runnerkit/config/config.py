@@ -11,12 +11,10 @@ from typing import Any
 
 from runnerkit.config.action import parse_value
 from runnerkit.config.config_dict import ConfigDict, as_config, walk
-from runnerkit.config.data_text import as_data, format_data
 from runnerkit.config.merge import merge, nested_options
 from runnerkit.config.origin import at
-from runnerkit.config.parse import BASE_KEY, EXTENSIONS, read_config, read_text
-from runnerkit.config.pretty import format_values
-from runnerkit.config.relative_files import resolve_relative_files
+from runnerkit.config.parse import BASE_KEY, EXTENSIONS, read_config, read_text, resolve_relative_files
+from runnerkit.config.pretty import as_data, format_data, format_values
 from runnerkit.fileio import is_url, open_file
 from runnerkit.registry import placed_errors
 from runnerkit.utils.imports import import_modules_from_strings

@@ -9,9 +9,14 @@ from typing import Any
 
 from addict import Dict
 
-from runnerkit.config.limits import MAX_DEPTH, TOO_DEEP
 from runnerkit.config.origin import Origin, Place
 from runnerkit.utils.suggest import did_you_mean
+
+#: How deeply dicts, lists and tuples may be nested, so that a broken file causes an error that names it, not a crash.
+MAX_DEPTH = 100
+
+#: The message about values that are nested deeper; the caller adds the file.
+TOO_DEEP = f'values may be nested {MAX_DEPTH} levels deep, but these are nested deeper, or contain themselves'
 
 #: The types of values that stand in a config as they are; numpy's whole numbers become Python's.
 _ATOMS = (str, int, float, type(None))
@@ -113,6 +118,24 @@ def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
             ]
         )
     return int(value) if isinstance(value, Integral) and not isinstance(value, _ATOMS) else value
+
+
+def check_depth(value: Any) -> None:
+    """Check that ``value`` is within `MAX_DEPTH`.
+
+    Raises:
+        ValueError: it is nested deeper.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            item
+            for part in level
+            if isinstance(part, (dict, list, tuple))
+            for item in (part.values() if isinstance(part, dict) else part)
+        ]
+    if level:
+        raise ValueError(TOO_DEEP)
 
 
 def walk(config: dict[Any, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:

@@ -1,11 +1,18 @@
-"""Unknown keys of a config, found without importing torch or what the config names."""
+"""What is wrong with the keys and the values of a config, found without importing torch or what the config names.
+
+`known_keys` has the keys of each reader of a section with their types, and `values` what follows from a type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from math import isfinite
+from numbers import Real
+from operator import getitem
 from typing import Any
 
-from runnerkit.config.findings import Finding, without_errors
 from runnerkit.config.known_keys import (
     BELONGS,
     DEFAULT_READERS,
@@ -23,9 +30,26 @@ from runnerkit.config.known_keys import (
     TOP,
 )
 from runnerkit.config.merge import DELETE_KEY
-from runnerkit.config.origin import OPTIONS, origin_of, place_of
+from runnerkit.config.origin import OPTIONS, Finding, dotted, origin_of, place_of, without_errors, written_at
 from runnerkit.config.parse import BASE_REFERENCE
+from runnerkit.config.pretty import OBJECT, WAY_OUT, is_mark, why_nameless
+from runnerkit.config.values import (
+    BOOL,
+    CONTAINERS,
+    EXPONENT,
+    KINDS,
+    MAY_BE_INFINITE,
+    NUMBER,
+    ROOTS,
+    ValueKind,
+    kind_at,
+    meant_by,
+    right_value,
+)
+from runnerkit.utils.logging import printable
 from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
+
+Path = tuple[Any, ...]
 
 #: Names through which a Python config can read any of its variables.
 _READS_ALL = {'globals', 'locals', 'vars', 'eval', 'exec'}
@@ -47,15 +71,22 @@ def unread_keys(cfg: Any) -> list[Finding]:
     root = getattr(cfg, '_cfg_dict', cfg)
     if not isinstance(root, Mapping):
         return []
-    findings = [*_in_top(root, getattr(cfg, 'text', '')), *_in_data(root.get('data'), root.get('workflow'))]
-    for path, section, reader in _sections(root):
-        findings += _in_section(path, section, reader, root)
-    for key in TOP:
-        findings += _near_options(root.get(key), key)
-    by_key: dict[tuple[str, str], Finding] = {}
-    for finding in findings:
-        by_key.setdefault((finding.key, finding.where), finding)
-    return list(by_key.values())
+    found: dict[tuple[str, str], Finding] = {}
+    sections = ((path, value) for path, value in _values(root) if isinstance(value, Mapping))
+    for finding in chain(_in_top(root, getattr(cfg, 'text', '')), *(_in_section(*each, root) for each in sections)):
+        found.setdefault((finding.key, finding.where), finding)
+    return list(found.values())
+
+
+def wrong_values(cfg: Any) -> Iterator[Finding]:
+    """Every value of a wrong type or that is not finite: an error where the key is known (`KINDS`), else a warning.
+
+    A function without a name, which a work dir cannot keep, gets a warning.
+    """
+    root = getattr(cfg, '_cfg_dict', cfg)
+    for path, value in _walk(root):
+        for level, *said in _wrong(root, path, value):
+            yield Finding(level, dotted(path), written_at(cfg, path), *said)
 
 
 def resolve_synonyms(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,51 +132,64 @@ def keys_of_other_tools(cfg: Any) -> list[str]:
 # --- sections --------------------------------------------------------------------------------------------------------
 
 
-def _sections(root: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """The dotted key of each section other than ``data`` whose reader is known, the section, and the reader."""
-    for key in TOP:
-        section = root.get(key)
-        if not isinstance(section, Mapping):
-            continue
-        reader = _reader(key, section)
-        if reader is not None:
-            yield key, section, reader
-        if key == 'optimizer':
-            yield from _multipliers(section)
-        for part in PARTS.get(reader or '', ()):
-            if isinstance(section.get(part), Mapping):
-                yield f'{key}.{part}', section[part], part
+def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value in ``node`` with its keys and indices, the outer ones first; of lists, not the finite numbers."""
+    is_list = type(node) in (list, tuple)
+    for key, value in enumerate(node) if is_list else node.items() if isinstance(node, Mapping) else ():
+        is_number = type(value) is int or (type(value) is float and isfinite(value))
+        if not (is_list and is_number):  # there may be many
+            yield (*path, key), value
+            if isinstance(value, Mapping | list | tuple):
+                yield from _walk(value, (*path, key))
 
 
-def _multipliers(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """The ``paramwise_cfg`` of one optimizer, or of several."""
-    parts = {'optimizer': config}
-    if 'type' not in config:
-        parts = {f'optimizer.{name}': part for name, part in config.items() if isinstance(part, Mapping)}
-    for path, part in parts.items():
-        paramwise = part.get('paramwise_cfg')
-        if isinstance(paramwise, Mapping) and part.get('constructor', OWN_CONSTRUCTOR) == OWN_CONSTRUCTOR:
-            path = f'{path}.paramwise_cfg'
-            yield path, paramwise, 'paramwise_cfg'
-            keys = paramwise.get('custom_keys')
-            for name, factors in keys.items() if isinstance(keys, Mapping) else ():
-                if isinstance(factors, Mapping):
-                    yield f'{path}.custom_keys.{name}', factors, 'custom_keys'
-
-
-def _in_section(path: str, section: Mapping[str, Any], reader: str, root: Mapping[str, Any]) -> Iterator[Finding]:
-    """What a section other than ``data`` says that its reader does not know."""
-    known = KEYS[reader]
-    others: bool = reader in OPEN or reader in OF_TORCH
+def _in_section(path: Path, section: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Finding]:
+    """Unknown keys of any dict of a config: of a section whose reader is known, or new beside a similar one."""
+    name = '.'.join(map(str, path))
+    reader = _reader_at(path, root)
+    known, others = KEYS[reader] if reader else (), reader in OPEN or reader in OF_TORCH
     if reader == 'CheckpointHook':  # it hands them on to the runner
         others = _reader('runner', root.get('runner')) is None
-    own = {'type', 'policy'} if path in SCHEDULES else {'type'} if reader[0].isupper() else set()
-    for key in section:
-        if key in known or key in own:
-            continue
-        if not others or near_miss(str(key), known):
+    elif reader == 'data':  # a split of any name can be tested (``test --split``), and be in the workflow
+        workflow = root.get('workflow')
+        entries = workflow if isinstance(workflow, list | tuple) else ()
+        modes = [entry[0] for entry in entries if isinstance(entry, list | tuple) and entry]
+        splits = dict.fromkeys((*SPLITS, *(mode for mode in modes if isinstance(mode, str) and mode in section)))
+        known = (*known, *splits, *(f'{split}_dataloader' for split in splits))
+    for mmcv, usual in SAME if reader in ('data', 'dataloader') else ():
+        if mmcv in section and usual in section:
+            what = f'duplicates {name}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
+            yield Finding('error', f'{name}.{usual}', place_of(section, usual), what, 'Keep one of the two.')
+    own = {'type', 'policy'} if name in SCHEDULES else {'type'} if reader and reader[0].isupper() else set()
+    for key, value in section.items() if reader else ():
+        may_be_read = others or (reader == 'data' and _may_be_a_split(str(key), value, section))
+        if key not in known and key not in own and (not may_be_read or near_miss(str(key), known)):
             sure = reader not in OPEN or _is_new_option(section, key)
-            yield _unread('error' if sure else 'warning', section, path, key, known, reader, own)
+            yield _unread('error' if sure else 'warning', section, name, key, known, str(reader), own)
+    added = [key for key in section if _is_new_option(section, key)]
+    for key in added:
+        meant = near_miss(str(key), [each for each in section if isinstance(each, str) and each not in added])
+        if meant is not None:  # a class may have both
+            level: Any = 'warning' if 'type' in section else 'error'
+            what = f'--cfg-options adds a new key, although there is {name}.{meant}'
+            yield Finding(level, f'{name}.{key}', place_of(section, key), what, f'Did you mean {name}.{meant}?')
+
+
+def _reader_at(path: Path, root: Mapping[str, Any]) -> str | None:
+    """The name in `KEYS` of what reads the dict at ``path``; None if that is not known before classes are imported."""
+    match path:
+        case ('data', str(loader)) if loader.endswith('_dataloader'):
+            return 'dataloader'
+        case (key,):
+            return _reader(key, root[key])
+        case ('optimizer', *names, 'paramwise_cfg') if len(names) == ('type' not in root['optimizer']):
+            optimizer = reduce(getitem, names, root['optimizer'])
+            return 'paramwise_cfg' if optimizer.get('constructor', OWN_CONSTRUCTOR) == OWN_CONSTRUCTOR else None
+        case ('optimizer', *names, 'paramwise_cfg', 'custom_keys', _):
+            return _reader_at(('optimizer', *names, 'paramwise_cfg'), root) and 'custom_keys'
+        case (key, part) if part in PARTS.get(_reader(key, root[key]) or '', ()):
+            return str(part)
+    return None
 
 
 def _reader(key: str, section: Any) -> str | None:
@@ -159,7 +203,7 @@ def _reader(key: str, section: Any) -> str | None:
     elif key in DEFAULT_READERS:
         named = section.get('type', DEFAULT_READERS[key])
     else:
-        named = key if key != 'data' else None
+        named = key
     return named if isinstance(named, str) and named in KEYS else None
 
 
@@ -168,43 +212,14 @@ def has_known_reader(cfg: Any, key: str) -> bool:
     return _reader(key, cfg.get(key)) is not None
 
 
-def _in_data(data: Any, workflow: Any = None) -> Iterator[Finding]:
-    """Unknown keys of ``data`` and its loaders. A split of any name can be tested (``test --split``), and named by
-    an entry of the workflow."""
-    if not isinstance(data, Mapping):
-        return
-    entries = workflow if isinstance(workflow, list | tuple) else ()
-    named = [entry[0] for entry in entries if isinstance(entry, list | tuple) and entry and isinstance(entry[0], str)]
-    splits = tuple(dict.fromkeys((*SPLITS, *(mode for mode in named if mode in data))))
-    splits = (*splits, *(f'{split}_dataloader' for split in splits))
-    known = (*KEYS['data'], *splits)
-    yield from _said_twice(data, 'data')
-    for key, value in data.items():
-        if isinstance(value, Mapping) and str(key).endswith('_dataloader'):
-            yield from _said_twice(value, f'data.{key}')
-            for each in value:
-                if each not in KEYS['dataloader']:
-                    yield _unread('error', value, f'data.{key}', each, KEYS['dataloader'], 'the loader')
-        if key not in known and (near_miss(str(key), known) or not _may_be_a_split(str(key), value, data)):
-            yield _unread('error', data, 'data', key, known, 'data')
-
-
 def _may_be_a_split(key: str, value: Any, data: Mapping[str, Any]) -> bool:
     if key.endswith('_dataloader'):
         return key.removesuffix('_dataloader') in data
-    if isinstance(value, Mapping):
-        by_name = bool(value) and all(isinstance(part, Mapping) and 'type' in part for part in value.values())
-        return 'type' in value or by_name
-    if isinstance(value, list | tuple):
-        return bool(value) and all(isinstance(part, Mapping) and 'type' in part for part in value)
+    if isinstance(value, Mapping | list | tuple):
+        parts = value.values() if isinstance(value, Mapping) else value
+        each_has = bool(parts) and all(isinstance(part, Mapping) and 'type' in part for part in parts)
+        return each_has or (isinstance(value, Mapping) and 'type' in value)
     return hasattr(value, '__getitem__') and not isinstance(value, str)
-
-
-def _said_twice(section: Mapping[str, Any], path: str) -> Iterator[Finding]:
-    for mmcv, usual in SAME:
-        if mmcv in section and usual in section:
-            what = f'duplicates {path}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
-            yield Finding('error', f'{path}.{usual}', place_of(section, usual), what, 'Keep one of the two.')
 
 
 def _unread(
@@ -220,7 +235,7 @@ def _unread(
     if near_miss(str(key), [DELETE_KEY]):
         way_out = f'Did you mean {DELETE_KEY!r}?'
     elif nearest(str(key), (*known, *own)):
-        way_out = _question(str(key), (*known, *sorted(own)))
+        way_out = did_you_mean(str(key), (*known, *sorted(own))).replace('did', 'Did', 1)
     elif belongs and belongs != f'{path}.{key}':
         way_out = f'Write {belongs}.'
     elif known:
@@ -236,10 +251,6 @@ def _unread(
     )
 
 
-def _question(key: str, known: Sequence[str]) -> str:
-    return did_you_mean(key, known).replace('did', 'Did', 1)
-
-
 # --- the top level ---------------------------------------------------------------------------------------------------
 
 
@@ -249,7 +260,7 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
         what = 'this config lists the steps of a search; it is not a single training'
         yield Finding('error', 'pipeline', place_of(root, 'pipeline'), what, 'Run it with `runnerkit search CONFIG`.')
         return
-    is_read = _reads_of_files(root, text)
+    referenced = {reference.partition('.')[0] for reference in BASE_REFERENCE.findall(text)}
     rest = [key for key in root if isinstance(key, str) and key not in TOP and key not in MMCV_TOOLS]
     foreign: set[str] = set()
     for system, names in FOREIGN.items():
@@ -258,7 +269,9 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
             foreign.update(found)
             what = f'runnerkit ignores the keys of {system}: {", ".join(found)}'
             yield Finding('warning', found[0], place_of(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
-    unread = [key for key in rest if key not in foreign and not key.startswith('_') and not is_read(key)]
+    unread = [
+        key for key in rest if key not in foreign and not key.startswith('_') and not _is_read(root, key, referenced)
+    ]
     for key in unread[:MOST_UNREAD]:
         yield from _unknown(root, key)
     if more := unread[MOST_UNREAD:]:
@@ -277,7 +290,7 @@ def _unknown(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
         what = f'unknown {"section" if isinstance(root[key], Mapping) else "key"}'
         yield Finding(level, key, where, what, f'Did you mean {meant!r}?')
     elif by_option:
-        same = [path for path, _ in _values(root) if path.rpartition('.')[2] == key][:3]
+        same = ['.'.join(map(str, path)) for path, _ in _values(root) if path[-1] == key][:3]
         way_out = BELONGS.get(key) or ', '.join(same)
         what = 'has no effect: --cfg-options are applied after the config files are executed'
         if _is_new_option(root, key):
@@ -296,20 +309,13 @@ def _fits(value: Any, section: str) -> bool:
     return bool(value) and reader is not None and set(value) <= {*KEYS[reader], 'type', 'policy'}
 
 
-def _reads_of_files(root: Mapping[str, Any], text: str) -> Callable[[str], bool]:
+def _is_read(root: Mapping[str, Any], key: str, referenced: Collection[str]) -> bool:
     """Whether a key is read by the file that sets it, or by one that has it in its ``_base_``."""
+    if key in referenced and not _is_option(root, key):
+        return True
     origin = origin_of(root)
-    referenced = {reference.partition('.')[0] for reference in BASE_REFERENCE.findall(text)}
-
-    def is_read(key: str) -> bool:
-        if key in referenced and not _is_option(root, key):
-            return True
-        place = origin.place_of(key) if origin else None
-        if place is None or place.source is None:
-            return False
-        return key in place.source.names_read or bool(place.source.names_read & _READS_ALL)
-
-    return is_read
+    source = origin.place_of(key).source if origin else None
+    return source is not None and (key in source.names_read or bool(source.names_read & _READS_ALL))
 
 
 def _is_used(root: Mapping[str, Any], key: str) -> bool:
@@ -318,49 +324,79 @@ def _is_used(root: Mapping[str, Any], key: str) -> bool:
     A config that was written with its variables filled in, as into a work dir, has many such keys.
     """
     wanted = root[key]
-    if isinstance(wanted, Mapping):
-        return any(isinstance(value, Mapping) and wanted.items() <= value.items() for _, value in _values(root))
-    if isinstance(wanted, str) and wanted:
-        return any(isinstance(value, str) and wanted in value for _, value in _values(root))
-    if isinstance(wanted, list | tuple) and wanted:
-        return any(isinstance(value, list | tuple) and list(wanted) == list(value) for _, value in _values(root))
-    return any(path.rpartition('.')[2] == key and value == wanted for path, value in _values(root))
+    for path, value in _values(root):
+        if isinstance(wanted, Mapping):
+            is_there = isinstance(value, Mapping) and wanted.items() <= value.items()
+        elif isinstance(wanted, str) and wanted:
+            is_there = isinstance(value, str) and wanted in value
+        elif isinstance(wanted, list | tuple) and wanted:
+            is_there = isinstance(value, list | tuple) and list(wanted) == list(value)
+        else:
+            is_there = path[-1] == key and value == wanted
+        if is_there:
+            return True
+    return False
 
 
-def _values(root: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every value in the sections that a run reads, with its dotted key."""
-    pending = [(key, root[key]) for key in TOP if key in root]
-    while pending:
-        path, value = pending.pop()
-        yield path, value
-        if isinstance(value, Mapping):
-            pending += [(f'{path}.{key}', item) for key, item in value.items()]
-        elif isinstance(value, list | tuple):
-            pending += [(f'{path}.{index}', item) for index, item in enumerate(value)]
+def _values(root: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Every value in the sections that a run reads."""
+    return _walk({key: root[key] for key in TOP if key in root})
 
 
-# --- --cfg-options ---------------------------------------------------------------------------------------------------
+# --- values ----------------------------------------------------------------------------------------------------------
+
+#: Sections that a class of the user's own may read.
+_BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config', 'model_wrapper')
+
+#: Sections in which texts that look like numbers are texts: addresses and ports, names of files and runs.
+_TEXTUAL = ('dist_params', 'work_dir', 'load_from', 'resume_from', 'log_level', 'log_config', 'custom_imports')
 
 
-def _near_options(value: Any, path: str) -> Iterator[Finding]:
-    """Keys that ``--cfg-options`` adds to a dict that has a similar one.
+def _wrong(root: Mapping[str, Any], path: Path, value: Any) -> Iterator[tuple[Any, str, str]]:
+    """What is wrong with the value at ``path``: a level, what it is, and the way out."""
+    kind = KINDS.get(kind_at(path))
+    if why := why_nameless(value):
+        yield 'warning', *why
+    if is_mark(value):
+        what = f'was a Python object, which a written config cannot hold: {value[len(OBJECT) :]}'
+        yield 'error' if path[0] in ROOTS else 'warning', what, WAY_OUT + '.'
+    elif kind is not None and value is not None and not kind.fits(value):
+        holds_marks = isinstance(value, list | tuple) and any(map(is_mark, value))  # they come one by one
+        if not holds_marks and (_is_known(root, path) or meant_by(value, kind) is not None):
+            what = f'must be {kind.needed}, but got {printable(repr(value), 200)}'
+            yield 'error', what, _way_out(root, path, value, kind)
+    elif isinstance(value, Real) and not isinstance(value, int) and not isfinite(value):
+        yield from _not_finite(root, path, float(value))
+    elif isinstance(value, str) and kind is None and path[0] not in _TEXTUAL:
+        if EXPONENT.fullmatch(value):
+            yield 'warning', f'{value!r} is a string, not a number', _way_out(root, path, value, NUMBER)
+        elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
+            yield 'warning', f'{value!r} is a string, which counts as true', _way_out(root, path, value, BOOL)
 
-    A dict with a ``type`` gets a warning only: its class may have both.
-    """
-    if isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _near_options(item, f'{path}.{index}')
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _near_options(item, f'{path}.{key}')
-            if not _is_new_option(value, key):
-                continue
-            others = [each for each in value if isinstance(each, str) and not _is_new_option(value, each)]
-            meant = near_miss(str(key), others)
-            if meant is not None:
-                level: Any = 'warning' if 'type' in value else 'error'
-                what = f'--cfg-options adds a new key, although there is {path}.{meant}'
-                yield Finding(level, f'{path}.{key}', place_of(value, key), what, f'Did you mean {path}.{meant}?')
+
+def _not_finite(root: Mapping[str, Any], path: Path, number: float) -> Iterator[tuple[Any, str, str]]:
+    """An error in the sections of a run, where only `MAY_BE_INFINITE` may be infinite; a warning where classes of the
+    user's own read the number, of which NaN is one everywhere."""
+    holder = next((path[:n] for n in range(len(path), 0, -1) if kind_at(path[:n])), ())
+    kind = KINDS[kind_at(holder)] if holder else None
+    is_value = kind is not None and kind not in CONTAINERS
+    if kind is not None and is_value and not kind.fits(reduce(getitem, holder, root)):
+        return  # all of it is of a wrong type
+    is_nan, is_ours = number != number, path[0] in ROOTS and path[0] not in ('model', 'data')
+    if is_nan or ((is_ours or is_value) and kind_at(holder or path) not in MAY_BE_INFINITE):
+        name = next(str(step) for step in reversed(path) if isinstance(step, str))
+        level = 'error' if (is_value and _is_known(root, path)) or (is_nan and is_ours) else 'warning'
+        yield level, f'must be finite, but is {number!r}', f'Give a finite number, or leave {name} out.'
+
+
+def _is_known(root: Mapping[str, Any], path: Path) -> bool:
+    """Whether the key at ``path`` has the meaning that `KINDS` gives it; a user's own hook may read other values."""
+    return len(path) == 1 or path[0] not in _BY_HOOKS or has_known_reader(root, path[0])
+
+
+def _way_out(root: Mapping[str, Any], path: Path, value: Any, kind: ValueKind) -> str:
+    way_out = right_value(str(path[-1]), value, kind, written_at(root, path))
+    return way_out.replace(f', or leave {path[0]} out', '') if path in ((key,) for key in REQUIRED) else way_out
 
 
 # --- where keys were written -----------------------------------------------------------------------------------------
@@ -375,4 +411,4 @@ def _is_option(section: Mapping[str, Any], key: Any) -> bool:
 def _is_new_option(section: Mapping[str, Any], key: Any) -> bool:
     """Whether ``--cfg-options`` added the key to a dict that did not have it."""
     origin = origin_of(section)
-    return _is_option(section, key) and origin is not None and key in origin.added
+    return origin is not None and key in origin.added

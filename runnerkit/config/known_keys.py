@@ -71,14 +71,15 @@ SAME = (('samples_per_gpu', 'batch_size'), ('workers_per_gpu', 'num_workers'))
 #: The names of DistributedDataParallel in ``model_wrapper``: ours, MMCV's and torch's.
 DDP = ('DDP', 'MMDistributedDataParallel', 'DistributedDataParallel')
 
-#: The type of each key that the reader of a section knows, by the name of the reader; for a class, without ``type``.
+#: The type of each key that the reader of a section knows, by the name of the reader, a run's is ``top``; for a
+#: class, without ``type``.
 TYPES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_suffix('.json').read_text(encoding='utf-8'))
 
 #: Top-level keys that a run reads.
-TOP = tuple(TYPES.pop('top'))
+TOP = tuple(TYPES['top'])
 
 #: The keys that readers of sections know.
-KEYS = {reader: tuple(types) for reader, types in TYPES.items()}
+KEYS = {reader: tuple(types) for reader, types in TYPES.items() if reader != 'top'}
 
 #: Readers in `KEYS` that hand other keys on: EvalHook to the data set's ``evaluate``.
 OPEN = ('EvalHook', 'training')

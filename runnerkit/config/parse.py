@@ -12,14 +12,15 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from filecmp import cmp
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
-from runnerkit.config.config_dict import ConfigDict, as_config
-from runnerkit.config.limits import MAX_BASES, TOO_DEEP, check_depth, check_yaml
+from runnerkit.config.config_dict import MAX_DEPTH, TOO_DEEP, ConfigDict, as_config, check_depth
 from runnerkit.config.merge import merge
 from runnerkit.config.origin import DataLines, Place, SourceLines
-from runnerkit.config.relative_files import resolve_relative_files
+from runnerkit.fileio.paths import shown
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import name_of_file
@@ -28,6 +29,9 @@ from runnerkit.utils.user_files import name_of_file
 BASE_KEY = '_base_'
 #: A dict with ``expected``, the config to use instead of this one, and ``reference``, where this is explained.
 DEPRECATION_KEY = '_deprecation_'
+
+#: How many files may stand behind each other in ``_base_``.
+MAX_BASES = 50
 
 #: File extensions of configs.
 EXTENSIONS = ('.py', '.json', '.yaml', '.yml')
@@ -39,6 +43,12 @@ _JSON_STRING_OR_REFERENCE = re.compile(r'"(?:[^"\\]|\\.)*"|' + BASE_REFERENCE.pa
 #: A placeholder for a reference until the bases are read: a random name that no config contains.
 _MARK_PREFIX = f'__base_{os.urandom(8).hex()}_'
 _MARK = re.compile(_MARK_PREFIX + r'(\d+)__')
+
+#: ``my_data.py:Table``. Drives (``C:\\``) and URLs have a colon before.
+_IN_FILE = re.compile(r'([^:{}\n]+\.py):[A-Za-z_]\w*(?:\.\w+)*')
+
+#: The sections with names of files alone, and their endings.
+_ALONE = {'custom_imports': '.py', 'flow': '.py'}
 
 
 class ConfigDeprecationWarning(FutureWarning, DeprecationWarning):
@@ -71,10 +81,14 @@ def read_config(
     if len(chain) > MAX_BASES:
         raise ValueError(f'{chain[0]} has a chain of more than {MAX_BASES} files in {BASE_KEY}: write fewer of them')
     if os.path.isdir(path):
-        raise IsADirectoryError(f'{path} is a folder, not a config file{_configs_in(path)}')
+        names = sorted(name for name in os.listdir(path) if os.path.splitext(name)[1] in EXTENSIONS)
+        holds = f'; it holds {", ".join(names[:5])}{", …" * (len(names) > 5)}' if names else ''
+        raise IsADirectoryError(f'{path} is a folder, not a config file{holds}')
     if not os.path.isfile(path):
+        folder, name = os.path.split(path)
         named_by = f'; {chain[-1]} names it as its base' if chain else ''
-        raise FileNotFoundError(f'file "{path}" does not exist{named_by}{_near_files(path)}')
+        hint = suggestion(name, os.listdir(folder)) if os.path.isdir(folder) else ''
+        raise FileNotFoundError(f'file "{path}" does not exist{named_by}{hint}')
     check_type(path)
     try:
         with open(path, encoding='utf-8-sig') as file:  # editors of Windows begin files with a mark
@@ -114,16 +128,6 @@ def read_text(
     return merge(own, bases.config), '\n'.join([*bases.texts, f'{path}\n{text}'])
 
 
-def _configs_in(folder: str) -> str:
-    names = sorted(name for name in os.listdir(folder) if os.path.splitext(name)[1] in EXTENSIONS)
-    return f'; it holds {", ".join(names[:5])}{", …" * (len(names) > 5)}' if names else ''
-
-
-def _near_files(path: str) -> str:
-    folder, name = os.path.split(path)
-    return suggestion(name, os.listdir(folder)) if os.path.isdir(folder) else ''
-
-
 def fill_in_file_variables(text: str, path: str) -> str:
     """``text`` with ``{{ fileDirname }}`` and the other file variables replaced for the absolute ``path``.
 
@@ -147,6 +151,47 @@ _ESCAPED: dict[str, Callable[[str], str]] = {
     '.py': lambda text: re.sub(r'[\\\'"\n\r]', lambda found: f'\\x{ord(found[0]):02x}', text),
     '.json': lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
 }
+
+
+def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...] = ()) -> Any:
+    """``values`` with the absolute paths of code files that lie in ``folder``, in the place of their relative ones.
+
+    A relative path without a file in ``folder`` stays as it is: it is relative to the working directory.
+
+    Args:
+        values: the values that stand in one file. Dicts and lists are changed in place.
+        folder: the absolute path of the folder of that file.
+        ends: the endings of strings that are paths without a name in the file.
+
+    Raises:
+        ValueError: the folder and the working directory have different files of that path.
+    """
+    if isinstance(values, str):
+        found = _IN_FILE.fullmatch(values)
+        file = found[1] if found else values if values.endswith(ends or '\n') else None
+        return values if file is None else _path_of(file, folder) + values[len(file) :]
+    if isinstance(values, dict):
+        for key, value in values.items():
+            if isinstance(value, str | dict | list | tuple):
+                is_config = key == 'config' and isinstance(value, str)
+                alone = ('.py', '.yaml', '.yml', '.json') if is_config else _ALONE.get(key, ends)
+                dict.__setitem__(values, key, resolve_relative_files(value, folder, alone))
+    elif type(values) in (list, tuple):
+        return type(values)([resolve_relative_files(each, folder, ends) for each in values])
+    return values
+
+
+def _path_of(file: str, folder: str) -> str:
+    candidate = os.path.normpath(os.path.join(folder, file))
+    if os.path.isabs(file) or file.startswith('~') or not os.path.isfile(candidate):
+        return file
+    if os.path.isfile(file) and not os.path.samefile(file, candidate) and not cmp(file, candidate, shallow=False):
+        raise ValueError(
+            f'{file!r} is ambiguous: {shown(candidate)}, in the folder of the config, and {os.path.abspath(file)}, in '
+            f"the working directory, differ. Write '{{{{ fileDirname }}}}/{file}' for the first, or the second one's "
+            'absolute path'
+        )
+    return candidate.replace('\\', '/')
 
 
 def _warn_of_deprecation(notice: Any, path: str) -> None:
@@ -206,6 +251,37 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
     bases = read_bases(values.pop(BASE_KEY, []))
     filled = _fill_in(values, lambda index: look_up(references[index], bases.config, path))
     return as_config(filled, Place(path, DataLines(marked))), bases
+
+
+def check_yaml(source: str) -> None:
+    """Check that a YAML text is within `MAX_DEPTH` and has no key twice, before anything is built.
+
+    Raises:
+        ValueError: it is nested deeper, or a mapping has a key twice.
+        YAMLError: it is not YAML.
+    """
+    import yaml
+
+    from runnerkit.fileio.yaml_format import YamlLoader
+
+    # For each open collection, two that take turns at each node: a mapping's keys so far, and None where a value
+    # follows, or a sequence's item.
+    open_: list[list[set[str] | None]] = [[None, None]]
+    for event in yaml.parse(source, YamlLoader):
+        if isinstance(event, yaml.NodeEvent):
+            keys, other = open_[-1]
+            if keys is not None and isinstance(event, yaml.ScalarEvent) and event.value != '<<':
+                if event.value in keys:
+                    line = event.start_mark.line + 1 if event.start_mark else '?'
+                    raise ValueError(f'duplicate key {event.value!r} in line {line}')
+                keys.add(event.value)
+            open_[-1] = [other, keys]
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_.append([set(), None] if isinstance(event, yaml.MappingStartEvent) else [None, None])
+            if len(open_) > MAX_DEPTH + 1:
+                raise ValueError(TOO_DEEP)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            open_.pop()
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -288,7 +364,9 @@ def _execute(program: str | ast.Module, path: str, scope: dict[str, Any]) -> Non
     try:
         exec(code, scope)
     except Exception as error:
-        line = max((line for file, line in _frames(error) if file == path), default=None)
+        line = max(
+            (line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == path), default=None
+        )
         raise_with_context(error, f'{path}:{line}: ')
 
 
@@ -302,13 +380,6 @@ def _syntax_errors(path: str) -> Iterator[None]:
         raise SyntaxError(message, (error.filename, error.lineno, error.offset, text)) from None
     except (RecursionError, MemoryError):  # MemoryError: the parser's stack is exhausted, not the memory
         raise ValueError(f'{path}: an expression is nested too deeply for Python to compile; {TOO_DEEP}') from None
-
-
-def _frames(error: Exception) -> Iterator[tuple[str, int]]:
-    trace = error.__traceback__
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
 
 
 def _is_setting(key: Any, value: Any) -> bool:

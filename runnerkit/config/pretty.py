@@ -1,4 +1,4 @@
-"""Printing a config as a Python file."""
+"""Printing a config as Python, JSON or YAML, and the marks in place of objects that have no text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
-from runnerkit.utils.logging import printable
+from runnerkit.config.origin import dotted
+from runnerkit.utils.logging import printable, shortened
+from runnerkit.utils.numbers import values_in
 from runnerkit.utils.user_files import file_of_module
 
 WIDTH = 79
@@ -23,6 +26,12 @@ FILLED_IN = re.compile(r'\{(?=\{\s*(file|_base_))')
 
 #: Begins the text in place of an object that has none.
 OBJECT = '<object> '
+
+#: What to do about a mark in a config that has been read.
+WAY_OUT = (
+    'Give the original config again (on the command line the file, in Python config=dict(model=net, …)). Or name '
+    "classes and functions in it, dict(type='file.py:Net', …) or 'file.py:function'"
+)
 
 #: The address in an object's default ``repr``, which differs from run to run.
 _ADDRESS = re.compile(r' at 0x[0-9a-fA-F]+')
@@ -225,3 +234,98 @@ def _is_named(value: Any) -> bool:
     for part in name.split('.'):
         found = getattr(found, part, None)
     return bool(found == value)
+
+
+# --- JSON and YAML ----------------------------------------------------------------------------------------------------
+
+
+def format_data(config: dict[Any, Any], file_format: str) -> str:
+    """The JSON or YAML text of a config.
+
+    Reading it gives the same values, except that classes and functions become their paths (which a registry can look
+    up) or, if no path finds them, `OBJECT` with their ``repr``; sets become lists, and in JSON tuples become lists.
+
+    Args:
+        config: the values.
+        file_format: 'json', 'yaml' or 'yml'.
+    """
+    from runnerkit.fileio import dump
+
+    options: dict[str, Any] = {} if file_format == 'json' else {'Dumper': _dumper()}
+    text: str = dump(as_data(config), file_format=file_format, **options)
+    # Neither format has two adjacent braces outside strings.
+    return FILLED_IN.sub(r'\\u007b', text)
+
+
+def as_data(value: Any) -> Any:
+    """``value`` with plain containers and values only."""
+    if isinstance(value, dict):
+        return {key: as_data(item) for key, item in value.items()}
+    if isinstance(value, list | set | frozenset):
+        return [as_data(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(as_data(item) for item in value)
+    if not callable(value):
+        return value
+    return path_of(value) if has_text(value) else mark_of(value)
+
+
+def _dumper() -> Any:
+    """A YAML dumper that double-quotes strings with template variables, so that their braces can be escaped."""
+    from runnerkit.fileio.yaml_format import YamlDumper
+
+    class Dumper(YamlDumper):
+        pass
+
+    def represent_string(dumper: Any, value: str) -> Any:
+        style = '"' if FILLED_IN.search(value) else None
+        return dumper.represent_scalar('tag:yaml.org,2002:str', value, style=style)
+
+    Dumper.add_representer(str, represent_string)
+    return Dumper
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+def objects_in(value: Any, *path: Any) -> Iterator[str]:
+    """The dotted keys, below ``path``, of the objects in ``value`` for which there is no text."""
+    yield from (dotted(where) for where, leaf in values_in(value, path) if not has_text(leaf))
+
+
+def refuse_marks(value: Any, *path: Any) -> None:
+    """Refuse a part of a config that has been read, if objects are missing in it.
+
+    Args:
+        value: the part.
+        path: the keys that lead to it.
+
+    Raises:
+        ValueError: some are missing; the error names their keys.
+    """
+    lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in values_in(value, path) if is_mark(leaf)]
+    if lost:
+        raise ValueError(
+            'the run that wrote this config was given Python objects, which a written config cannot hold: '
+            f'{shortened(lost)}. {WAY_OUT}'
+        )
+
+
+def is_mark(value: Any) -> bool:
+    """Whether ``value`` is the mark of an object that could not be written."""
+    return isinstance(value, str) and value.startswith(OBJECT)
+
+
+def why_nameless(value: Any) -> tuple[str, str] | None:
+    """If ``value`` is a function that a written config cannot name: what follows, and the way out."""
+    what = 'so the work dir does not keep it: predict, test, export and a resume elsewhere need this config again'
+    if isinstance(value, partial):
+        bound = "dict(type='my_file.py:function', key=value)"
+        return f'is a partial function, {what}', f'Write {bound}, which binds arguments.'
+    if inspect.isroutine(value) and not has_text(value):
+        kind = 'is a lambda' if value.__name__ == '<lambda>' else 'is a function that no import finds'
+        return (
+            f'{kind}, {what}',
+            "Write it with def at the top level of a file, and give its name, 'my_file.py:function'.",
+        )
+    return None

@@ -1,31 +1,17 @@
-"""Values of a wrong type in a config: texts where numbers or booleans belong, fractions where whole numbers do.
-
-Needs neither torch nor what the config builds.
-"""
+"""What the values of a config must be, by the types in `known_keys` and a few ranges, and what others mean."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import reduce
 from math import isfinite
 from numbers import Number
-from operator import getitem
 from typing import Any, NamedTuple
 
-from runnerkit.config.findings import Finding
-from runnerkit.config.keys import has_known_reader
-from runnerkit.config.known_keys import DEFAULT_READERS, REQUIRED, SCHEDULES, SPLITS, TYPES
-from runnerkit.config.objects import WAY_OUT, is_mark, why_nameless
-from runnerkit.config.origin import dotted, written_at
-from runnerkit.config.pretty import OBJECT
-from runnerkit.utils.logging import printable
-from runnerkit.utils.numbers import non_finite_numbers
-
-Path = tuple[Any, ...]
+from runnerkit.config.known_keys import DEFAULT_READERS, SCHEDULES, SPLITS, TYPES
 
 
 class ValueKind(NamedTuple):
@@ -79,6 +65,7 @@ WHOLES = ValueKind('a list of whole numbers', lambda value: _is_list(value) and 
 TEXT = ValueKind('a text', lambda value: isinstance(value, str))
 PATH = ValueKind('a path', lambda value: isinstance(value, (str, os.PathLike)))
 SECTION = ValueKind('a dict', lambda value: isinstance(value, Mapping))
+FP16 = ValueKind("a dict such as fp16=dict(loss_scale='dynamic')", SECTION.fits)
 MODEL = ValueKind(
     'a dict with a type, or a torch.nn.Module',
     lambda value: isinstance(value, Mapping) or (hasattr(value, 'state_dict') and not isinstance(value, type)),
@@ -135,12 +122,14 @@ _OF_TYPES = {
     'int or list of int': STEPS,
     'float or list of float or dict': NUMBER_OR_PER_GROUP,
     'list of str or str': NAMES,
+    'path or URL': PATH,
 }
 
 _LOADERS = [f'data.{split}_dataloader' for split in SPLITS]
 
 #: The sections whose values have the types of their readers' arguments, and these readers.
 _READERS = {
+    '': ['top'],
     **{section: [name for name in TYPES if name.endswith(suffix)] for section, suffix in SCHEDULES.items()},
     **{section: [reader] for section, reader in DEFAULT_READERS.items() if reader is not None},
     'model_wrapper': ['DDP', 'FSDP2'],
@@ -159,24 +148,19 @@ def _all(kind: ValueKind, keys: str, *sections: str) -> dict[str, ValueKind]:
     return {f'{section}.{key}'.lstrip('.'): kind for section in sections or [''] for key in keys.split()}
 
 
-def _of_types() -> dict[str, ValueKind]:
-    """The kinds that the types of the readers' arguments give."""
-    return {
-        f'{section}.{key}': _OF_TYPES[name]
-        for section, readers in _READERS.items()
-        for reader in readers
-        for key, type_ in TYPES[reader].items()
-        if (name := type_.removesuffix(' or None')) in _OF_TYPES
-    }
-
-
 _DATA = ('data', *_LOADERS)
 _OPTIMIZERS = ('optimizer', 'optimizer.*')
 
 #: What the value of each key must be, by its dotted key; ``*`` is any one key or index. None is allowed at the top
 #: level, and where it is the default.
 KINDS: dict[str, ValueKind] = {
-    **_of_types(),
+    **{
+        f'{section}.{key}'.lstrip('.'): _OF_TYPES[name]
+        for section, readers in _READERS.items()
+        for reader in readers
+        for key, type_ in TYPES[reader].items()
+        if (name := type_.removesuffix(' or None')) in _OF_TYPES
+    },
     # The top level.
     'seed': whole(0),
     'num_threads': whole(1),
@@ -184,12 +168,8 @@ KINDS: dict[str, ValueKind] = {
     'log_level': LEVEL,
     'custom_hooks': HOOKS,
     'model': MODEL,
-    **_all(BOOL, 'deterministic auto_resume find_unused_parameters broadcast_buffers sync_batchnorm'),
-    **_all(BOOL, 'channels_last cudnn_benchmark tf32 prefetch report'),
-    **_all(PATH, 'load_from resume_from work_dir'),
-    **_all(
-        SECTION, 'data evaluation log_config dist_params optimizer auto_scale_lr flow training runner model_wrapper'
-    ),
+    'amp': one_of('bf16', 'fp16'),
+    'fp16': FP16,
     **_all(HOOK, 'lr_config momentum_config optimizer_config checkpoint_config timer_config profiler_config'),
     # Schedules, with the arguments of torch's schedulers.
     **_all(TEXT, 'policy optimizer', *SCHEDULES),
@@ -257,90 +237,20 @@ KINDS: dict[str, ValueKind] = {
 MAY_BE_INFINITE = ('optimizer_config.grad_clip.max_norm', 'optimizer_config.grad_clip.norm_type')
 
 #: Kinds of values that hold others.
-_CONTAINERS = (SECTION, HOOK, HOOKS, MODEL, DATASET, SAMPLER)
+CONTAINERS = (SECTION, FP16, HOOK, HOOKS, MODEL, DATASET, SAMPLER)
 
-#: Sections that a class of the user's own may read.
-_BY_HOOKS = (*SCHEDULES, 'optimizer_config', 'checkpoint_config', 'model_wrapper')
-
-_ROOTS = {key.partition('.')[0] for key in KINDS}
+ROOTS = {key.partition('.')[0] for key in KINDS}
 _DEPTH = max(key.count('.') + 1 for key in KINDS)
 
-#: Sections in which texts that look like numbers are texts: addresses and ports, names of files and runs.
-_TEXTUAL = ('dist_params', 'work_dir', 'load_from', 'resume_from', 'log_level', 'log_config', 'custom_imports')
-
 #: What YAML 1.1 reads as a text, because it wants a point and a sign: 1e-3, 1.5e3, 2E+4.
-_EXPONENT = re.compile(r'[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d{1,2}')
+EXPONENT = re.compile(r'[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d{1,2}')
 
 _TRUTHS = {'true': True, 'yes': True, 'on': True, '1': True, 'false': False, 'no': False, 'off': False, '0': False}
 
 
-def wrong_values(cfg: Any) -> Iterator[Finding]:
-    """Every value of a wrong type: an error where the key is known (`KINDS`), a warning elsewhere.
-
-    A function without a name, which a work dir cannot keep, gets a warning.
-    """
-    for path, value in _walk(getattr(cfg, '_cfg_dict', cfg)):
-        kind = KINDS.get(_pattern(path))
-        if why := why_nameless(value):
-            yield Finding('warning', dotted(path), written_at(cfg, path), *why)
-        if is_mark(value):
-            what = f'was a Python object, which a written config cannot hold: {value[len(OBJECT) :]}'
-            level: Any = 'error' if path[0] in _ROOTS else 'warning'
-            yield Finding(level, dotted(path), written_at(cfg, path), what, WAY_OUT + '.')
-        elif kind is not None:
-            is_told = _is_list(value) and any(map(is_mark, value))  # item by item, as marks
-            is_wrong = value is not None and not kind.fits(value) and not is_told
-            if is_wrong and (_is_known(cfg, path) or _meant(value, kind) is not None):
-                yield _finding(
-                    'error', cfg, path, f'must be {kind.needed}, but got {printable(repr(value), 200)}', value, kind
-                )
-        elif isinstance(value, str) and path[0] not in _TEXTUAL:
-            if _EXPONENT.fullmatch(value):
-                yield _finding('warning', cfg, path, f'{value!r} is a string, not a number', value, NUMBER)
-            elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
-                yield _finding('warning', cfg, path, f'{value!r} is a string, which counts as true', value, BOOL)
-
-
-def non_finite(cfg: Any) -> Iterator[Finding]:
-    """Numbers that are NaN or infinite: an error in the sections of a run, where only `MAY_BE_INFINITE` may be
-    infinite; a warning where classes of the user's own read them, of which NaN is one everywhere."""
-    node = getattr(cfg, '_cfg_dict', cfg)
-    for path, number in non_finite_numbers(node):
-        holder = next((path[:n] for n in range(len(path), 0, -1) if _pattern(path[:n]) in KINDS), ())
-        pattern = _pattern(holder) if holder else ''
-        kind = KINDS.get(pattern)
-        is_value = kind is not None and kind not in _CONTAINERS
-        if kind is not None and is_value and not kind.fits(reduce(getitem, holder, node)):
-            continue  # `wrong_values` tells it
-        is_nan, has_known_reader = number != number, path[0] in _ROOTS and path[0] not in ('model', 'data')
-        if not is_nan and (pattern in MAY_BE_INFINITE or not (has_known_reader or is_value)):
-            continue
-        level: Any = 'error' if (is_value and _is_known(cfg, path)) or (is_nan and has_known_reader) else 'warning'
-        name = next(str(step) for step in reversed(path) if isinstance(step, str))
-        what = f'must be finite, but is {number!r}'
-        yield Finding(level, dotted(path), written_at(cfg, path), what, f'Give a finite number, or leave {name} out.')
-
-
-def _is_known(cfg: Any, path: Path) -> bool:
-    """Whether the key at ``path`` has the meaning that `KINDS` gives it; a user's own hook may read other values."""
-    return len(path) == 1 or path[0] not in _BY_HOOKS or has_known_reader(cfg, path[0])
-
-
-def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if path:
-        yield path, node
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            yield from _walk(value, (*path, key))
-    elif type(node) in (list, tuple):
-        for index, value in enumerate(node):
-            if isinstance(value, (Mapping, str, list, tuple)) or callable(value):  # lists of numbers may be long
-                yield from _walk(value, (*path, index))
-
-
-def _pattern(path: Path) -> str:
+def kind_at(path: tuple[Any, ...]) -> str:
     """The key of `KINDS` that ``path`` matches; an empty text if there is none."""
-    if path[0] not in _ROOTS or len(path) > _DEPTH:  # most values of a config: those of its model and its data
+    if path[0] not in ROOTS or len(path) > _DEPTH:  # most values of a config: those of its model and its data
         return ''
     patterns = ['']
     for step in path:
@@ -348,29 +258,21 @@ def _pattern(path: Path) -> str:
     return next((each[1:] for each in patterns if each[1:] in KINDS), '')
 
 
-def _finding(level: Any, cfg: Any, path: Path, what: str, value: Any, kind: ValueKind) -> Finding:
-    where = written_at(cfg, path)
-    way_out = right_value(str(path[-1]), value, kind, where)
-    if len(path) == 1 and path[0] in REQUIRED:
-        way_out = way_out.replace(f', or leave {path[0]} out', '')
-    return Finding(level, dotted(path), where, what, way_out)
-
-
 def right_value(key: str, value: Any, kind: ValueKind, where: str = '') -> str:
     """What to write in place of ``value``, which is not of this kind; ``where`` is its ``file:line``."""
-    right = _meant(value, kind)
+    right = meant_by(value, kind)
     if kind is HOOKS and isinstance(value, list) and all(isinstance(each, str) for each in value):
         return f'Write names alone, such as {key}=[TextLoggerHook,TensorboardLoggerHook]; arguments need a config file.'
     if right is None:
         return f'Give {kind.needed}, or leave {key} out.'
-    if kind is NUMBER and _EXPONENT.fullmatch(str(value)) and where.split(':')[0].endswith(('.yaml', '.yml')):
+    if kind is NUMBER and EXPONENT.fullmatch(str(value)) and where.split(':')[0].endswith(('.yaml', '.yml')):
         mantissa, _, exponent = value.lower().partition('e')
         written = f'{mantissa if "." in mantissa else mantissa + ".0"}e{int(exponent):+d}'
         return f'Write {key}: {written}; YAML reads an exponent without a point and a sign as a string.'
     return f'Write {right!r} in place of {value!r}.'
 
 
-def _meant(value: Any, kind: ValueKind) -> Any:
+def meant_by(value: Any, kind: ValueKind) -> Any:
     """``value`` converted to this kind; None if it cannot be converted."""
     if isinstance(value, str):
         if kind is BOOL:

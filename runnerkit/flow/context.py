@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.config.readers import hint_for_name
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.utils.env import get_time_str

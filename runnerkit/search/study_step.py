@@ -12,7 +12,7 @@ import torch
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config, refuse_unread_keys
 from runnerkit.config.config_dict import walk
-from runnerkit.config.findings import PreflightError
+from runnerkit.config.origin import PreflightError
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
 from runnerkit.hooks import HOOKS, TensorboardLoggerHook

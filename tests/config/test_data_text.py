@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 
 from runnerkit.config import Config
-from runnerkit.config.data_text import as_data, format_data
-from runnerkit.config.objects import is_mark
+from runnerkit.config.pretty import as_data, format_data, is_mark
 
 
 @pytest.mark.parametrize('name', ['out.py', 'out.yaml', 'out.json'])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runnerkit.config.findings import Finding, PreflightError, listed, without_errors
+from runnerkit.config.origin import Finding, PreflightError, listed, without_errors
 
 WARNING = Finding('warning', 'evaluation.interval', 'cfg.py:7', 'no evaluation takes place', 'Let it be at most 3.')
 ERROR = Finding('error', '', '', 'all 4 parameters are frozen', '')

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from runnerkit.config import Config, DictAction
-from runnerkit.config.limits import MAX_DEPTH, check_depth, check_yaml
+from runnerkit.config.config_dict import MAX_DEPTH, check_depth
+from runnerkit.config.parse import check_yaml
 
 DEEP = 'nested 100 levels deep'
 

@@ -3,7 +3,7 @@
 import pytest
 
 from runnerkit.config import Config
-from runnerkit.config.literals import NoLiteral, read_literals
+from runnerkit.config.settings import NoLiteral, read_literals
 
 
 def test_what_pretty_text_writes_is_read_back():

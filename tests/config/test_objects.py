@@ -7,8 +7,8 @@ import pytest
 from support import Tiny
 
 from runnerkit.config import Config
-from runnerkit.config.objects import objects_in, refuse_marks
-from runnerkit.config.values import wrong_values
+from runnerkit.config.keys import wrong_values
+from runnerkit.config.pretty import objects_in, refuse_marks
 
 HELD = {
     'model': {'type': 'Supervised', 'model': Tiny(), 'loss': len},

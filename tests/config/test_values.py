@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runnerkit.config import Config
-from runnerkit.config.values import wrong_values
+from runnerkit.config.keys import wrong_values
 
 RIGHT = {
     'seed': 0,
@@ -152,6 +152,6 @@ def test_what_yaml_reads_as_a_text_is_told_with_its_line(tmp_path, monkeypatch):
 
 
 def test_torch_is_not_needed():
-    code = 'import sys, runnerkit.config.values; print("torch" in sys.modules)'
+    code = 'import sys, runnerkit.config.keys; print("torch" in sys.modules)'
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == 'False'

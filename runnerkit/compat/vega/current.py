@@ -7,7 +7,7 @@ from typing import Any
 from runnerkit.compat.vega.config import NEEDED, STEP, config_of_step, metrics_of_step
 from runnerkit.config import Config
 from runnerkit.config.known_keys import TOP
-from runnerkit.config.literals import read_literals
+from runnerkit.config.settings import read_literals
 from runnerkit.runner.lifecycle import INNERMOST
 from runnerkit.search.pipe_step import CURRENT
 from runnerkit.utils.exceptions import WrongKey

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from runnerkit.config.objects import refuse_marks
+from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import DATASETS, Stream
 from runnerkit.data.kinds import dataset_of, order_of
 from runnerkit.distributed import barrier, broadcast_object, get_dist_info

@@ -18,7 +18,7 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
-from runnerkit.config.findings import Finding, PreflightError, listed, without_errors
+from runnerkit.config.origin import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import evaluation, hooks, keys, lengths, schedules, updates, wrapping
 from runnerkit.flow.preflight.plan import Plan
@@ -60,8 +60,7 @@ def find(plan: Plan) -> list[Finding]:
 def check_switches(cfg: Any) -> None:
     """Refuse wrong values of `SWITCHES`, for commands that do not train."""
     plan = Plan(cfg=cfg)
-    found = chain(keys.values(plan), keys.modes(plan))
-    without_errors(each for each in found if each.key.partition('.')[0] in SWITCHES)
+    without_errors(each for each in keys.values(plan) if each.key.partition('.')[0] in SWITCHES)
 
 
 def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.data.kinds import is_empty, is_limited
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of

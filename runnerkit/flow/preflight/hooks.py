@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.flow.preflight.plan import Plan
 from runnerkit.hooks import (
     CheckpointHook,
@@ -25,7 +25,7 @@ from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.user_files import is_ours
 
-#: Methods of other libraries' callbacks that `_in_our_words` does not lead to a point, and what does the same here.
+#: Methods of other libraries' callbacks whose names, put in MMCV's words, are no points, and what does the same here.
 FOREIGN = {
     'before_train': 'before_run',
     'after_train': 'after_run',
@@ -44,23 +44,14 @@ FOREIGN = {
 }
 
 
-def _in_our_words(name: str) -> str:
-    """A point of another library, such as ``on_train_batch_end``, as MMCV would call it: ``after_train_iter``."""
-    begins = re.fullmatch(r'on_(.+)_(?:start|begin)', name)
-    ends = re.fullmatch(r'on_(.+)_end', name)
-    name = f'before_{begins[1]}' if begins else f'after_{ends[1]}' if ends else name
-    return name.replace('batch', 'iter').replace('validation', 'val').replace('_test', '_val')
-
-
 def _points(hook: Hook) -> set[str]:
     """The points and rings at which ``hook`` does something; the generic ones stand for both modes."""
     found = {point for point in POINTS if overrides(hook, point)}
-    return found | {name for name in (*RINGS, *CALLED) if name not in POINTS and callable(_own(hook, name))}
-
-
-def _own(hook: Hook, name: str) -> Any:
-    method = getattr(hook, name, None)
-    return None if getattr(method, '__func__', None) is getattr(Hook, name, object) else method
+    for name in {*RINGS, *CALLED} - set(POINTS):
+        method = getattr(hook, name, None)
+        if callable(method) and getattr(method, '__func__', None) is not getattr(Hook, name, object):
+            found.add(name)
+    return found
 
 
 def hooks_listen(plan: Plan) -> Iterator[Finding]:
@@ -129,7 +120,9 @@ def _foreign(hook_type: type[Hook]) -> Iterator[tuple[str, str]]:
     for name in dir(hook_type):
         if name.startswith('_') or hasattr(Hook, name) or name in CALLED or not callable(getattr(hook_type, name)):
             continue
-        ours = _in_our_words(name)
+        # As MMCV would call it: after_train_iter for on_train_batch_end.
+        ours = re.sub('^on_(.+)_(?:start|begin)$', r'before_\1', re.sub('^on_(.+)_end$', r'after_\1', name))
+        ours = ours.replace('batch', 'iter').replace('validation', 'val').replace('_test', '_val')
         if name in FOREIGN or ours in FOREIGN:
             yield name, FOREIGN.get(name) or FOREIGN[ours]
         elif ours != name and ours in POINTS:

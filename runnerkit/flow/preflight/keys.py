@@ -6,14 +6,13 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runnerkit.config.findings import Finding
-from runnerkit.config.keys import has_known_reader, unread_keys
-from runnerkit.config.values import BOOL, NUMBER, WHOLE, non_finite, right_value, wrong_values
+from runnerkit.config.keys import has_known_reader, unread_keys, wrong_values
+from runnerkit.config.origin import Finding
+from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
 from runnerkit.flow.stages.defaults import EVALUATED, compile_options, is_experiment, splits_in, validates
 from runnerkit.hooks import HOOKS
 from runnerkit.nn.compiled import check_options
-from runnerkit.optim.update import AMP_DTYPES
 from runnerkit.runner import RUNNERS
 from runnerkit.runner.workflow import check_entries
 from runnerkit.utils.exceptions import one_line
@@ -21,39 +20,23 @@ from runnerkit.utils.suggest import suggestion
 
 
 def values(plan: Plan) -> Iterator[Finding]:
-    """Values of a wrong type, and numbers that are not finite."""
+    """Values of a wrong type, numbers that are not finite, and the options of ``compile``."""
     if plan.cfg is not None:
         yield from wrong_values(plan.cfg)
-        yield from non_finite(plan.cfg)
-
-
-def unread(plan: Plan) -> Iterator[Finding]:
-    """Unknown keys."""
-    if plan.cfg is not None:
-        yield from unread_keys(plan.cfg)
-
-
-def training(plan: Plan) -> Iterator[Finding]:
-    """The section of an `Experiment`, for another runner."""
-    if plan.get('training') is not None and not is_experiment(plan.cfg):
-        what = 'unused: the runner is not an Experiment'
-        yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
-
-
-def modes(plan: Plan) -> Iterator[Finding]:
-    """``amp``, ``fp16`` and ``compile``."""
-    amp, fp16 = plan.get('amp'), plan.get('fp16')
-    if amp is not None and not (isinstance(amp, str) and amp in AMP_DTYPES):
-        what = f"amp must be 'bf16', 'fp16' or None, but got {amp!r}"
-        yield plan.error(('amp',), what, "Write amp='bf16' (or 'fp16'), or leave amp out.")
-    if fp16 is not None and not isinstance(fp16, Mapping):
-        what = f"fp16 must be a dict such as fp16=dict(loss_scale='dynamic'), but got {fp16!r}"
-        yield plan.error(('fp16',), what, 'Leave fp16 out to switch it off.')
     if plan.get('compile') is not None:
         try:
             check_options(compile_options(plan.cfg) or {})
         except (TypeError, ValueError) as error:
             yield plan.error(('compile',), one_line(error), 'Leave compile out to switch it off.')
+
+
+def unread(plan: Plan) -> Iterator[Finding]:
+    """Unknown keys, and the section of an `Experiment` for another runner."""
+    if plan.cfg is not None:
+        yield from unread_keys(plan.cfg)
+    if plan.get('training') is not None and not is_experiment(plan.cfg):
+        what = 'unused: the runner is not an Experiment'
+        yield plan.warning(('training',), what, 'Leave it out, or name your Experiment as the type of runner.')
 
 
 def workflow(plan: Plan) -> Iterator[Finding]:
@@ -101,18 +84,14 @@ def evaluation(plan: Plan) -> Iterator[Finding]:
             f'there is no data.val to evaluate on: nothing is evaluated{best}',
             'Add data.val, or set evaluation=None (--no-validate for one run).',
         )
+    validates_val = 'val' in validates(plan.get('workflow'), plan.get('data'))
     is_whole = plan.get('runner') is not None or plan.get('total_epochs') is not None  # not a part for ``_base_``
-    if is_whole and data is not None and 'evaluation' not in plan.cfg and not _validates(plan):
+    if is_whole and data is not None and 'evaluation' not in plan.cfg and not validates_val:
         yield plan.warning(
             ('data', 'val'),
             "is never used: the config has no evaluation, and the workflow no 'val' entry",
             'Add evaluation=dict(interval=1), or set evaluation=None to hide this warning.',
         )
-
-
-def _validates(plan: Plan) -> bool:
-    """Whether the config's workflow has a 'val' entry."""
-    return 'val' in validates(plan.get('workflow'), plan.get('data'))
 
 
 def keys_agree(plan: Plan) -> Iterator[Finding]:
@@ -135,7 +114,7 @@ def keys_agree(plan: Plan) -> Iterator[Finding]:
     if get('cudnn_benchmark') and (plan.options.deterministic or get('deterministic')):
         way_out = 'Leave cudnn_benchmark or deterministic out.'
         yield plan.warning(('cudnn_benchmark',), 'has no effect in a deterministic run', way_out)
-    if not plan.options.validate and _validates(plan):
+    if not plan.options.validate and 'val' in validates(get('workflow'), get('data')):
         what = "--no-validate switches the evaluation off, but the workflow's 'val' entry still validates"
         yield plan.warning(('workflow',), what, "Leave the 'val' entry out, or --no-validate.")
     options = ('warmup_iters', 'warmup_ratio', 'warmup_by_epoch')
@@ -241,7 +220,7 @@ _BY_ANNOTATION = {
 def hook_arguments(plan: Plan) -> Iterator[Finding]:
     """Texts for numbers and booleans, by the annotations of a hook's constructor."""
     loggers = plan.get('log_config', 'hooks')
-    items: list[tuple[tuple[Any, ...], Any]] = list(zip(plan.custom_paths, plan.custom_hooks, strict=True))
+    items = list(plan.custom_hooks)
     items += [(('log_config', 'hooks', i), item) for i, item in enumerate(loggers if isinstance(loggers, list) else [])]
     for path, item in items:
         named = item.get('type') if isinstance(item, Mapping) else None

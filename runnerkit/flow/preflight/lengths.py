@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.utils.data import BatchSampler
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.data.kinds import is_unbounded, length_of
 from runnerkit.data.sampler import EpochBatchSampler
 from runnerkit.flow.preflight.plan import Plan, amount

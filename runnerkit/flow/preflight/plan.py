@@ -10,8 +10,7 @@ from typing import Any, Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.config.findings import Finding
-from runnerkit.config.origin import dotted, written_at
+from runnerkit.config.origin import Finding, dotted, written_at
 from runnerkit.flow.context import Context, Options
 from runnerkit.hooks import CheckpointHook, EvalHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import LoggerHook
@@ -95,16 +94,12 @@ class Plan:
         return node
 
     @cached_property
-    def custom_hooks(self) -> list[Any]:
-        """The config's ``custom_hooks``."""
+    def custom_hooks(self) -> list[tuple[Path, Any]]:
+        """The config's ``custom_hooks``, each with its place; a single one need not be in a list."""
         custom = self.get('custom_hooks') or []
-        return list(custom) if isinstance(custom, (list, tuple)) else [custom]
-
-    @property
-    def custom_paths(self) -> list[Path]:
-        """The places of `custom_hooks`: a single one need not be in a list."""
-        several = isinstance(self.get('custom_hooks'), (list, tuple))
-        return [('custom_hooks', index) if several else ('custom_hooks',) for index in range(len(self.custom_hooks))]
+        if isinstance(custom, (list, tuple)):
+            return [(('custom_hooks', index), item) for index, item in enumerate(custom)]
+        return [(('custom_hooks',), custom)]
 
     def path_of(self, hook: Hook) -> Path:
         """The place of ``hook`` in the config; empty if it is not known."""
@@ -113,12 +108,12 @@ class Plan:
         section = next((name for kind, name in _SECTIONS if isinstance(hook, kind)), '')
         if isinstance(hook, ScheduleHook):
             section = 'momentum_config' if hook.key == 'momentum' else 'lr_config'
-        kinds = [index for index, item in enumerate(self.custom_hooks) if _describes(item, hook)]
+        kinds = [path for path, item in self.custom_hooks if _describes(item, hook)]
         alike = [other for other in self.hooks if type(other) is type(hook)]
         # Those of sections are registered before custom ones.
         nth = alike.index(hook) - (len(alike) - len(kinds))
         if 0 <= nth < len(kinds):
-            return self.custom_paths[kinds[nth]]
+            return kinds[nth]
         if section == 'log_config':
             loggers = self.get('log_config', 'hooks') or []
             for index, item in enumerate(loggers):

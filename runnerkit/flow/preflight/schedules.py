@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names
 from runnerkit.hooks.param_schedule import ParamScheduleHook, ScheduleHook, read
 from runnerkit.optim import schedules
@@ -125,7 +125,10 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
                 f'{hook.cyclic_times} cycles do not fit into {amount(length, False)}',
                 f'Let cyclic_times be at most {length}.',
             )
-        total = _total_steps(hook)
+        total = getattr(hook, 'total_steps', None)
+        if hook.scheduler == 'OneCycleLR':
+            of = {'epochs': 0, 'steps_per_epoch': 0, **hook.arguments}
+            total = of.get('total_steps') or of['epochs'] * of['steps_per_epoch'] or None
         if total is not None and total < length:
             yield plan.error(
                 plan.key_of(hook, 'total_steps'),
@@ -133,14 +136,6 @@ def schedule_lasts(plan: Plan) -> Iterator[Finding]:
                 'the last step',
                 f'Let total_steps be {length}.',
             )
-
-
-def _total_steps(hook: Any) -> Any:
-    """The steps of a one-cycle schedule of a given length."""
-    if hook.scheduler != 'OneCycleLR':
-        return getattr(hook, 'total_steps', None)
-    of = {'epochs': 0, 'steps_per_epoch': 0, **hook.arguments}
-    return of.get('total_steps') or of['epochs'] * of['steps_per_epoch'] or None
 
 
 #: The argument with the length of a torch scheduler, and what happens in a shorter run, and in a longer one.

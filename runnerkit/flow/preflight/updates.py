@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.flow.preflight.plan import Plan, amount, names, parts_of_optimizer
 from runnerkit.hooks import Hook, OptimizerHook
 from runnerkit.hooks.param_schedule import ScheduleHook
@@ -121,7 +121,10 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
             'Unfreeze some parameters: look for frozen_stages, requires_grad_(False) and similar settings.',
         )
         return
-    held = {name: _held(optimizer) for name, optimizer in plan.optimizers.items()}
+    held = {
+        name: {id(parameter) for group in optimizer.param_groups for parameter in group['params']}
+        for name, optimizer in plan.optimizers.items()
+    }
     for name, own in held.items():
         which, path = (f'the optimizer {name!r}', ('optimizer', name)) if name else ('the optimizer', ('optimizer',))
         if not own & trainable:
@@ -131,10 +134,6 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
             tell = plan.warning if len(held) > 1 else plan.error
             yield tell(path, f'{which} {what}: it changes nothing', "Build it over the model's trainable parameters.")
     yield from _left_out(plan, set().union(*held.values()))
-
-
-def _held(optimizer: Any) -> set[int]:
-    return {id(parameter) for group in optimizer.param_groups for parameter in group['params']}
 
 
 def _left_out(plan: Plan, held: set[int]) -> Iterator[Finding]:

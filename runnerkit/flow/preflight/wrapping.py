@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.distributed import is_distributed
 from runnerkit.distributed.devices import check_backend
 from runnerkit.flow.preflight.plan import Plan
@@ -15,8 +15,8 @@ from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.utils.suggest import did_you_mean
 
 
-def wrapper_type(plan: Plan) -> Iterator[Finding]:
-    """A ``type`` that is not registered."""
+def wrapper_fits(plan: Plan) -> Iterator[Finding]:
+    """A ``type`` that is not registered, and keys that contradict each other, or a top-level key of MMCV's."""
     named = plan.get('model_wrapper', 'type')
     known = [*DDP, *MODULE_WRAPPERS.names()]
     if isinstance(named, str) and not (named in known or set(named) & set('.:/')):
@@ -27,10 +27,6 @@ def wrapper_type(plan: Plan) -> Iterator[Finding]:
             f'unknown model wrapper {named!r}',
             f'{hint.replace("did", "Did", 1)} {usual}' if hint else usual,
         )
-
-
-def wrapper_keys(plan: Plan) -> Iterator[Finding]:
-    """Keys of ``model_wrapper`` that contradict each other, or a top-level key of MMCV's."""
     section = plan.get('model_wrapper')
     section = section if isinstance(section, Mapping) else {}
     if section.get('module_classes') is not None and section.get('min_num_params') is not None:

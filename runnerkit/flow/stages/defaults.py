@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runnerkit.config.known_keys import REQUIRED
-from runnerkit.config.objects import is_mark
 from runnerkit.config.origin import at
+from runnerkit.config.pretty import is_mark
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
 from runnerkit.runner import RUNNERS

@@ -9,8 +9,8 @@ from typing import Any
 from torch.utils.data import Subset
 
 from runnerkit.config.known_keys import KEYS, SAME
-from runnerkit.config.objects import refuse_marks
 from runnerkit.config.origin import at
+from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
 from runnerkit.data.named import name_scores, named_datasets

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runnerkit.config.objects import refuse_marks
+from runnerkit.config.pretty import refuse_marks
 from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import class_names
 from runnerkit.flow.context import Context

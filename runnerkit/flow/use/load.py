@@ -17,11 +17,10 @@ from runnerkit.checkpoint.state_dict import WITHOUT_WRAPPER, WeightsDoNotFit, lo
 from runnerkit.checkpoint.store import NON_FINITE, finite_beside
 from runnerkit.config import Config
 from runnerkit.config.config import import_modules_of
-from runnerkit.config.literals import read_literals
-from runnerkit.config.objects import is_mark, refuse_marks
 from runnerkit.config.origin import dotted
 from runnerkit.config.parse import EXTENSIONS, fill_in_file_variables
-from runnerkit.config.pretty import path_of
+from runnerkit.config.pretty import is_mark, path_of, refuse_marks
+from runnerkit.config.settings import read_literals
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.stages.defaults import required_section
 from runnerkit.flow.stages.instance import choose_device

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from runnerkit.config import Config
-from runnerkit.config.objects import refuse_marks
 from runnerkit.config.parse import EXTENSIONS
+from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
 from runnerkit.data.files import CollateFiles, dataset_of_files

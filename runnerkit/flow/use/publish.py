@@ -18,7 +18,7 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.schemes import HASH_IN_NAME
 from runnerkit.checkpoint.state_dict import weights_to_cpu
 from runnerkit.config import Config
-from runnerkit.config.literals import read_literals
+from runnerkit.config.settings import read_literals
 from runnerkit.fileio.paths import local_target
 from runnerkit.flow.use.load import Trained, check_which, warn_if_not_finite, weights_of, without_places
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from runnerkit.config.objects import is_mark, refuse_marks
+from runnerkit.config.pretty import is_mark, refuse_marks
 from runnerkit.data.named import name_of_scores
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import hooks_by_name, length_of_run, optimizer_config, validates

@@ -14,8 +14,7 @@ from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.config import Config
-from runnerkit.config.objects import objects_in
-from runnerkit.config.pretty import has_text, path_of
+from runnerkit.config.pretty import has_text, objects_in, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context

@@ -11,7 +11,7 @@ VAL = {'workflow': [('train', 1), ('val', 1)]}
 ERRORS = [
     ({'runner.max_epochs': '3'}, 'runner.max_epochs', 'a whole number', {'runner.max_epochs': 3}),
     ({'amp': 'fp8'}, 'amp', "'fp8'", {'amp': 'bf16'}),
-    ({'amp': True}, 'amp', "Write amp='bf16' (or 'fp16')", {'amp': 'bf16'}),
+    ({'amp': True}, 'amp', "Give 'bf16' or 'fp16', or leave amp out", {'amp': 'bf16'}),
     ({'compile': {'mod': 'default'}}, 'compile', "'mod'", {'compile': {'mode': 'default'}}),
     ({'workflow': []}, 'workflow', 'trains nothing', {'workflow': [('train', 1)]}),
     ({'workflow': 'train'}, 'workflow', 'a list of (mode, n)', {'workflow': [('train', 1)]}),

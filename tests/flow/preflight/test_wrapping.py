@@ -5,7 +5,7 @@ from plans import of_config, told
 
 from runnerkit.flow import Options
 from runnerkit.flow.preflight import Plan
-from runnerkit.flow.preflight.wrapping import wrapper_keys
+from runnerkit.flow.preflight.wrapping import wrapper_fits
 from runnerkit.parallel import MODULE_WRAPPERS, MMDataParallel
 
 FSDP2 = {'model_wrapper': {'type': 'FSDP2'}}
@@ -55,9 +55,9 @@ def test_batch_norms_are_synchronised_on_gpus_only():
 
 def test_mmcvs_keys_are_not_for_a_wrapper_of_the_users_own():
     plan = of_config({'model_wrapper': {'type': 'MMDataParallel'}, 'find_unused_parameters': True})
-    (finding,) = wrapper_keys(plan)
+    (finding,) = wrapper_fits(plan)
     assert (finding.level, finding.key) == ('warning', 'find_unused_parameters')
-    assert not list(wrapper_keys(of_config({'find_unused_parameters': True})))
+    assert not list(wrapper_fits(of_config({'find_unused_parameters': True})))
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_names_that_are_known_or_may_be(named):
     changes = {'model_wrapper': {'type': named}}
     assert not told(of_config(changes), 'error', 'model_wrapper.type', 'unknown model wrapper')
     assert MODULE_WRAPPERS.get('MMDataParallel') is MMDataParallel
-    assert not list(wrapper_keys(Plan()))
+    assert not list(wrapper_fits(Plan()))

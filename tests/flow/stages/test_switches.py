@@ -49,9 +49,9 @@ def backends_as_they_were():
         ({'num_threads': 'all'}, "num_threads: must be a whole number of at least 1, but got 'all'"),
         ({'compile': 'inductor'}, "compile must be True, False or a dict such as .* but got 'inductor'"),
         ({'compile': {'fullgraph': 'no'}}, "compile: fullgraph must be True or False, but got 'no'"),
-        ({'amp': 'fp8'}, "amp must be 'bf16', 'fp16' or None"),
-        ({'amp': True}, 'amp must'),
-        ({'fp16': 16}, 'fp16 must be'),
+        ({'amp': 'fp8'}, "amp: must be 'bf16' or 'fp16', but got 'fp8'"),
+        ({'amp': True}, 'amp: must be'),
+        ({'fp16': 16}, 'fp16: must be a dict such as'),
     ],
 )
 def test_wrong_values(cfg, message):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import plans
 import pytest
 
-from runnerkit.config.findings import Finding
+from runnerkit.config.origin import Finding
 from runnerkit.flow import Context, Terminal, train
 from runnerkit.flow.stages import terminal
 from runnerkit.hooks.hook import Outcome, Score
