@@ -55,15 +55,7 @@ class DictAction(argparse.Action):
 
 
 def parse_value(text: str, depth: int = 0) -> Any:
-    """The value of ``text`` on the command line.
-
-    Args:
-        text: the text.
-        depth: its nesting level in lists, tuples and dicts.
-
-    Raises:
-        ValueError: its brackets or quotes do not match, or brackets are nested deeper than `MAX_DEPTH`.
-    """
+    """The value of ``text`` on the command line."""
     if depth > MAX_DEPTH:
         raise ValueError(TOO_DEEP)
     text = text.strip(' ')

@@ -271,12 +271,7 @@ def _refuse_reserved(values: Mapping[Any, Any]) -> None:
 
 
 def import_modules_of(values: Mapping[str, Any]) -> None:
-    """Import the modules in ``custom_imports``.
-
-    Raises:
-        TypeError: it is not a dict with ``imports``.
-        ImportError: an import fails.
-    """
+    """Import the modules in ``custom_imports``."""
     wanted = values.get('custom_imports')
     if not wanted:
         return

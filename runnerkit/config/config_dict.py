@@ -86,16 +86,7 @@ def _filled(fresh: ConfigDict, items: dict[Any, Any], origin: Origin | None) -> 
 
 
 def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
-    """A copy of ``value`` in which every dict is a ConfigDict; known origins are kept.
-
-    Args:
-        value: anything.
-        place: where it was written, for dicts without an origin.
-        depth: its nesting level, from 1.
-
-    Raises:
-        ValueError: its containers are nested deeper than `MAX_DEPTH`.
-    """
+    """A copy of ``value`` in which every dict is a ConfigDict; known origins are kept."""
     if depth > MAX_DEPTH:
         raise ValueError(f'{place.file}: {TOO_DEEP}' if place else TOO_DEEP)
     if isinstance(value, dict):
@@ -121,11 +112,7 @@ def as_config(value: Any, place: Place | None = None, depth: int = 1) -> Any:
 
 
 def check_depth(value: Any) -> None:
-    """Check that ``value`` is within `MAX_DEPTH`.
-
-    Raises:
-        ValueError: it is nested deeper.
-    """
+    """Check that ``value`` is within `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [

@@ -144,7 +144,7 @@ def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _in_section(path: Path, section: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Finding]:
-    """Unknown keys of any dict of a config: of a section whose reader is known, or new beside a similar one."""
+    """Unknown keys of any dict of a config: of a section whose reader is known, or new next to a similar one."""
     name = '.'.join(map(str, path))
     reader = _reader_at(path, root)
     known, others = KEYS[reader] if reader else (), reader in OPEN or reader in OF_TORCH

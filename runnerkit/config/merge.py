@@ -17,15 +17,6 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
     """Merge ``child`` into a copy of ``base``, dict by dict. Neither is changed.
 
     Values that only one of them has are shared with the result, not copied.
-
-    Args:
-        child: the values that take precedence, as returned by `as_config`.
-        base: the other values.
-        allow_list_keys: let a dict with the keys '0', '1' … change items of a list or tuple, and any dict replace None.
-
-    Raises:
-        TypeError: ``child`` has a dict where ``base`` has something else.
-        KeyError: the index of a list's item is too high.
     """
     merged = copy.copy(base) if isinstance(base, ConfigDict) else as_config(base)
     for key, value in child.items():
@@ -98,11 +89,7 @@ def _dicts_in(value: Any) -> Iterator[dict[Any, Any]]:
 
 
 def nested_options(options: dict[str, Any]) -> ConfigDict:
-    """Nested dicts from dotted keys: ``{'a.b': 1}`` becomes ``dict(a=dict(b=1))``.
-
-    Raises:
-        TypeError: one key sets a value and another sets an item inside it.
-    """
+    """Nested dicts from dotted keys: ``{'a.b': 1}`` becomes ``dict(a=dict(b=1))``."""
     tree = ConfigDict()
     for full_key, value in options.items():
         *path, last = full_key.split('.')

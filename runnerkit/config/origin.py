@@ -51,12 +51,7 @@ class SourceLines:
         return ast.parse(self._text)
 
     def line(self, path: Iterable[Any], key: tuple[Any, ...] = ()) -> int | None:
-        """The 1-based line of a dict or of one of its keys; if it cannot be found, that of what encloses it.
-
-        Args:
-            path: the keys and indices from the top of the config to the dict.
-            key: a tuple with the key, if any.
-        """
+        """The 1-based line of a dict or of one of its keys; if it cannot be found, that of what encloses it."""
         line, parts = None, self.top
         for step in path:
             if step not in parts:
@@ -166,13 +161,7 @@ class Origin(NamedTuple):
         return str(self.place_of(key))
 
     def changed_by(self, other: Origin, keys: Iterable[Any], added: Iterable[Any] = ()) -> Origin:
-        """The origin of this dict after ``keys`` of another dict were merged into it.
-
-        Args:
-            other: the origin of the other dict.
-            keys: the keys of the other dict.
-            added: those that this dict did not have, if the other one is of the command line.
-        """
+        """The origin of this dict after ``keys`` of another dict were merged into it."""
         places = tuple(dict.fromkeys(self.places + other.places))
         keys_from = {**self.keys, **{key: other.place_of(key) for key in keys}}
         return Origin(places, keys_from, self.added.union(added))
@@ -198,10 +187,6 @@ def written_at(config: Any, path: Iterable[Any]) -> str:
     """Where the value at ``path`` was written, as ``file:line``; empty if unknown.
 
     If it was not written at all (a default), or its line cannot be found, this is the place of what encloses it.
-
-    Args:
-        config: a `Config`, or a dict of one.
-        path: keys and indices, from the top of ``config`` to the value.
     """
     found, node = '', getattr(config, '_cfg_dict', config)
     for step in path:
@@ -284,11 +269,7 @@ def listed(findings: Iterable[Finding]) -> str:
 
 
 def without_errors(findings: Iterable[Finding]) -> list[Finding]:
-    """The warnings among ``findings``.
-
-    Raises:
-        PreflightError: There are errors among them.
-    """
+    """The warnings among ``findings``."""
     found = list(findings)
     errors = [each for each in found if each.level == 'error']
     if errors:

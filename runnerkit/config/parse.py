@@ -65,16 +65,7 @@ class Bases(NamedTuple):
 def read_config(
     filename: str | os.PathLike[str], use_predefined_variables: bool = True, chain: tuple[str, ...] = ()
 ) -> tuple[ConfigDict, str]:
-    """Read a config file and merge it into its bases.
-
-    Args:
-        filename: a .py, .json, .yaml or .yml file.
-        use_predefined_variables: replace ``{{ fileDirname }}`` and the other file variables.
-        chain: the files that led here, each based on the next one.
-
-    Returns:
-        The merged config, and the texts of all files, each after its path.
-    """
+    """Read a config file and merge it into its bases."""
     path = os.path.abspath(os.path.expanduser(filename))
     if path in chain:
         raise ValueError(f'{BASE_KEY} is circular: {" -> ".join((*chain[chain.index(path) :], path))}')
@@ -100,11 +91,7 @@ def read_config(
 
 
 def check_type(path: str) -> str:
-    """The extension of a config file.
-
-    Raises:
-        OSError: it is not one of `EXTENSIONS`.
-    """
+    """The extension of a config file."""
     extension = os.path.splitext(path)[1]
     if extension not in EXTENSIONS:
         raise OSError(f'Only py/yml/yaml/json type are supported now! {path!r} is none of them')
@@ -157,14 +144,6 @@ def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...]
     """``values`` with the absolute paths of code files that lie in ``folder``, in the place of their relative ones.
 
     A relative path without a file in ``folder`` stays as it is: it is relative to the working directory.
-
-    Args:
-        values: the values that stand in one file. Dicts and lists are changed in place.
-        folder: the absolute path of the folder of that file.
-        ends: the endings of strings that are paths without a name in the file.
-
-    Raises:
-        ValueError: the folder and the working directory have different files of that path.
     """
     if isinstance(values, str):
         found = _IN_FILE.fullmatch(values)
@@ -254,12 +233,7 @@ def _read_data(source: str, path: str, read_bases: Callable[[Any], Bases]) -> tu
 
 
 def check_yaml(source: str) -> None:
-    """Check that a YAML text is within `MAX_DEPTH` and has no key twice, before anything is built.
-
-    Raises:
-        ValueError: it is nested deeper, or a mapping has a key twice.
-        YAMLError: it is not YAML.
-    """
+    """Check that a YAML text is within `MAX_DEPTH` and has no key twice, before anything is built."""
     import yaml
 
     from runnerkit.fileio.yaml_format import YamlLoader
@@ -412,11 +386,7 @@ def _mark_json(source: str, references: list[str]) -> str:
 
 
 def look_up(reference: str, base: dict[str, Any], path: str) -> Any:
-    """The value of ``reference``, used in the file ``path``, in its bases.
-
-    Raises:
-        KeyError: there is no such value.
-    """
+    """The value of ``reference``, used in the file ``path``, in its bases."""
     value: Any = base
     for key in reference.split('.'):
         if isinstance(value, list | tuple) and key.isdigit() and int(key) < len(value):

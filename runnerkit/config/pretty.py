@@ -129,14 +129,7 @@ def _flat(value: Any) -> str:
 
 
 def _layout(value: _Printed, indent: int, column: int, after: int) -> str:
-    """``value`` on as many lines as it needs.
-
-    Args:
-        value: the value to print.
-        indent: the indent of its first line, in columns.
-        column: the column at which it begins.
-        after: how many columns to keep free after its last line.
-    """
+    """``value`` on as many lines as it needs."""
     flat, opening, items, closing = value
     if not items or column + len(flat) + after <= WIDTH:
         return flat
@@ -244,10 +237,6 @@ def format_data(config: dict[Any, Any], file_format: str) -> str:
 
     Reading it gives the same values, except that classes and functions become their paths (which a registry can look
     up) or, if no path finds them, `OBJECT` with their ``repr``; sets become lists, and in JSON tuples become lists.
-
-    Args:
-        config: the values.
-        file_format: 'json', 'yaml' or 'yml'.
     """
     from runnerkit.fileio import dump
 
@@ -294,15 +283,7 @@ def objects_in(value: Any, *path: Any) -> Iterator[str]:
 
 
 def refuse_marks(value: Any, *path: Any) -> None:
-    """Refuse a part of a config that has been read, if objects are missing in it.
-
-    Args:
-        value: the part.
-        path: the keys that lead to it.
-
-    Raises:
-        ValueError: some are missing; the error names their keys.
-    """
+    """Refuse a part of a config that has been read, if objects are missing in it."""
     lost = [f'{dotted(where)} ({leaf[len(OBJECT) :]})' for where, leaf in values_in(value, path) if is_mark(leaf)]
     if lost:
         raise ValueError(

@@ -95,9 +95,6 @@ def read_literals(text: str) -> dict[str, Any]:
     Nothing is executed or imported, no file is read, and no ``{{ variable }}`` is replaced. Besides literals, a value
     may be ``dict(key=value)``, ``set()``, ``frozenset({…})``, ``float('inf')``, ``complex('1j')``, ``range(…)`` and
     ``slice(…)``.
-
-    Raises:
-        NoLiteral: the text has anything else, or is not Python.
     """
     try:
         values: dict[str, Any] = {}
