@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
 from runnerkit.parallel import named_modules
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
@@ -218,6 +217,8 @@ class PretrainedInit:
         Raises:
             ValueError: there is no such part, the file has nothing below the prefix, or nothing of it fits.
         """
+        from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
+
         target = module if self.part is None else self._part_of(module, self.part)
         if self.prefix is None:
             load_checkpoint(target, self.checkpoint, map_location=self.map_location, strict=False, logger=_LOG)

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from runnerkit.checkpoint import load_checkpoint
 from runnerkit.data.reader import Reader
 from runnerkit.distributed import get_dist_info
 from runnerkit.hooks.hook import Hook, Score
@@ -462,6 +461,8 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         revise_keys: list[tuple[str, str]] = [(r'^module.', '')],  # noqa: B006 (never changed)
     ) -> Any:
         """Load only a checkpoint's weights; see `runnerkit.checkpoint.load_checkpoint`."""
+        from runnerkit.checkpoint import load_checkpoint
+
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys=revise_keys)
 
 

@@ -10,8 +10,7 @@ from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
 from runnerkit.checkpoint.conditions import AVERAGES_GONE, changed
 from runnerkit.checkpoint.integrity import gpus_of_run, is_mmcv_file, reading, training_state_problem
-from runnerkit.checkpoint.loader import load_folder, load_whole
-from runnerkit.checkpoint.state_dict import ema_name, load_state_dict, revised
+from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.checkpoint import saves_by_epoch
@@ -85,6 +84,8 @@ class Snapshots:
 
     def read(self, checkpoint: str, map_location: Any) -> Any:
         """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
+        from runnerkit.checkpoint.loader import load_folder, load_whole
+
         model = self._runner.model
         if not (is_sharded(model) and is_checkpoint_folder(checkpoint)):
             return load_whole(checkpoint, map_location)
@@ -110,6 +111,8 @@ class Snapshots:
 
     def split(self, loaded: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
         """What of a checkpoint is this run's: its hooks may change it, averages without a hook are left behind."""
+        from runnerkit.checkpoint.state_dict import revised
+
         runner, loaded = self._runner, dict(loaded)
         runner.changes.note_settings()
         loaded['state_dict'] = revised(loaded['state_dict'], [(r'^module\.', '')])
@@ -121,6 +124,8 @@ class Snapshots:
 
     def load(self, loaded: Mapping[str, Any], checkpoint: str, resume_optimizer: bool) -> None:
         """Load weights, optimizers, the hooks' messages and the counters; the rest waits for the start of the run."""
+        from runnerkit.checkpoint.state_dict import load_state_dict
+
         runner = self._runner
         try:
             load_state_dict(runner.model, loaded['state_dict'], strict=True)

@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runnerkit.checkpoint import Store, load_checkpoint, why_damaged
-from runnerkit.checkpoint.integrity import training_state_problem
-from runnerkit.checkpoint.loader import load_small
+from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.store import why_not_finite
 from runnerkit.distributed import from_first_rank
 from runnerkit.fileio.paths import shown
@@ -47,6 +45,8 @@ class StartupBase(Stage):
         """
         weights = load_from(context)
         if weights:
+            from runnerkit.checkpoint import load_checkpoint
+
             with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
                 load_checkpoint(context.model, weights, 'cpu', logger=context.logger, revise_keys=[(r'^module.', '')])
 
@@ -107,6 +107,9 @@ def newest(stores: list[Store]) -> str | None:
 
 def why_not_resumable(path: Path) -> str | None:
     """Why a run cannot resume from the checkpoint, or would stay NaN; None if it can."""
+    from runnerkit.checkpoint.integrity import training_state_problem, why_damaged
+    from runnerkit.checkpoint.loader import load_small
+
     damage = why_damaged(path)
     if damage is not None:
         return damage
