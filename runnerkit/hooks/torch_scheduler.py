@@ -185,7 +185,11 @@ class TorchLrUpdaterHook(ScheduleHook):
         return runner.epoch if self.by_epoch else runner.iter
 
     def before_train_epoch(self, runner: RunnerView) -> None:
-        """Take the steps that are due. Until then, hooks and loggers read the values that were used."""
+        """Take the steps of epochs that are due. Until then, hooks and loggers read the values that were used."""
+        if self.by_epoch:
+            self._take_due(runner)
+
+    def _take_due(self, runner: RunnerView) -> None:
         if not self._key:
             self._step_to(self._place(runner))
         for value in self._due:
@@ -205,7 +209,7 @@ class TorchLrUpdaterHook(ScheduleHook):
         if self._epochs_unannounced and self._key and runner.epoch > self._done:
             self._done = runner.epoch
             self._end_unit()
-        self.before_train_epoch(runner)
+        self._take_due(runner)
 
     def after_train_iter(self, runner: RunnerView) -> None:
         """Record the monitored value."""

@@ -280,6 +280,11 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             reader.give_back(self.data_batch)
             self.data_batch = None
 
+    @property
+    def is_in_iteration(self) -> bool:
+        """Whether a training iteration has begun, and is not over."""
+        return self.data_batch is not None
+
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Pass one batch to the model and store what it returns as ``outputs``. Subclasses may override it."""
         if self.batch_device is not None:

@@ -315,8 +315,10 @@ def why_not_exact(runner: Any, caller: Any = None) -> str | None:
         return 'inside a nested run'
     is_done = progress.iter_is_done or progress.epoch_is_done
     if runner.evaluator.scores is not None:  # that of a workflow's entry is repeated, or continues
-        return 'inside an evaluation' if is_done or progress.epoch_is_open else None
-    is_inside = not is_done and getattr(runner, 'data_batch', None) is not None
+        entries = runner.plan.workflow[progress.entry : progress.entry + 1]
+        is_apart = is_done or progress.epoch_is_open or any(runner.plan.trains_in(mode) for mode, _ in entries)
+        return 'inside an evaluation' if is_apart else None
+    is_inside = not is_done and runner.is_in_iteration
     if is_inside and caller is None:
         return 'inside an iteration'
     if not (is_done or is_inside or (progress.epoch_is_open and not progress.batches)):

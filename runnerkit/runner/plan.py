@@ -155,7 +155,7 @@ class Plan:
                         return
                     entry, unit, begins = 0, 0, True
                 if (entry, unit) == (0, 0):
-                    began = (done, progress.iter)
+                    began = None if progress.epoch_is_open else (done, progress.iter)
                 if unit < self.workflow[entry][1] and (begins or not (is_done and training[entry])):
                     break
                 entry, unit = entry + 1, 0

@@ -128,9 +128,9 @@ class Saver:
         sharded = is_sharded(runner.model)
         if alone and sharded:
             raise RuntimeError(NO_FILE)
-        why = None if alone else why_not_exact(runner, caller)
+        why = why_not_exact(runner, caller)
+        moves = why is not None and not alone and (caller is None or runner.lifecycle.inner is not None)
         alone = alone or (runner.world_size == 1 and not sharded)
-        moves = why is not None and (caller is None or runner.lifecycle.inner is not None)
         store, name = Store(folder, file_client_args), self._name(filename_tmpl, moves)
         options = {'messages': messages or {}, 'after_write': after_write, 'on_error': on_error}
         request = Request(store, name, given, sharded, async_save, only_finite, alone, not_exact=why, **options)
@@ -377,6 +377,12 @@ class Saver:
         )
         self._moved.append(request._replace(not_exact=None))
         runner.hooks.at_end(point, self._save_moved)
+
+    def drop_moved(self) -> None:
+        """Forget the saves that wait for a boundary: the run goes back to an earlier checkpoint."""
+        for request in self._moved:
+            self._runner.logger.info('%s is not saved: the run has gone back before that', request.name)
+        self._moved = []
 
     def _save_moved(self, runner: Any) -> None:
         moved, self._moved = self._moved, []

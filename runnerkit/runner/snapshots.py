@@ -199,10 +199,6 @@ class Snapshots:
         own: dict[str, Any] = ranks[rank] if rank < len(ranks) else ranks[0]
         return own
 
-    def condition(self, name: str, default: Any = None) -> Any:
-        """A condition of the resumed run by name; see `Changes.conditions`."""
-        return (self.resumed or {}).get('conditions', {}).get(name, default)
-
     def restore(self) -> None:
         """Restore the parts; called after ``before_run``."""
         runner = self._runner
@@ -279,6 +275,7 @@ class Snapshots:
             raise asked
         runner.data_batch, runner.outputs, runner.outputs_of = None, {}, None
         runner.updater.forget_cycles()
+        self.saver.drop_moved()
         for reader in runner.readers.entries:
             reader.close()
         runner.resume(asked.checkpoint)

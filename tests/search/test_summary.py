@@ -9,10 +9,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pipelines import small_pipeline  # noqa: E402
 
 from runnerkit.search.record import Record  # noqa: E402
-from runnerkit.search.report import (
-    Report,  # noqa: E402
-    summary,  # noqa: E402
-)
+from runnerkit.search.report import Report  # noqa: E402
+from runnerkit.search.summary import summary  # noqa: E402
 
 ERROR = {'error': 'min'}
 

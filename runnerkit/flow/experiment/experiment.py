@@ -119,7 +119,6 @@ class Experiment(ExperimentSetup):
 
     is_validating = False
     _in_batch = False  # from the beginning of a training iteration to its end
-    _has_begun = False  # whether train_batch has begun in it
     _at_first: Summaries | None = None  # of the user's attributes, when the first run begins
 
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
@@ -242,6 +241,11 @@ class Experiment(ExperimentSetup):
         finally:
             self.close()
 
+    @property
+    def is_in_iteration(self) -> bool:
+        """Whether a training iteration has begun, and is not over."""
+        return self._in_batch
+
     def train(self, data_loader: Reader | None = None, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`.
 
@@ -278,7 +282,7 @@ class Experiment(ExperimentSetup):
                     reader.give_back(batch)
             raise
         finally:
-            self._in_batch = self._has_begun = False
+            self._in_batch = False
             self._read.clear()
             self.data_batch = None
         self._inner_iter += 1
@@ -290,7 +294,6 @@ class Experiment(ExperimentSetup):
             return model.val_step(data, **kwargs)
         if self.mode != 'train':
             return getattr(model, f'{self.mode}_step')(data, self.optimizer, **kwargs)
-        self._has_begun = True
         with self.naming_unset('optimizer', 'setup_model'):
             return as_outputs(self.train_batch(**kwargs), type(self).__name__)
 
@@ -378,16 +381,7 @@ class Experiment(ExperimentSetup):
         """Take back what `state_dict` gave."""
 
     def state_of_run(self) -> dict[str, Any]:
-        """What checkpoints hold of an experiment on each rank.
-
-        Raises:
-            RuntimeError: an iteration is running, in whose middle no run could continue.
-        """
-        if self._has_begun and not self.progress.iter_is_done:
-            raise RuntimeError(
-                'save is called inside train_batch, in the middle of an iteration: a run could not go on from there. '
-                'Save in valid, in after_train_iter of a hook, or by training.save_interval'
-            )
+        """What checkpoints hold of an experiment on each rank."""
         if self.is_validating:
             self._log_once(
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
