@@ -30,7 +30,7 @@ COMMANDS = {
         'moment:verify_main',
         'replay a run between its checkpoints and compare them: does it reproduce here?',
     ),
-    'ctl': ('ctl:main', 'show, pause, save or stop a running training, or set its learning rate'),
+    'ctl': ('ctl:main', 'show, start, pause, save or stop a running training'),
     'profile': ('look:profile_main', 'show where the time of a training iteration goes'),
     'summary': ('look:summary_main', 'show the parameters, operations and shapes of a model'),
     'find-lr': ('look:find_lr_main', 'look for a good learning rate'),

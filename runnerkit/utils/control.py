@@ -34,11 +34,12 @@ _LONGEST = 4096  # bytes of a request
 _LONGEST_ANSWER = 2**20
 _SHORTEST_KEY = 16
 _PATIENCE = 10.0  # seconds for the keys and the request
-_MOST = 64  # clients at a time; others wait
+_MOST = 64  # clients of a listener at a time; others wait
+_LONGEST_FOLDER = 60  # characters before the name of the socket, whose path may have 107
 
 #: What a connection raises whose other end has gone, has another key, or says what it should not (the last one before
 #: Python 3.12).
-_BROKEN = (AuthenticationError, EOFError, OSError, AssertionError)
+_BROKEN = (AuthenticationError, EOFError, OSError, AssertionError, ValueError)
 
 #: Answers a command; its errors are sent to the client.
 Answer = Callable[[str], dict[str, Any]]
@@ -72,9 +73,10 @@ class ControlServer:
         key_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._path, self._answer = Path(folder).absolute() / ADDRESS, answer
-        self._places, self._is_over = threading.Semaphore(_MOST), False
+        self._listeners: list[tuple[socket.socket, threading.Thread]] = []
         network_key = None if key_file is None else read_key(key_file)
-        self._folder = tempfile.mkdtemp(prefix='runnerkit-control-')
+        is_short = len(tempfile.gettempdir()) < _LONGEST_FOLDER
+        self._folder = tempfile.mkdtemp(prefix='runnerkit-control-', dir=None if is_short else '/tmp')
         path, key = os.path.join(self._folder, 'control.sock'), secrets.token_hex(32)
         self._address = {'socket': path, 'pid': os.getpid(), 'host': socket.gethostname(), 'key': key}
         try:
@@ -95,7 +97,10 @@ class ControlServer:
 
     def close(self) -> None:
         """Answer no more, and delete the socket and ``control.json``."""
-        self._is_over = True
+        for server, thread in self._listeners:
+            _open_servers.discard(server)
+            server.close()
+            thread.join()  # else the address is in use until it has looked
         if read_address(self._path.parent) == self._address:
             with suppress(OSError):
                 self._path.unlink()
@@ -104,35 +109,42 @@ class ControlServer:
     def _listen(self, server: socket.socket, key: bytes) -> None:
         server.settimeout(0.1)
         _open_servers.add(server)
-        threading.Thread(target=self._accept, args=(server, key), name='runnerkit-control', daemon=True).start()
+        thread = threading.Thread(target=self._accept, args=(server, key), name='runnerkit-control', daemon=True)
+        self._listeners.append((server, thread))
+        thread.start()
 
     def _accept(self, server: socket.socket, key: bytes) -> None:
-        with closing(server):
-            while not self._is_over:
-                if not self._places.acquire(timeout=0.1):
-                    continue
-                try:
-                    peer, _ = server.accept()
-                except OSError:  # no client came, or it has gone at once
-                    self._places.release()
-                    continue
-                threading.Thread(target=self._serve, args=(peer, key), name='runnerkit-client', daemon=True).start()
-        _open_servers.discard(server)
+        places = threading.Semaphore(_MOST)  # of each listener, so that the network takes none of this machine's
+        while server.fileno() >= 0:
+            if not places.acquire(timeout=0.1):
+                continue
+            try:
+                peer, _ = server.accept()
+            except OSError:  # no client came, it has gone at once, or the listener is closed
+                places.release()
+                continue
+            threading.Thread(target=self._serve, args=(peer, key, places), name='runnerkit-client', daemon=True).start()
 
-    def _serve(self, peer: socket.socket, key: bytes) -> None:
+    def _serve(self, peer: socket.socket, key: bytes, places: threading.Semaphore) -> None:
         """Answer one client, in a separate thread; one without the key is hung up on."""
-        with suppress(*_BROKEN), _connection(peer) as connection:
-            with _limited(peer, _PATIENCE):
-                deliver_challenge(connection, key)
-                answer_challenge(connection, key)
-                request = connection.recv_bytes(_LONGEST)
-            connection.send_bytes(_obey(self._answer, request))
-        self._places.release()
+        try:
+            with suppress(*_BROKEN), _connection(peer) as connection:
+                with _limited(peer, _PATIENCE):
+                    deliver_challenge(connection, key)
+                    answer_challenge(connection, key)
+                    request = connection.recv_bytes(_LONGEST)
+                connection.send_bytes(_obey(self._answer, request))
+        finally:
+            places.release()
 
 
 def read_key(path: str | os.PathLike[str]) -> bytes:
     """The key in a file that only its owner can read."""
-    with open(os.path.expanduser(path), 'rb') as file:
+    try:
+        opened = open(os.path.expanduser(path), 'rb')  # noqa: SIM115
+    except OSError as error:
+        raise ControlError(f'the key file {os.fspath(path)} cannot be read: {error.strerror}') from None
+    with opened as file:
         state = os.fstat(file.fileno())
         if stat.S_IMODE(state.st_mode) & 0o077 or state.st_uid != os.geteuid():
             raise ControlError(f'the key file {os.fspath(path)} must belong to you alone: chmod 600 {os.fspath(path)}')

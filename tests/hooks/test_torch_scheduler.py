@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support import loader, tiny_runner
 from torch.optim import lr_scheduler
 
 from runnerkit.checkpoint.plain import to_plain
@@ -511,3 +512,20 @@ def test_registered_schedulers_are_found_first_and_may_take_the_epoch(monkeypatc
     assert takes_epoch(build_scheduler('Own', optimizer))
     assert not takes_epoch(build_scheduler('StepLR', optimizer, step_size=2))
     assert not takes_epoch(build_scheduler('ExponentialLR', optimizer, gamma=0.9))
+
+
+def test_a_resume_at_the_last_iteration_of_an_epoch_takes_no_step_more(tmp_path):
+    """Steps of iterations are taken before an iteration: the resumed epoch has none left."""
+
+    def rate(resume=None):
+        runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
+        runner.register_optimizer_hook(dict())
+        runner.register_lr_hook(dict(policy='StepLR', by_epoch=False, step_size=1, gamma=0.5))
+        runner.register_checkpoint_hook(dict(interval=1, by_epoch=False))
+        if resume:
+            runner.resume(str(tmp_path / resume))
+        runner.run([loader(8)], [('train', 1)])
+        return runner.current_lr()
+
+    wanted = rate()
+    assert rate('iter_4.pth') == wanted

@@ -13,7 +13,7 @@ from support import Noisy, Tiny, loader, thinned, tiny_runner, weights
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
-from runnerkit.runner import EpochBasedRunner
+from runnerkit.runner import EpochBasedRunner, IterBasedRunner
 from runnerkit.runner.saver import Saver
 
 
@@ -556,3 +556,67 @@ def test_two_ranks(on_ranks, tmp_path):
         files = [torch.load(tmp_path / folder / f'iter_{done}.pth') for folder in ('sync', 'async')]
         assert len(files[1]['runnerkit']['ranks']) == 2
         assert_equal(*files)
+
+
+# --- in the middle of something --------------------------------------------------------------------------------------
+
+
+def test_a_file_of_one_rank_says_that_it_is_not_exact(tmp_path):
+    class Asks(Hook):
+        def before_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.save(filename_tmpl='asked.pth', alone=True)
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(Asks())
+    runner.run([loader(12)], [('train', 1)])
+    assert torch.load(tmp_path / 'asked.pth')['runnerkit']['not_exact'] == 'inside an iteration'
+
+
+def test_a_save_that_waits_is_dropped_when_the_run_goes_back(tmp_path, caplog):
+    class Back(Hook):
+        done = False
+
+        def before_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.save(filename_tmpl='start.pth')
+            if runner.iter == 3 and not self.done:
+                self.done = True
+                runner.save(filename_tmpl='asked.pth')
+                runner.roll_back(str(tmp_path / 'start.pth'))
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=2)
+    runner.register_hook(Back())
+    runner.run([loader(12)], [('train', 1)])
+    assert 'asked.pth is not saved: the run has gone back before that' in caplog.text
+    assert not (tmp_path / 'asked.pth').exists()
+
+
+def test_an_evaluation_inside_an_iteration_moves_the_save_behind_it(tmp_path):
+    class Evaluates(Hook):
+        def before_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.evaluate(loader(4))
+
+        def after_evaluate(self, runner, scores):
+            runner.save(filename_tmpl='asked.pth')
+
+    runner = tiny_runner(IterBasedRunner, work_dir=tmp_path, max_iters=3)
+    runner.register_hook(Evaluates())
+    runner.run([loader(12)], [('train', 1)])
+    assert torch.load(tmp_path / 'asked.pth')['meta']['iter'] == 2
+
+
+@pytest.mark.parametrize('name', ['iter_2.pth', 'iter_4.pth'])
+def test_an_epoch_runner_of_so_many_iterations_resumes_at_the_end_of_an_epoch(tmp_path, name):
+    def run(resume=None):
+        runner = tiny_runner(work_dir=tmp_path, max_iters=5)
+        runner.register_optimizer_hook(dict())
+        runner.register_hook(CheckpointHook(interval=1, by_epoch=False))
+        if resume:
+            runner.resume(str(tmp_path / resume))
+        runner.run([loader(8)], [('train', 1)])  # two batches
+        return weights(runner.model)
+
+    wanted = run()
+    assert torch.equal(run(name), wanted)

@@ -70,7 +70,7 @@ def test_a_command_by_network(network, key_file, tmp_path):
     key_file.write_bytes(b'another key of this test')
     with pytest.raises(ControlError, match='has another key'):
         ask(network, 'stop', key_file=key_file)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ControlError, match='cannot be read'):
         ask(network, 'stop', key_file=key_file.with_name('none'))
     with pytest.raises(ControlError, match='check address and network'):
         ask(f'127.0.0.1:{free_port()}', 'stop', key_file=key_file)
@@ -287,3 +287,20 @@ def server_that_is_slow(tmp_path):
     server = ControlServer(tmp_path / 'slow', lambda command: time.sleep(5) or {})
     yield tmp_path / 'slow'
     server.close()
+
+
+def test_a_closed_address_is_free_at_once(tmp_path, key_file):
+    address = f'127.0.0.1:{free_port()}'
+    for _ in range(3):
+        ControlServer(tmp_path, answer, address, key_file).close()
+
+
+def test_a_long_temporary_folder_is_not_used(tmp_path, monkeypatch):
+    long = tmp_path / ('x' * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, 'tempdir', str(long))
+    server = ControlServer(tmp_path, answer)
+    try:
+        assert ask(tmp_path, 'status') == {'command': 'status'}
+    finally:
+        server.close()

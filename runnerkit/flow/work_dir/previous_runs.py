@@ -106,10 +106,13 @@ def rename_aside(work_dir: Path, names: Collection[str]) -> Path:
         if is_so:
             raise FileExistsError(f'{_must_stay(work_dir)}: it is {what}. Go elsewhere, {_WAYS_OUT}')
     aside = next(path for n in count(1) if not os.path.lexists(path := place.with_name(f'{place.name}.{n}')))
+    fresh = None
     try:
         fresh = Path(tempfile.mkdtemp(prefix=f'.{place.name}.', dir=place.parent))
         os.rename(place, aside)
     except OSError as error:
+        if fresh is not None:
+            fresh.rmdir()
         raise type(error)(f'{_must_stay(work_dir)} ({aside}: {error.strerror}): {_WAYS_OUT}') from error
     for name in os.listdir(aside):
         if name == '.lock' or name not in names:
