@@ -53,8 +53,11 @@ def files_of_a_run(work_dir: Path) -> list[str]:
     if not work_dir.is_dir():
         return []
     record = read_record(work_dir)
-    known = {*Store(work_dir).saved(), *OTHER_FILES, *record.get('files', ()), record.get('config'), record.get('code')}
-    found = sorted(name for name in os.listdir(work_dir) if name in known or _LOG.fullmatch(name))
+    names = os.listdir(work_dir)
+    # A run notes its files when it ends; of one that was killed, all are that it has not found there.
+    left = record.get('files', {*names} - {*record['others']} if 'others' in record else ())
+    known = {*Store(work_dir).saved(), *OTHER_FILES, *left, record.get('config'), record.get('code')}
+    found = sorted(name for name in names if name in known or _LOG.fullmatch(name))
     return [] if all(name.endswith('.log') for name in found) else found
 
 

@@ -59,7 +59,7 @@ def read_record(work_dir: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         logs = logs_in(work_dir)
         found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts, 'files': _are_texts}
+    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts, 'files': _are_texts, 'others': _are_texts}
     found = found if isinstance(found, dict) else {}
     return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
 

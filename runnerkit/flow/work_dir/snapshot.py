@@ -68,7 +68,8 @@ def take_over(context: Context) -> None:
     # In a work dir from elsewhere, the code of others stays unsealed, so that the work dir counts as one from there.
     own = None if was_own else [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
     sealed = seal(work_dir, noted, own)
-    write_record(work_dir, **written, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
+    found = {'others': context.others, 'files': None}  # its own are known when it ends
+    write_record(work_dir, **written, **found, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
     if former is not None and sealed is not None and sealed == record.get('seal'):
         shutil.rmtree(former)  # nothing has changed
     if sealed is None:

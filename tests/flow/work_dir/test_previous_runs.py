@@ -214,3 +214,11 @@ def test_whose_checkpoints_these_are_is_known_until_the_last_one_has_moved(tmp_p
     store.move = lambda names, to: moved.extend([to, *names])
     set_checkpoints_aside(logging.getLogger('runnerkit'), store, True)
     assert moved == [f'{store}.2', 'best_a_epoch_1.pth', 'epoch_1.pth', '.run.json']
+
+
+def test_what_a_killed_run_has_left_is_its_own_but_for_what_it_found(used):
+    """It has not noted its files, which a run does when it ends."""
+    (used / 'notes.txt').write_text('')
+    write_record(used, files=None, others=['notes.txt'])
+    assert 'of_a_hook' in files_of_a_run(used)
+    assert 'notes.txt' not in files_of_a_run(used)
