@@ -20,7 +20,7 @@ from runnerkit.utils.ending import END_WITHIN, end_after, end_not, end_now, limi
 from runnerkit.utils.exceptions import PeerFailed
 
 #: Seconds without an iteration after which a process is ended, as one that hangs.
-HANG_AFTER = 600.0
+HANG_AFTER = 1800.0
 
 _LOOK = 0.5  # seconds between two looks at the heartbeat
 _TO_BE_FIRST = 2.0  # seconds for a rank that has failed to end before those that have lost it: it is the cause
