@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -23,20 +23,17 @@ class EntryPoints:
 
     Args:
         group: the group's name.
-        table: what this package itself offers, by name, as ``module:object``; it comes before the entry points.
     """
 
-    def __init__(self, group: str, table: Mapping[str, str] | None = None) -> None:
-        self.group, self.table = group, table or {}
+    def __init__(self, group: str) -> None:
+        self.group = group
 
     def names(self) -> list[str]:
         """All names, sorted. Nothing is imported."""
-        return sorted({*self.table, *(point.name for point in self._points())})
+        return sorted({point.name for point in self._points()})
 
     def load(self, name: str) -> Any:
         """What is offered under ``name``, imported; None if nothing is."""
-        if name in self.table:
-            return load_dotted(self.table[name])
         if not name.isidentifier():  # a path, which reads no metadata
             return None
         points = {point.value: point for point in self._points() if point.name == name}

@@ -4,7 +4,6 @@ tests/hooks/test_hook.py."""
 import importlib.metadata
 import os
 import sys
-from collections import Counter
 from unittest.mock import MagicMock
 
 import pytest
@@ -80,11 +79,3 @@ def test_two_packages_with_one_name_are_an_error_unless_they_mean_the_same(tmp_p
         EntryPoints(GROUP).load('Watch')
     assert 'other_pack:Watch (other_pack)' in str(refused.value)
     assert EntryPoints(GROUP).load('Same') is sys.modules['one_pack'].Watch
-
-
-def test_a_table_offers_what_the_package_itself_has_before_all_others(tmp_path, monkeypatch):
-    install(tmp_path, monkeypatch, 'table_pack', 'class Watch: ...\n', GROUP, Counter='table_pack:Watch')
-    offered = EntryPoints(GROUP, {'Counter': 'collections:Counter'})
-    assert offered.names() == ['Counter']
-    assert offered.load('Counter') is Counter
-    assert offered.load('Watch') is None
