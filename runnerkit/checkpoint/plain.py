@@ -18,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.utils.logging import printable
 
+_CONTAINERS = frozenset({dict, list, tuple})
 _UNCHANGED = frozenset({type(None), bool, float, complex, torch.Size, torch.device, torch.layout})
 
 #: How to get the plain value from an instance of a subclass, even if it overrides methods.
@@ -109,8 +110,9 @@ def _plain_container(value: Any, depth: int) -> Any:
         # Most keys are short names or small numbers, which are plain.
         is_plain = (type(key) is str and len(key) <= _LENGTH) or (type(key) is int and -_SMALL < key < _SMALL)
         plain = key if is_plain else _plain_key(key, depth)
+        is_container = type(item) in _CONTAINERS and depth > 1  # most of them, without a frame in between
         try:
-            items[plain] = _plain(item, depth - 1)
+            items[plain] = (_plain_container if is_container else _plain)(item, depth - 1)
         except _Refused as refused:
             refused.steps.append(f'[{_short(key)}]')
             raise
