@@ -44,6 +44,7 @@ class HookTable(list[Hook]):
         self.entered: list[Hook] | None = None
         self.point: str | None = None
         self.calls, self.around = _Calls(self), _Around(self)
+        self._former: dict[str, list[Call]] = {}  # of points that may be running
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
         """A table of other hooks, with the same parts."""
@@ -53,6 +54,7 @@ class HookTable(list[Hook]):
 
     def forget_calls(self) -> None:
         """Compile the calls again at their next use."""
+        self._former.update(self.calls)
         self.calls.clear()
         self.around.clear()
 
@@ -74,7 +76,7 @@ class HookTable(list[Hook]):
             self.unlisten(point, once)
             call(runner)
 
-        running = self.calls.get(point)
+        running = self.calls.get(point) or self._former.get(point)
         self.listen(point, once, is_last=True)
         if running is not None:
             running.append(once)

@@ -620,3 +620,21 @@ def test_an_epoch_runner_of_so_many_iterations_resumes_at_the_end_of_an_epoch(tm
 
     wanted = run()
     assert torch.equal(run(name), wanted)
+
+
+def test_a_save_moves_to_the_end_of_a_point_whose_calls_change_meanwhile(tmp_path):
+    class Changes(Hook):
+        def after_train_iter(self, runner):
+            runner.hooks.listen('after_train_epoch', print)
+            runner.hooks.unlisten('after_train_epoch', print)
+
+    class Asks(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.save(filename_tmpl='asked.pth')
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.register_hook(Changes(), priority='HIGH')
+    runner.register_hook(Asks())
+    runner.run([loader(12)], [('train', 1)])
+    assert torch.load(tmp_path / 'asked.pth')['meta']['iter'] == 2
