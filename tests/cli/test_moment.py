@@ -95,11 +95,12 @@ def test_an_iteration_in_which_the_run_diverged_is_shown(tmp_path, capsys):
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_no_scratch_folder(tmp_path, number, code):
     out = '        out = self.head('
-    config = project(tmp_path, out, f'        __import__("time").sleep(0.05)\n        print("step", flush=True)\n{out}')
+    pause = '        __import__("time").sleep(float(__import__("os").environ.get("PAUSE", 0)))\n'
+    config = project(tmp_path, out, f'        print("step", flush=True)\n{pause}{out}')
     quietly(planted.train, config, tmp_path / 'run')
     (tmp_path / 'scratch').mkdir()
     words = [sys.executable, '-m', 'runnerkit', 'replay', str(tmp_path / 'run'), '--to', '7']
-    variables = {**os.environ, 'TMPDIR': str(tmp_path / 'scratch')}
+    variables = {**os.environ, 'TMPDIR': str(tmp_path / 'scratch'), 'PAUSE': '1'}
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.DEVNULL, 'text': True}
     with subprocess.Popen(words, env=variables, **pipes) as process:
         assert process.stdout.readline() == 'step\n'
