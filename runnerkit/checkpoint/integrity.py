@@ -1,4 +1,4 @@
-"""Checks whether a checkpoint file is intact, and whether a run can resume from it."""
+"""Checks whether a checkpoint file is intact, whether a run can resume from it, and whether MMCV wrote it."""
 
 from __future__ import annotations
 

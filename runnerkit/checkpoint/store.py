@@ -1,4 +1,4 @@
-"""The only code that knows where checkpoints are stored and how their files are named."""
+"""The only code that knows where checkpoints are stored, whose they are, and how their files are named."""
 
 from __future__ import annotations
 

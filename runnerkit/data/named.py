@@ -1,4 +1,4 @@
-"""Several data sets under one key of ``data``, by name, and loaders that know the name of theirs."""
+"""Names of data sets: several under one key of ``data``, what loaders know of them, and the names of their classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives: sums, averages, sending objects. With a single process, each is a no-op."""
+"""Collectives: sums, averages, sending objects, collecting results. With a single process, each is a no-op."""
 
 from __future__ import annotations
 

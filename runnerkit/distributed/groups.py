@@ -1,4 +1,4 @@
-"""Process groups in addition to the default one: on the CPU, and for waiting longer than a collective may take."""
+"""The rank of this process, and further process groups: on the CPU, and for longer waits than collectives allow."""
 
 from __future__ import annotations
 

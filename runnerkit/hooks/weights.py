@@ -57,8 +57,11 @@ class Finiteness:
         Waits for the device. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
         """
         runner, weights = self._runner, _weights(self._runner)
-        kinds = {'weights': find_non_finite(weights), 'optimizer': find_non_finite(_states(runner, weights))}
-        found = {kind: describe_counts(bad) for kind, bad in kinds.items() if bad}
+        kinds = {'weights': weights, 'optimizer': _states(runner, weights)}
+        # Together, because each look waits for the device.
+        bad = find_non_finite({(kind, name): each for kind, of_kind in kinds.items() for name, each in of_kind.items()})
+        counts = {kind: {name: count for (of, name), count in bad.items() if of == kind} for kind in kinds}
+        found = {kind: describe_counts(of_kind) for kind, of_kind in counts.items() if of_kind}
         skips = any(update.scaler for update in runner.updater.updates.values())
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner.train_log.losses_are_finite():

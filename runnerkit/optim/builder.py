@@ -1,4 +1,4 @@
-"""Optimizers by name: ``optimizer=dict(type='SGD', lr=0.1, paramwise_cfg=dict(...))``."""
+"""Optimizers by name, fused where possible: ``optimizer=dict(type='SGD', lr=0.1, paramwise_cfg=dict(...))``."""
 
 from __future__ import annotations
 

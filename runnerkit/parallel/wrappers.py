@@ -1,4 +1,4 @@
-"""Module wrappers: which classes they are, and how to get the model inside."""
+"""Module wrappers: which classes they are, how to get the model inside, and names without those of wrappers."""
 
 from __future__ import annotations
 

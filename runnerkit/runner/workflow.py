@@ -1,4 +1,4 @@
-"""Checks and lengths of a workflow."""
+"""Checks of what a runner is given, and of its workflow and the lengths of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search varies: parameters as data, each a kind and its range."""
+"""What a search varies: parameters as data, each a kind and its range; and what chooses their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The space of a search: which values of a config are varied, and over which ranges.
+"""The space of a search: which values of a config are varied, over which ranges, and under which conditions.
 
 ::
 

@@ -1,4 +1,4 @@
-"""The environment of a run: versions, devices, and the rank of this process."""
+"""The environment of a run: versions, devices, the rank of this process, and which other processes live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checking whole and finite numbers, and reading the number from a tensor."""
+"""Checking whole and finite numbers, also inside containers, and reading the number from a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers, times and sizes as short texts."""
+"""Numbers, times and sizes as short texts, and which names are those of losses."""
 
 from __future__ import annotations
 

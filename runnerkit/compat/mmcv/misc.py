@@ -1,4 +1,4 @@
-"""MMCV's checks and conversions of plain values, and its decorators for requirements and renamed arguments."""
+"""MMCV's small functions for plain values, paths and layers; decorators for requirements and renamed arguments."""
 
 from __future__ import annotations
 

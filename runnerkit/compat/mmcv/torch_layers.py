@@ -1,4 +1,4 @@
-"""Classes of torch under MMCV's names, and functions about torch's build."""
+"""Classes of torch under MMCV's names, and what MMCV asks of torch: its build, its devices, whether it traces."""
 
 from __future__ import annotations
 
