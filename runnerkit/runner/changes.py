@@ -1,4 +1,4 @@
-"""Compares a run and its settings with the one that it resumes: the table of changes, warnings about inexact resumes."""
+"""Compares a run and its settings with the one that it resumes: the table of changes, and warnings of inexact ones."""
 
 from __future__ import annotations
 
