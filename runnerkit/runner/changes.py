@@ -213,7 +213,7 @@ class Changes:
             )
             saving = next(saves, None)
             for hook in calls[calls.index(saving) + 1 :] if saving is not None else ():
-                if not hook.runs_last and not only_looks_on(hook) and keeps_state(hook):
+                if not hook.runs_last and not only_looks_on(type(hook).__name__) and keeps_state(hook):
                     yield (
                         f'{type(runner).__name__}.call_hook calls {type(hook).__name__} after '
                         f'{type(saving).__name__}, so a checkpoint holds its state of the step before. Register it '

@@ -78,7 +78,7 @@ def _acting(runner: Any, point: str, caller: Hook | None = None) -> list[Hook]:
     """The hooks that may change the run if ``point`` calls them never or twice, and ``caller``, in their order."""
 
     def acts(hook: Hook) -> bool:
-        if hook.runs_last or only_looks_on(hook) or not listens(hook, point):
+        if hook.runs_last or only_looks_on(type(hook).__name__) or not listens(hook, point):
             return False
         if isinstance(hook, EvalHook) and point.startswith('after_'):
             return hook.by_epoch == (point == 'after_train_epoch') and hook._should_evaluate(runner)

@@ -186,18 +186,20 @@ class Saver:
         each_writes = request.alone or request.in_parts
 
         def put() -> str | NotSavedError:
-            with ExitStack() as rings:
-                swap = partial(rings.enter_context, runner.hooks.around['around_save'])
-                run_on_all_ranks(swap) if request.in_parts else swap()
-                content = self.assemble(state, request)
-                try:
+            try:
+                with ExitStack() as rings:
+                    swap = partial(rings.enter_context, runner.hooks.around['around_save'])
+                    run_on_all_ranks(swap) if request.in_parts else swap()
+                    content = self.assemble(state, request)
                     return self.write(content, state, request)
-                except NotSavedError as error:
-                    return error  # to all ranks
+            except NotSavedError as error:
+                return error  # to all ranks
 
         try:
             self.finish() if each_writes else from_first_rank(self.finish)
-            self._note(request.messages)
+            messages = runner.meta.setdefault('hook_msgs', {}) if request.messages else {}
+            self._former = {key: messages[key] for key in request.messages if key in messages}
+            messages.update(request.messages)
             try:
                 state = self.collect(request)
                 path = put() if each_writes else from_first_rank(put)
@@ -206,7 +208,10 @@ class Saver:
             except BaseException as error:
                 self._fail(error, request)
                 return None
-            self.report(path, state, request)
+            if not request.is_direct:
+                runner.train_log.mark_losses()
+            if self._in_flight is None and (runner.rank == 0 or request.alone):
+                self.report(path, state, request)
             return path
         finally:
             self.is_saving = False
@@ -273,16 +278,14 @@ class Saver:
         return request.store.path(request.name) if path is None else path  # MMCV's returns None
 
     def report(self, path: str, state: State, request: Request) -> None:
-        """Log what is not finite, and call the hooks' ``after_save`` on the rank that has written, now or later."""
+        """On the rank that has written, when the checkpoint is in its place: log what is not finite, acknowledge the
+        events of streams up to a file that a resumed run would use, and call the hooks' ``after_save``."""
         runner = self._runner
-        if not request.is_direct:
-            runner.train_log.mark_losses()
-        if runner.rank > 0 and not request.alone:
-            return
         if state.found:
             runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(state.found.values()))
-        if self._in_flight is None:
-            self._reported(state, request)
+        elif runner.readers.streams() and self._is_resumed_from(request):
+            runner.readers.acknowledge(state.ranks[0])
+        runner.call_hook('after_save')
 
     # --- files and folders -------------------------------------------------------------------------------------------
 
@@ -419,7 +422,7 @@ class Saver:
             self._fail(error, request)
             return
         if self._runner.rank == 0:
-            self._reported(state, request)
+            self.report(request.store.path(request.name), state, request)
 
     def after_run(self, runner: Any) -> None:
         """Make moved saves, and wait for the one in the background; then release its thread, memory and group."""
@@ -460,13 +463,6 @@ class Saver:
         found = store.newest()
         return None if found is None else found.path
 
-    def _note(self, messages: Mapping[str, Any]) -> None:
-        """Add the messages of a save to those of the hooks."""
-        before = self._runner.meta.get('hook_msgs', {})
-        self._former = {key: before[key] for key in messages if key in before}
-        if messages:
-            self._runner.meta.setdefault('hook_msgs', {}).update(messages)
-
     def _fail(self, error: BaseException, request: Request) -> None:
         """Take back the messages of a checkpoint that was not written, and report or raise the error."""
         for key in request.messages:
@@ -475,13 +471,6 @@ class Saver:
         if request.on_error is None or not isinstance(error, NotSavedError):
             raise error
         request.on_error(error)
-
-    def _reported(self, state: State, request: Request) -> None:
-        """On the rank that has written: the events of streams up to a file that a resumed run would use are done."""
-        runner = self._runner
-        if runner.readers.streams() and not state.found and self._is_resumed_from(request):
-            runner.readers.acknowledge(state.ranks[0])
-        runner.call_hook('after_save')
 
     def _is_resumed_from(self, request: Request) -> bool:
         if not request.options.get('create_symlink', True) and number_in(request.name) is None:
