@@ -166,8 +166,8 @@ class _Calls(dict[str, list[Call]]):
         return calls
 
 
-def call_each(calls: Iterable[Call], runner: Any) -> None:
-    """Make all ``calls``, even if some raise."""
+def call_each(calls: Iterable[Call], runner: Any, point: str = 'after_run') -> None:
+    """Make all ``calls`` of ``point``, even if some raise."""
     failures: list[BaseException] = []
     for call in calls:
         try:
@@ -177,7 +177,7 @@ def call_each(calls: Iterable[Call], runner: Any) -> None:
         except BaseException as failure:
             trace = None if isinstance(failure, NotSavedError) else failure  # whose message says everything
             name = type(getattr(call, '__self__', call)).__name__
-            runner.logger.error('after_run of %s failed', name, exc_info=trace)
+            runner.logger.error('%s of %s failed', point, name, exc_info=trace)
             failures.append(failure)
     if failures:
         raise failures[0]
@@ -259,7 +259,17 @@ def priority_name(hook: Hook) -> str:
 
 
 #: Every method of a hook that a runner calls, including the optional points.
-CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'after_log', 'after_image', 'while_waiting')
+CALLED = (
+    *POINTS,
+    *RINGS,
+    'after_save',
+    'after_roll_back',
+    'after_resume',
+    'after_log',
+    'after_image',
+    'while_waiting',
+    'after_outcome',
+)
 
 
 @cache

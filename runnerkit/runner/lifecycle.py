@@ -14,6 +14,7 @@ from runnerkit.checkpoint.integrity import reading
 from runnerkit.distributed.collectives import run_on_all_ranks
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.hook_table import call_each
 from runnerkit.runner.snapshots import RollBackRequest
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import DETAIL, NOT_EXACT
@@ -119,6 +120,7 @@ class Lifecycle:
             stack.enter_context(report_scope(runner.log_buffer))
             stack.enter_context(image_scope(self._hand_on))
             stack.enter_context(waiting_scope(runner.stopping.while_waiting))
+            stack.callback(lambda: call_each(runner.hooks.calls['after_outcome'], runner, 'after_outcome'))
             stack.enter_context(self._settling())
             error: BaseException | None = None
             try:

@@ -90,7 +90,15 @@ class Plan:
         """Whether the run has reached its length."""
         progress = self._runner.progress
         done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
-        return limit is not None and done >= limit
+        return limit is not None and done >= limit and not self.awaits_end_of_epoch
+
+    @property
+    def awaits_end_of_epoch(self) -> bool:
+        """Whether the resumed run was saved between the last iteration before ``max_iters`` and the end of its epoch:
+        only ``after_train_epoch`` is left."""
+        progress = self._runner.progress
+        is_cut_here = self.by_iters and progress.epoch_is_open and progress.iters == self.max_iters
+        return is_cut_here and progress.ended_at != progress.iters
 
     @property
     def epoch_is_over(self) -> bool:
@@ -143,7 +151,7 @@ class Plan:
             entry, unit, begins = progress.entry, progress.unit, False
             # As `is_done`, without its call.
             done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
-            is_done = limit is not None and done >= limit
+            is_done = limit is not None and done >= limit and not (progress.epoch_is_open and self.awaits_end_of_epoch)
             while True:
                 if entry >= len(units):
                     if began is not None and began[0] == done and limit is not None and any(training) and not is_done:
