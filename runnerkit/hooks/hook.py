@@ -31,9 +31,10 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
 uint8 array ``[height, width, channels]``; ``while_waiting`` some times a second while the run waits for the data of a
-stream, and after each iteration of a run inside it; ``after_outcome`` last of all, when an error of any ``after_run`` on
-any rank is part of ``runner.outcome`` (not in a ``run`` of a subclass, which has no outcome). At every point, hooks with a lower priority number are called
-first, before and after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
+stream, and after each iteration of a run inside it; ``after_outcome`` last of all, when ``runner.outcome`` includes
+errors of ``after_run`` on any rank (but not in a ``run`` of a subclass, which has no outcome). At every point, hooks
+with a lower priority number are called first, before and after alike. Rings (``around_*``) nest instead: the lowest
+number is the outermost.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -20,9 +20,14 @@ from runnerkit.distributed import (
     tell_failure,
 )
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset, with_equal_steps
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.hook import Hook, RunnerView, Score
 from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.log_buffer import LogBuffer
+from runnerkit.runner.plan import Plan
+from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
+from runnerkit.runner.stop import Stop
+from runnerkit.runner.workflow import trains
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
 
@@ -30,6 +35,23 @@ from runnerkit.utils.report import scope as report_scope
 _KEPT = ('mode', 'data_loader', 'data_batch', 'outputs', 'outputs_of')
 
 _NOBODY = HookTable()
+
+
+class _EvaluatedRunner(RunnerView, Protocol):
+    """What `Evaluator` reads of its runner, in addition to what hooks read."""
+
+    hooks: HookTable
+    plan: Plan
+    progress: Progress
+    readers: Readers
+    stopping: Stop
+    keeps_random_states: bool
+    train_log: LogBuffer
+    outputs_of: int | str | None
+    world_size: int
+
+    def call_hook(self, fn_name: str) -> None: ...
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None: ...
 
 
 class Evaluator:
@@ -43,7 +65,7 @@ class Evaluator:
         is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: _EvaluatedRunner) -> None:
         self._runner = runner
         self.scores: dict[str, Any] | None = None
         self.is_repeating = False
@@ -96,7 +118,8 @@ class Evaluator:
 
                 meet_patiently()
                 broadcast_shared_buffers(runner.model)
-            self.scores = scores = {}
+            scores: dict[str, Any] = {}
+            self.scores = scores
             try:
                 with runner.hooks.around['around_val'], evaluation_mode(runner.model):
                     yield scores
@@ -114,7 +137,7 @@ class Evaluator:
             # Rank 0 may have scored alone, for hours.
             numbers = broadcast_patiently(numbers_of({**written, **scores}))
             if numbers:
-                runner.scores.update({name: Score(value, runner.completed_iters) for name, value in numbers.items()})
+                runner.scores.update({name: Score(value, runner.progress.iters) for name, value in numbers.items()})
                 runner.hooks.dispatch('after_evaluate', runner, numbers)
 
     @contextmanager
@@ -125,7 +148,7 @@ class Evaluator:
             return
         runner = self._runner
         entries = zip(runner.plan.workflow, runner.readers.entries, strict=False)
-        loaders = [reader.dataloader for (mode, _), reader in entries if keeps and runner.plan.trains_in(mode)]
+        loaders = [reader.dataloader for (mode, _), reader in entries if keeps and trains(mode, runner)]
         before = RandomStates(loaders)
         self._training_rng = before if keeps else None
         try:
@@ -307,4 +330,3 @@ def _averages(log: LogBuffer, scores: Scores, loader: Any, tells: bool = True) -
         log.add_prefix(f'{name}/')
     log.average(reduce=reduce_named_sums, tells=tells)
     return dict(log.output)
-

@@ -318,7 +318,9 @@ class Saves(Hook):
         setattr(self, point, lambda runner: runner.save_checkpoint(str(folder), f'{runner.iter}.pth'))
 
 
-@pytest.mark.parametrize('limit, saved', [({'max_epochs': 2}, (2, 5)), ({'max_iters': 6}, (5,)), ({'max_iters': 5}, (4,))])
+@pytest.mark.parametrize(
+    'limit, saved', [({'max_epochs': 2}, (2, 5)), ({'max_iters': 6}, (5,)), ({'max_iters': 5}, (4,))]
+)
 def test_a_run_resumed_at_the_very_end_of_an_epoch_hears_the_rest_of_what_the_undisturbed_one_hears(
     limit, saved, tmp_path
 ):

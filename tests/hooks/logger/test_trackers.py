@@ -373,7 +373,7 @@ def test_a_tracker_learns_that_a_later_hook_has_failed_at_the_end(train):
             raise OSError('no space')
 
     hook = Diary()
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match='no space'):
         train(hook, [FailsLast()])
     assert hook.lines[-1] == ('close', "failed: OSError('no space')")
 
