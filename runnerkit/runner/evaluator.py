@@ -112,14 +112,14 @@ class Evaluator:
         with self.apart(runner.keeps_random_states):
             kept = {name: getattr(runner, name, None) for name in _KEPT}  # MMCV's loops delete the batch
             inner_iter, log, before = runner.progress.inner_iter, runner.log_buffer, dict(runner.log_buffer.output)
+            scores: dict[str, Any] = {}
+            self.scores = scores
             log.output.clear()
             if runner.world_size > 1:  # all ranks evaluate the model that rank 0 saves
                 from runnerkit.parallel.same_weights import broadcast_shared_buffers
 
                 meet_patiently()
                 broadcast_shared_buffers(runner.model)
-            scores: dict[str, Any] = {}
-            self.scores = scores
             try:
                 with runner.hooks.around['around_val'], evaluation_mode(runner.model):
                     yield scores
