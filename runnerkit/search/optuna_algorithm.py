@@ -15,6 +15,7 @@ from runnerkit.search.algorithm import (
     Proposal,
     SearchAlgorithm,
     as_proposal,
+    as_type,
     derived_seed,
     is_of,
 )
@@ -323,3 +324,43 @@ for _name, (_sampler, _pruner, _stands_for) in NAMES.items():
 
     _make.__name__ = _make.__qualname__ = _name  # as messages call it
     SEARCH_ALGORITHMS.register_module(_name, module=_make)
+
+
+def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The section of an algorithm as a dict with ``type``."""
+    found = as_type(config)
+    name = found['type']
+    if name in DECLINED:
+        raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
+    if isinstance(name, str) and SEARCH_ALGORITHMS.get(name) is None:
+        names = SEARCH_ALGORITHMS.names()
+        raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
+    return found
+
+
+def made_algorithm(
+    config: str | Mapping[str, Any],
+    space: Any,
+    objectives: Mapping[str, str],
+    seed: int,
+    optuna: Mapping[str, Any] | None = None,
+) -> SearchAlgorithm:
+    """The algorithm that a section means."""
+    found = checked_algorithm(config)
+    kind = SEARCH_ALGORITHMS.get(found['type'])
+    is_of_optuna = getattr(kind, '__module__', '') == OptunaAlgorithm.__module__
+    if is_of_optuna and not hasattr(space, 'draw'):
+        raise WrongType(
+            f'{found["type"]} chooses values, but search_space describes a network: name the values to choose '
+            '(in `parameters`, or in `hyperparameters` as Vega does), or take PruneEA'
+        )
+    more = dict(optuna or {}) if is_of_optuna else {}
+    for key in ('storage', 'name', 'why_not'):
+        if is_of_optuna and key in found:
+            raise WrongKey(
+                f"search_algorithm.{key} is the study's own, which keeps {JOURNAL} in its work dir: remove it"
+            )
+    made: SearchAlgorithm = SEARCH_ALGORITHMS.build(
+        {'space': space, 'objectives': dict(objectives), 'seed': seed, **more, **found}
+    )
+    return made

@@ -5,10 +5,17 @@ import warnings
 import pytest
 
 from runnerkit.search.algorithm import SEARCH_ALGORITHMS
-from runnerkit.search.optuna_algorithm import DECLINED, NAMES, OptunaAlgorithm, make_pruner, opened_storage
+from runnerkit.search.optuna_algorithm import (
+    DECLINED,
+    NAMES,
+    OptunaAlgorithm,
+    checked_algorithm,
+    made_algorithm,
+    make_pruner,
+    opened_storage,
+)
 from runnerkit.search.parameters import Float
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record
-from runnerkit.search.sections import made_algorithm
 from runnerkit.search.space import Space, combinations_of
 
 optuna = pytest.importorskip('optuna')
@@ -193,3 +200,14 @@ def test_wrong_names_and_arguments():
             call()
     assert all(reason for reason in DECLINED.values())
     assert not set(DECLINED) & set(NAMES)
+
+
+def test_the_algorithm_must_exist():
+    checked_algorithm('TPE')
+    checked_algorithm({'type': 'TPE', 'trials': 3})
+    with pytest.raises(KeyError, match="no search algorithm 'NSGA-2'; did you mean 'NSGA2'"):
+        checked_algorithm('NSGA-2')
+    with pytest.raises(KeyError, match='PBTHpo is not built: population-based training'):
+        checked_algorithm('PBTHpo')
+    with pytest.raises(TypeError, match="with the key 'type'"):
+        checked_algorithm({'trials': 3})

@@ -24,7 +24,7 @@ from runnerkit.search.executors import Ended
 from runnerkit.search.job import Result
 from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import NotATrialsFault, Study, replayed, settle_paths
+from runnerkit.search.study import NotATrialsFault, Study, local_folder, replayed, settle_paths
 
 
 @pytest.fixture(scope='module')
@@ -689,3 +689,9 @@ def test_a_trial_goes_on_in_the_folder_of_its_study(tmp_path):
     with pytest.raises(InterruptedError):
         small_study(tmp_path, dict(trials=2), executor=jobs).run()
     assert jobs.started[0].work_dir == str(tmp_path / 'study' / 'trials' / '0000' / 'search_0000')
+
+
+def test_the_work_dir_is_a_folder_of_this_machine():
+    assert local_folder('some/where') == Path.cwd() / 'some' / 'where'
+    with pytest.raises(ValueError, match=r"a folder of this machine, but got 's3://bucket/study'"):
+        local_folder('s3://bucket/study')

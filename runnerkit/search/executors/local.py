@@ -17,8 +17,7 @@ from threading import Thread
 from typing import Any
 
 from runnerkit.search.blame import is_text_of_machine
-from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
-from runnerkit.search.executors.serial import OUTPUT
+from runnerkit.search.executors.executor import EXECUTORS, OUTPUT, Ended, Executor
 from runnerkit.search.job import Job, Report, Result
 from runnerkit.search.worker import Link
 from runnerkit.utils.exceptions import WrongType
