@@ -2,7 +2,16 @@
 
 import pytest
 
-from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm, derived_seed
+from runnerkit.search.algorithm import (
+    CODECS,
+    SEARCH_ALGORITHMS,
+    Codec,
+    Proposal,
+    SearchAlgorithm,
+    as_type,
+    checked_objectives,
+    derived_seed,
+)
 
 
 def test_a_method_that_must_be_a_property():

@@ -194,7 +194,12 @@ def test_wrong_names_and_arguments():
         (lambda: make_pruner({'type': 'ASHA', 'eta': 3}, optuna), TypeError, 'eta'),
         (lambda: OptunaAlgorithm(two(), {'a': 'max'}, sampler='TPESamplr'), KeyError, 'TPESampler'),
         (lambda: OptunaAlgorithm(two(), {'a': 'max'}, candidates=3), TypeError, 'candidates'),
-        (lambda: made_algorithm(dict(type='TPE', trails=3), two(), {'a': 'max'}, 0), TypeError, "mean 'trials'.$"),
+        (lambda: made_algorithm(dict(type='TPE', trails=3), two(), {'a': 'max'}, 0), TypeError, "mean 'trials'"),
+        (
+            lambda: made_algorithm(dict(type='TPE', storage='x'), two(), {'a': 'max'}, 0),
+            KeyError,
+            'storage is the stud',
+        ),
     ):
         with pytest.raises(error, match=words):
             call()
