@@ -180,7 +180,7 @@ class Space:
         conditions: Iterable[Condition | Mapping[str, Any]] = (),
         forbidden: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        self.parameters = _parameters(parameters)
+        self.parameters = _checked_parameters(parameters)
         self._given = parameters  # knows where its keys were written
         self.conditions = [*map(self._condition, _listed('conditions', conditions))]
         self.forbidden = [*map(self._combination, _listed('forbidden', forbidden))]
@@ -341,7 +341,7 @@ def draw_allowed(space: Space, suggest: Suggest) -> dict[str, Any]:
     )
 
 
-def _parameters(given: Any) -> dict[str, Parameter]:
+def _checked_parameters(given: Any) -> dict[str, Parameter]:
     if not isinstance(given, Mapping):
         raise TypeError(f'parameters must be a dict of parameters by key, but got {given!r}')
     if not given:

@@ -146,7 +146,11 @@ class Study:
                     f'{self.work_dir / TRIALS} has the trials {numbers}, but the search has learnt from others, which '
                     'are missing: put them back, or take a new work dir'
                 )
-            self.algorithm = self._make_algorithm()
+            if isinstance(self._given, SearchAlgorithm):
+                self.algorithm = self._given
+            else:
+                kept = {'storage': str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
+                self.algorithm = made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
             settle_paths(records, self.work_dir, self.name, self.config, self.overrides)
             for record in records:
                 self.report.update(record)
@@ -349,12 +353,6 @@ class Study:
     def _command(self, record: Record) -> str:
         stop_after = record.epoch if record.status == 'pruned' else None
         return command_of(self._job(record), f'{record.work_dir}_again', stop_after)
-
-    def _make_algorithm(self) -> SearchAlgorithm:
-        if isinstance(self._given, SearchAlgorithm):
-            return self._given
-        kept = {'storage': str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
-        return made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
 
     def _restore(self, records: list[Record]) -> Proposal | None:
         """Bring the algorithm to where it was; returns what was proposed and not recorded."""

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from pipelines import small_pipeline  # noqa: E402
 
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record  # noqa: E402
-from runnerkit.search.report import Report, summary  # noqa: E402
+from runnerkit.search.report import Report, failures, summary  # noqa: E402
 
 
 def records():
@@ -136,3 +136,9 @@ def test_the_summary_names_the_checkpoint_of_the_best(pipeline, tmp_path, monkey
         '  0: error 0.25 (loss 0.5)',
         '  checkpoint of 0: nas/best.pth',
     ]
+
+
+def test_failed_trials_are_named():
+    records = [Record('nas', number, status='failed') for number in range(7)] + [Record('train', 0, status='failed')]
+    assert failures(records) == 'nas 0, 1, 2, 3, 4 … (7 in all); train 0'
+    assert failures([Record('nas', 0, status='completed')]) == ''

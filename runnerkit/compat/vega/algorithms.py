@@ -56,7 +56,7 @@ class _AnyAlgorithm(type):
             return _algorithm_of_step(*args, **kwargs)
         if not {'space', 'objectives'} <= kwargs.keys() or not _is_vegas(cls):
             return super().__call__(*args, **kwargs)
-        own = _made(cls, **kwargs)
+        own = _constructed(cls, **kwargs)
         return type(cls.__name__, (_InStudy,), {})(own, kwargs['space'])  # messages name the user's class
 
 
@@ -201,7 +201,7 @@ def _as_section(space: Any) -> Any:
     return getattr(space, 'search_space', space)
 
 
-def _made(kind: Any, space: Any, objectives: Mapping[str, str], seed: int = 0, **section: Any) -> Any:
+def _constructed(kind: Any, space: Any, objectives: Mapping[str, str], seed: int = 0, **section: Any) -> Any:
     """An algorithm in Vega's style. Its constructor may pass on nothing of what a study gives."""
     found = kind.__new__(kind)
     found._given = objectives, seed, section
