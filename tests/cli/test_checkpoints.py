@@ -54,7 +54,7 @@ def test_wrong_usage(tmp_path, capsys, monkeypatch):
         ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: no such folder: nowhere'),
         ([file, file], 2, 'exists: delete it'),
         ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
-        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'no checkpoint'),
+        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 2, 'no checkpoint'),
     ):
         assert convert_main([*map(str, words)]) == code
         assert text in capsys.readouterr().err
@@ -78,7 +78,7 @@ def test_a_work_dir_is_published(project, train, capsys):
         assert int(size.replace(',', '')) < (project / 'run' / 'epoch_1.pth').stat().st_size
     # what hands on a file need not be able to resume
     code, said, error = train('--resume-from', path)
-    assert code == 1
+    assert code == 2
     assert 'cannot be resumed' in error
 
 

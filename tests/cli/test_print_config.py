@@ -43,8 +43,8 @@ def test_styles(cfg, capsys):
         (['nope.py'], 2, 'no such config file: nope.py'),
         (['cfg.py', '--style', 'nope'], 1, "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 2, 'cannot inherit from base'),
-        (['bad.py'], 1, r'bad.py:1: division by zero'),
-        (['bad.yaml'], 1, 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),
+        (['bad.py'], 2, r'bad.py:1: division by zero'),
+        (['bad.yaml'], 2, 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),
     ],
 )
 def test_failures_are_one_line(cfg, capsys, args, code, message):
