@@ -146,7 +146,8 @@ def load_runs(
         runs = read_runs(cfg)
     for run in runs:
         refuse_unread_keys(run.cfg, sections)
-    import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
+    with wrong_usage(TypeError):
+        import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return runs
 
 

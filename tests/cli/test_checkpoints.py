@@ -78,7 +78,7 @@ def test_a_work_dir_is_published(project, train, capsys):
         assert int(size.replace(',', '')) < (project / 'run' / 'epoch_1.pth').stat().st_size
     # what hands on a file need not be able to resume
     code, said, error = train('--resume-from', path)
-    assert code == 2
+    assert code == 1
     assert 'cannot be resumed' in error
 
 

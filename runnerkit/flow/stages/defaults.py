@@ -104,7 +104,9 @@ def required_section(cfg: Any, key: str) -> Any:
         where = at(cfg, key) if key in cfg else ''
         nor = f' (nor {", ".join(others)})' if others else ''
         with placed_errors('CONFIG'):
-            raise KeyError(f'the config {cfg.filename or ""} has no {key!r}{where}{nor}; a run needs {", ".join(REQUIRED)}')
+            raise KeyError(
+                f'the config {cfg.filename or ""} has no {key!r}{where}{nor}; a run needs {", ".join(REQUIRED)}'
+            )
     return cfg[key]
 
 
@@ -116,7 +118,7 @@ def runner_config(cfg: Any) -> Any:
         raise TypeError(f'runner must be {_RUNNER}, but got {cfg.runner!r}')
     if cfg.get('total_epochs') is not None:
         return {'type': 'EpochBasedRunner', 'max_epochs': cfg.total_epochs}
-    with placed_errors('CONFIG'):
+    with placed_errors(cfg if 'runner' in cfg else 'CONFIG', 'runner'):
         raise KeyError(f"the config has no 'runner', {_RUNNER}")
 
 

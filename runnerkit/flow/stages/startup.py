@@ -47,7 +47,7 @@ class StartupBase(Stage):
         if weights:
             from runnerkit.checkpoint import load_checkpoint
 
-            with placed_errors('--load-from' if context.options.load_from else context.cfg, 'load_from'):
+            with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
                 load_checkpoint(context.model, weights, 'cpu', logger=context.logger, revise_keys=[(r'^module.', '')])
 
 

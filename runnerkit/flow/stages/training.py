@@ -130,7 +130,7 @@ class RunnerBase(Stage):
         checkpoint = context.resume_from
         if checkpoint is not None:
             context.runner.config_wins = True
-            with placed_errors('--resume-from' if context.options.resume_from else context.cfg, 'resume_from'):
+            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
                 context.runner.resume(checkpoint)
             context.findings += is_complete(Plan.of(context), checkpoint)
 

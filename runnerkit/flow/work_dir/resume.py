@@ -149,7 +149,7 @@ def check_start(context: Context) -> None:
     names = used_files(context)
     explicit = resume_from(context)
     if explicit and not goes_on:
-        with placed_errors('--resume-from' if context.options.resume_from else context.cfg, 'resume_from'):
+        with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
             found = find_checkpoint(explicit)
         is_here = is_of_this_run(found, context)
         if used == 'aside' if is_here else names and is_below(found, context.work_dir):
@@ -157,7 +157,7 @@ def check_start(context: Context) -> None:
         goes_on = is_here
     elif not goes_on and not (resumes(context) and names):
         weights = load_from(context)
-        with placed_errors('--load-from' if context.options.load_from else context.cfg, 'load_from'):
+        with placed_errors(None if context.options.load_from else context.cfg, 'load_from'):
             found = find_checkpoint(weights, best=True) if weights else ''
         if weights and names and (is_of_this_run(found, context) or is_below(found, context.work_dir)):
             raise would_move('load_from', weights, context.work_dir)
