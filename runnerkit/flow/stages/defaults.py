@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runnerkit.config.known_keys import REQUIRED
+from runnerkit.config.known_keys import DDP, REQUIRED
 from runnerkit.config.origin import at
 from runnerkit.config.pretty import is_mark
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
@@ -149,6 +149,13 @@ def compile_options(cfg: Any) -> dict[str, Any] | None:
             f"compile must be True, False or a dict such as compile=dict(mode='reduce-overhead'), but got {options!r}"
         )
     return dict(options)
+
+
+def wrapper_of(cfg: Any) -> str | Any:
+    """The ``type`` of the config's ``model_wrapper``: ``'DDP'`` where it says nothing, or uses one of its names."""
+    section = cfg.get('model_wrapper')
+    kind = section.get('type', 'DDP') if isinstance(section, Mapping) else 'DDP'
+    return 'DDP' if kind in DDP else kind
 
 
 def updating(cfg: Any) -> Any:
