@@ -155,8 +155,22 @@ def test_several_optimizers():
 @pytest.mark.parametrize(
     ('config', 'error', 'message'),
     [
-        (dict(policy='fixed', warmup='foo'), ValueError, '"foo" is not a supported type'),
-        (dict(policy='fixed', warmup='linear'), ValueError, '"warmup_iters" must be'),
+        (
+            dict(policy='fixed', warmup='foo'),
+            ValueError,
+            '"foo" is not a supported type of warm-up; choose one of constant, linear, exp',
+        ),
+        (dict(policy='fixed', warmup='linear'), ValueError, '"warmup_iters" must be at least 1, got 0'),
+        (
+            dict(policy='fixed', warmup='linear', warmup_iters=1, warmup_ratio=0),
+            ValueError,
+            'above 0 and at most 1, got 0',
+        ),
+        (
+            dict(policy='fixed', warmup='linear', warmup_iters=1, warmup_ratio=2),
+            ValueError,
+            'above 0 and at most 1, got 2',
+        ),
         (dict(policy='step', step=0), ValueError, '"step"'),
         (dict(policy='CosineAnnealing'), ValueError, 'exactly one of min_lr and min_lr_ratio'),
         (dict(policy='FlatCosineAnnealing', min_lr=0, start_percent=2), ValueError, '"start_percent"'),
@@ -168,6 +182,9 @@ def test_several_optimizers():
         (dict(policy='CosineRestart', periods=[0], min_lr=0), ValueError, 'periods must be a positive integer'),
         (dict(policy='cyclic', by_epoch=True), ValueError, 'CyclicLrUpdaterHook counts iterations'),
         (dict(policy='cyclic', gamma=2), ValueError, '"gamma"'),
+        (dict(policy='cyclic', gamma=0), ValueError, '"gamma"'),
+        (dict(policy='cyclic', cyclic_times=0), ValueError, 'cyclic_times'),
+        (dict(policy='cyclic', step_ratio_up=1.0), ValueError, 'step_ratio_up'),
         (dict(policy='OneCycle', max_lr=1, by_epoch=True), ValueError, 'OneCycleLrUpdaterHook counts iterations'),
         (dict(policy='OneCycle', max_lr='1'), ValueError, "max_lr is a number, .* got '1'"),
         (dict(policy='OneCycle', max_lr=1, pct_start=2), ValueError, '"pct_start"'),
@@ -182,7 +199,11 @@ def test_several_optimizers():
             'div_factor and final_div_factor must be',
         ),
         (dict(policy='OneCycle', max_lr=1, final_div_factor=0), ValueError, 'must be above 0: 25, 0'),
-        (dict(policy='OneCycle', max_lr=1, anneal_strategy='x'), ValueError, "no anneal_strategy 'x'"),
+        (
+            dict(policy='OneCycle', max_lr=1, anneal_strategy='x'),
+            ValueError,
+            "no anneal_strategy 'x'; choose one of cos, linear",
+        ),
         (dict(policy='OneCycle'), TypeError, 'max_lr'),
     ],
 )
