@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -45,10 +46,6 @@ class Captured:
         self.iter = iter
         self.output = _with_each_tensor(lambda tensor: tensor.detach().clone(), output)
         self._grads: list[Tensor | None] = [None for _ in tensors_in(output)]
-
-    def take_grad(self, place: int, grad: Tensor) -> None:
-        """Keep the gradient of the tensor number ``place`` of the output."""
-        self._grads[place] = grad.detach()
 
     @property
     def grad(self) -> Any:
@@ -127,9 +124,15 @@ class CaptureHook(Hook):
 
     def _keep(self, name: str, iteration: int, module: nn.Module, args: Any, output: Any) -> None:
         captured = self.captured[name] = Captured(output, iteration)
+        reference = weakref.ref(captured)  # the graph, which holds its hooks, may live longer
+
+        def take(place: int, grad: Tensor) -> None:
+            if (of_call := reference()) is not None:
+                of_call._grads[place] = grad.detach()
+
         for place, tensor in enumerate(tensors_in(output)):
             if tensor.requires_grad:
-                tensor.register_hook(partial(captured.take_grad, place))
+                tensor.register_hook(partial(take, place))
 
     def after_forward(self, runner: RunnerView) -> None:
         self._listening.close()

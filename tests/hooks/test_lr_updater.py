@@ -139,19 +139,6 @@ def test_a_subclass_may_leave_out_the_constructor_of_its_policy():
     assert view.optimizer.param_groups[0]['lr'] == 0.25
 
 
-def test_several_optimizers():
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizers = dict(G=torch.optim.SGD([parameter], lr=1.0), D=torch.optim.Adam([parameter], lr=0.1))
-    hook = build_lr_hook(dict(policy='exp', gamma=0.5, warmup='constant', warmup_iters=2))
-    view = make_view(optimizers, epoch=1)
-    hook.before_run(view)
-    assert hook.base_lr == dict(G=[1.0], D=[0.1])
-    hook.before_train_epoch(view)
-    assert hook.regular_lr == dict(G=[0.5], D=[0.05])
-    hook.before_train_iter(view)
-    assert [optimizer.param_groups[0]['lr'] for optimizer in optimizers.values()] == pytest.approx([0.05, 0.005])
-
-
 @pytest.mark.parametrize(
     ('config', 'error', 'message'),
     [
