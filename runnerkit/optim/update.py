@@ -411,10 +411,9 @@ def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> t
     if loss_scale == 'dynamic':
         return torch.amp.GradScaler(device_type)
     if isinstance(loss_scale, dict):
-        for name, (wanted, is_right) in _SCALER_ARGUMENTS.items():
-            value = loss_scale.get(name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if name in loss_scale and not (is_number and is_right(value)):
+        for name in loss_scale.keys() & _SCALER_ARGUMENTS.keys():
+            (wanted, is_right), value = _SCALER_ARGUMENTS[name], loss_scale[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_right(value):
                 raise WrongValue(f'loss_scale: {name} must be a number {wanted}, but got {value!r}')
         return torch.amp.GradScaler(device_type, **loss_scale)
     if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool) and loss_scale > 0:

@@ -162,7 +162,7 @@ def test_a_batch_begins_once_where_several_modules_are_recorded(monkeypatch):
     monkeypatch.setattr(torch.compiler, 'cudagraph_mark_step_begin', lambda: marks.append(1))
     for options in ({'modules': ['body', 'head']}, {}):
         model = Tiny()
-        compile_model(model, backend='cudagraphs', **options)
+        compile_model(model, mode='reduce-overhead', **options)
         for hook in model._forward_pre_hooks.values():
             hook(model, ())
     assert marks == [1]
