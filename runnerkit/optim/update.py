@@ -113,7 +113,7 @@ class Update:
         parameters: Iterable[nn.Parameter] | None = None,
         is_one_of_several: bool = False,
     ) -> None:
-        check_options(grad_clip, cumulative_iters, amp, loss_scale, fused)
+        check_update_options(grad_clip, cumulative_iters, amp, loss_scale, fused)
         self.optimizers = list(optimizers)
         drop_missing_fused(self.optimizers)
         self.fused = [use_fused(optimizer) for optimizer in self.optimizers] if fused == 'auto' else []
@@ -296,7 +296,7 @@ class Update:
         self.steps += 1
 
 
-def check_options(
+def check_update_options(
     grad_clip: Any = None, cumulative_iters: Any = 1, amp: Any = None, loss_scale: Any = 'dynamic', fused: Any = None
 ) -> None:
     """Refuse options of `Update` that it cannot follow."""
