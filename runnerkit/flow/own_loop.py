@@ -1,34 +1,34 @@
-"""A training whose loop its user writes, as plain Python: `loop` makes it survive any kill, and keeps its records."""
+"""A training whose loop its user writes, as plain Python: `Loop` makes it survive any kill, and keeps its records."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import sys
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
 from runnerkit.config import Config
 from runnerkit.distributed import from_first_rank
-from runnerkit.evaluation import number_of, rule_by_name
+from runnerkit.evaluation import number_of
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.stages.defaults import fill_in
+from runnerkit.flow.moment.passage import REPLAYING
+from runnerkit.flow.stages.defaults import KEPT, LOG_INTERVAL, fill_in
 from runnerkit.flow.stages.instance import Instance
 from runnerkit.flow.stages.startup import to_resume
 from runnerkit.flow.stages.terminal import Terminal
 from runnerkit.flow.work_dir.journal import JournalHook, recording_hooks
-from runnerkit.flow.work_dir.record import config_of
+from runnerkit.flow.work_dir.record import SCRIPT, config_of
 from runnerkit.flow.work_dir.snapshot import take_over
-from runnerkit.hooks import CheckpointHook, EvalHook, Hook
+from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import LoopLeft, Outcome
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
@@ -37,71 +37,6 @@ from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import rng_state, set_rng_state
-
-#: The key of a config that names the script with the loop.
-SCRIPT = 'loop'
-
-_LEFT = 'the loop was left before its end'
-
-
-def loop(
-    work_dir: str | os.PathLike[str],
-    *,
-    model: nn.Module | Mapping[str, nn.Module],
-    optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
-    scheduler: Any = None,
-    seed: int | None = None,
-    save_best: str | None = None,
-    checkpoint_config: Mapping[str, Any] | None = {'interval': 1, 'max_keep_ckpts': 3},  # noqa: B006 (never changed)
-    log_config: Mapping[str, Any] | None = {'interval': 50},  # noqa: B006
-    hooks: Sequence[Hook] = (),
-    **named: Any,
-) -> Loop:
-    """Make a loop of your own survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
-
-        run = runnerkit.loop('work_dirs/mine', model=net, optimizer=optimizer, scheduler=scheduler, seed=0)
-        for epoch in run.epochs(30):
-            for x, y in run.batches(train):
-                loss = F.cross_entropy(net(x), y)
-                optimizer.zero_grad(); loss.backward(); optimizer.step()
-                run.log(loss=loss)
-            scheduler.step()
-            run.score(accuracy=evaluate(net, val))
-
-    The states of everything that is handed over are loaded inside this call, if the work dir has a checkpoint. An
-    iteration is done when the next batch is asked for, an epoch when the next epoch is: what follows the inner loop
-    belongs to the epoch. The run is saved, and obeys SIGTERM and Ctrl-C, at these moments only.
-
-    Args:
-        work_dir: where logs, checkpoints and the report go.
-        model: the network, or several by name.
-        optimizer: the optimizer, or several by name.
-        scheduler: a learning rate scheduler, or several by name. Your loop steps it.
-        seed: seeds Python, numpy and torch in this call; None: with a random number, which the log names.
-        save_best: the score whose best epoch is kept, as ``best_<score>_epoch_<n>.pth``. Its name tells whether more or
-            less is better, as in `EvalHook`.
-        checkpoint_config: arguments of `CheckpointHook`; by default each epoch is saved, and the last three are kept.
-        log_config: ``interval`` in iterations, and ``hooks``; by default a line every 50 iterations.
-        hooks: hooks to register; they are called at the same points as in other runs, without ``after_forward``,
-            ``after_backward`` and ``after_step``.
-        **named: anything else with ``state_dict`` and ``load_state_dict``, such as ``scaler=…``; saved by its name.
-
-    Raises:
-        TypeError: an object has no ``state_dict``, or is of a wrong kind.
-        ValueError: the work dir belongs to a run of another kind, or its states do not fit.
-        RuntimeError: a living run uses the work dir.
-    """
-    return Loop(
-        os.fspath(work_dir),
-        _one(model, 'model', nn.Module),
-        None if optimizer is None else _one(optimizer, 'optimizer', Optimizer),
-        {**_stateful('scheduler', scheduler), **{key: each for name in named for key, each in _stateful(name, named[name]).items()}},
-        seed,
-        save_best,
-        {'checkpoint_config': checkpoint_config, 'log_config': log_config},
-        hooks,
-    )
-
 
 
 class LoopRunner(EpochBasedRunner):
@@ -134,84 +69,128 @@ class ScoreHook(EvalHook):
 
 
 class Loop:
-    """What `loop` returns. As a context manager it also knows how its block ended, as a notebook needs it.
+    """Makes a loop of your own survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
+
+        run = runnerkit.loop('work_dirs/mine', model=net, optimizer=optimizer, scheduler=scheduler, seed=0)
+        for epoch in run.epochs(30):
+            for x, y in run.batches(train):
+                loss = F.cross_entropy(net(x), y)
+                optimizer.zero_grad(); loss.backward(); optimizer.step()
+                run.log(loss=loss)
+            scheduler.step()
+            run.score(accuracy=evaluate(net, val))
+
+    If the work dir has a checkpoint, the states of all that is handed over are loaded when this is built. An iteration
+    is done when the next batch is asked for, an epoch when the next epoch is: what follows the inner loop belongs to
+    the epoch. The run is saved, and obeys SIGTERM and Ctrl-C, at these moments only. As a context manager, as a
+    notebook needs it, it also knows how its block has ended.
+
+    Args:
+        work_dir: where logs, checkpoints and the report go.
+        model: the network, or several by name.
+        optimizer: the optimizer, or several by name.
+        scheduler: a learning rate scheduler, or several by name. Your loop steps it.
+        seed: seeds Python, numpy and torch here; None: with a random number, which the log names.
+        save_best: the score whose best epoch is kept, as ``best_<score>_epoch_<n>.pth``. Its name tells whether more or
+            less is better, as in `EvalHook`.
+        checkpoint_config: arguments of `CheckpointHook`; None: nothing is saved.
+        log_config: ``interval`` in iterations, and ``hooks``.
+        hooks: hooks to register. ``after_forward``, ``after_backward`` and ``after_step`` are not called.
+        **named: anything else with ``state_dict`` and ``load_state_dict``, such as ``scaler=…``; saved by its name.
 
     Attributes:
-        runner: the runner that hooks get.
+        runner: what hooks get.
+
+    Raises:
+        TypeError: an object has no ``state_dict``, or is of a wrong kind.
+        ValueError: the work dir belongs to a run of another kind, or its states do not fit.
+        RuntimeError: a living run uses the work dir.
     """
 
     def __init__(
         self,
-        work_dir: str,
-        model: nn.Module,
-        optimizer: Any,
-        parts: Mapping[str, Any],
-        seed: int | None,
-        save_best: str | None,
-        config: Mapping[str, Any],
-        hooks: Sequence[Hook],
+        work_dir: str | os.PathLike[str],
+        *,
+        model: nn.Module | Mapping[str, nn.Module],
+        optimizer: Optimizer | Mapping[str, Optimizer] | None = None,
+        scheduler: Any = None,
+        seed: int | None = None,
+        save_best: str | None = None,
+        checkpoint_config: Mapping[str, Any] | None = {'interval': 1, 'max_keep_ckpts': KEPT},  # noqa: B006 (not changed)
+        log_config: Mapping[str, Any] | None = {'interval': LOG_INTERVAL},  # noqa: B006
+        hooks: Sequence[Hook] = (),
+        **named: Any,
     ) -> None:
-        cfg = Config({**_script(), 'seed': seed, **({'save_best': save_best} if save_best else {}), **config})
-        self._context = context = Context(cfg, Options(work_dir=work_dir, auto_resume=True))
-        self._at_end = context.closing
+        given, replay = _checked(model=model, optimizer=optimizer, scheduler=scheduler, **named), REPLAYING.get()
+        for each in list(_living):  # of this program, left before its end
+            if each.outcome is not None and each._context.work_dir == Path(work_dir).absolute():
+                each.close()
+        file = getattr(sys.modules['__main__'], '__file__', None)
+        config = {SCRIPT: f'{os.path.abspath(file)}:__main__' if file else '', 'seed': seed, 'save_best': save_best}
+        cfg = Config({**config, 'checkpoint_config': checkpoint_config, 'log_config': log_config})
+        options = (
+            Options(work_dir=os.fspath(work_dir), auto_resume=True) if replay is None else replay.options(work_dir)
+        )
+        self._context = context = Context(cfg, options)
+        self._replay = replay
         self._run, self._epoch, self._iteration = ExitStack(), ExitStack(), ExitStack()
-        self._is_open = False  # between the beginning and the end of `epochs`
+        self._is_open = False  # within `epochs`
         self._loader: Any = None  # of the open epoch
         with ExitStack() as after_error:
             after_error.callback(context.closing.close)
-            self._prepare(model, optimizer, save_best, hooks)
-            for name, part in parts.items():
-                self.runner.register_part(name, part)
-            self._resume(parts)
+            self._prepare(given, save_best, [*hooks, *(() if replay is None else replay.hooks)])
+            self._resume(given)
             after_error.pop_all()
         _living.add(self)
 
-    def _prepare(self, model: nn.Module, optimizer: Any, save_best: str | None, hooks: Sequence[Hook]) -> None:
+    def _prepare(self, given: Mapping[str, Any], save_best: str | None, hooks: Sequence[Hook]) -> None:
         """Open the work dir, and make the runner with its hooks."""
-        context, cfg = self._context, self._context.cfg
+        context, cfg, instance = self._context, self._context.cfg, Instance(self._context)
+        model, optimizer = given['model'], given.get('optimizer')
         fill_in(cfg)
-        instance = Instance(context)
         instance.start_processes(context)
-        parameter = next(model.parameters(), None)
-        context.device = torch.device('cpu') if parameter is None else parameter.device
+        context.device = next((each.device for each in model.parameters()), torch.device('cpu'))
+        config = config_of(context.options.work_dir or '')
+        if config is not None and not Config.fromfile(config, import_custom_modules=False).get(SCRIPT, self._replay):
+            raise WrongValue(f'{config.parent} holds a run of the config {config.name}: give loop another work_dir')
         instance.open_work_dir(context)
-        self._check_work_dir()
         instance.settle_seed(context)
         instance.describe(context)
-        self.runner = context.runner = LoopRunner(
+        self.runner = runner = context.runner = LoopRunner(
             model, optimizer=optimizer, work_dir=context.work_dir, logger=context.logger, meta=context.meta
         )
-        context.model, context.optimizer, self.runner.timestamp = model, optimizer, context.timestamp
-        self.runner.register_training_hooks(
-            None, None, checkpoint_config=cfg.checkpoint_config, log_config=cfg.log_config, timer_config={'type': 'IterTimerHook'}
-        )
+        context.model, context.optimizer, runner.timestamp = model, optimizer, context.timestamp
+        timer = {'type': 'IterTimerHook'}
+        runner.register_training_hooks(None, None, cfg.checkpoint_config, cfg.log_config, timer_config=timer)
         self._scores = ScoreHook(save_best)
-        self.runner.register_hook(self._scores, priority='LOW')
+        runner.register_hook(self._scores, priority='LOW')
         for hook in hooks:
-            self.runner.register_hook(hook)
+            runner.register_hook(hook)
         for hook in recording_hooks(context):
-            self.runner.register_hook(hook, priority='LOWEST')
+            runner.register_hook(hook, priority='LOWEST')
+        for text in _missing(given):
+            context.logger.warning('A resume of this run may not be exact. %s', text, extra=NOT_EXACT)
 
-    def _check_work_dir(self) -> None:
-        """Refuse the work dir of a run by config."""
-        work_dir = self._context.work_dir
-        config = config_of(work_dir)
-        if config is not None and SCRIPT not in Config.fromfile(config, import_custom_modules=False):
-            raise WrongValue(
-                f'the work dir {work_dir} holds a run of the config {config.name}, not one of a loop of your own: give '
-                'loop another folder'
-            )
-
-    def _resume(self, parts: Mapping[str, Any]) -> None:
+    def _resume(self, given: Mapping[str, Any]) -> None:
         """Load the states of the newest checkpoint, if there is one."""
         context, runner = self._context, self.runner
+        parts = {name: part for name, part in given.items() if name not in ('model', 'optimizer')}
+        for name, part in parts.items():
+            runner.register_part(name, part)
         context.resume_from = to_resume(context)
         if context.resume_from is None:
             return
-        runner.resume(context.resume_from)
-        states = runner.snapshots.own.get('parts', {})
-        for name in parts.keys() & states.keys():
-            _load(name, parts[name], states[name], context.resume_from)
+        what = 'model and optimizer'
+        try:
+            runner.resume(context.resume_from)
+            states = runner.snapshots.own.get('parts', {})
+            for what in parts.keys() & states.keys():
+                parts[what].load_state_dict(states[what])
+        except Exception as error:
+            raise WrongValue(
+                f'what {context.resume_from} holds does not fit {what} ({error}): hand over the same kinds of objects '
+                'as that run did, or give loop another work_dir'
+            ) from error
 
     # --- where it is -------------------------------------------------------------------------------------------------
 
@@ -238,29 +217,29 @@ class Loop:
         Raises:
             TypeError: ``n`` is no whole number.
             ValueError: ``n`` is less than 1.
-            RuntimeError: other `epochs` are open, or the run has ended.
+            RuntimeError: other epochs are open, or the run has ended.
         """
         check_whole_number('n', n)
         if self._is_open:
             raise RuntimeError('two run.epochs(…) are open at once: a run has one loop over its epochs')
         if self.outcome is not None:
-            raise RuntimeError(f'this run has ended ({self.outcome}): call runnerkit.loop again, which continues it')
+            raise RuntimeError(f'this run has ended ({self.outcome}): a new runnerkit.loop(…) continues it')
         self.runner.plan.max_epochs = n
-        if self.epoch >= n:
-            text = '%s is complete: %d epochs are done, and epochs(%d) gives none. A larger number continues it'
-            self._context.logger.info(text, self._context.work_dir, self.epoch, n)
+        self._is_open = True
         return self._epochs(n)
 
     def _epochs(self, n: int) -> Iterator[int]:
-        self._is_open = True
         try:
-            if self.runner.snapshots.resumed is not None:
+            if self.epoch >= n:
+                text = '%s has done %d epochs, so epochs(%d) gives none: a larger number continues it'
+                self._context.logger.info(text, self._context.work_dir, self.epoch, n)
+            elif self.runner.snapshots.resumed is not None:  # for what the user draws before the first batch
                 set_rng_state(self.runner.snapshots.own['rng'])
             while self.outcome is None and self.epoch < n:
                 yield self.epoch
                 self._end_epoch()
         except GeneratorExit:  # `break`, or an error that `fail` hears of later
-            self._end(LoopLeft(_LEFT))
+            self._end(LoopLeft('the loop was left before its end'))
             raise
         except BaseException as error:
             self._end(error)
@@ -278,10 +257,7 @@ class Loop:
         if not self._is_open or self.outcome is not None:
             raise RuntimeError('run.batches(…) belongs into the loop over run.epochs(…)')
         if self._loader is not None:
-            raise RuntimeError(
-                'run.batches(…) was called before in this epoch: an epoch has one loader. Draw batches of others with '
-                'iter(…) by yourself, and hand over what they draw from'
-            )
+            raise RuntimeError('run.batches(…) was called before in this epoch: an epoch passes over one loader')
         return self._batches(loader)
 
     def _batches(self, loader: Any) -> Iterator[Any]:
@@ -295,20 +271,22 @@ class Loop:
                 self._end_iteration()
                 if runner.stopping.reason is not None:
                     runner.readers.leave(loader)
-                    break
-        except GeneratorExit:
-            raise  # the epoch may end here, or the loop
+                    self._end()
+                    return
+        except GeneratorExit:  # the epoch may end here, or the loop
+            raise
         except BaseException as error:
             self._end(error)
             raise
-        if runner.stopping.reason is not None:
-            self._end()
 
     def _begin_epoch(self, loader: Any) -> None:
         runner = self.runner
         if runner.stopping.signals is None:
             states = rng_state()  # what the epoch has drawn until here stays drawn
-            from_first_rank(partial(take_over, self._context))
+            if self._replay is None:
+                from_first_rank(partial(take_over, self._context))
+            else:
+                self._run.enter_context(self._replay.guard(self._context))
             self._run.enter_context(runner.running([loader], [('train', 1)]))
             set_rng_state(states)
         elif runner.readers.entries[0].dataloader is not loader:
@@ -343,6 +321,33 @@ class Loop:
         if runner.stopping.reason is not None:
             self._end()
 
+    # --- what it reports ---------------------------------------------------------------------------------------------
+
+    def log(self, **values: Any) -> None:
+        """Log numbers or one-element tensors of the running iteration; lines have their averages. Reads no device."""
+        self.runner.log_buffer.update(values)
+
+    def score(self, **scores: Any) -> None:
+        """Give scores of the open epoch; they are logged, and stand in its checkpoint, when the next one is asked for.
+
+        With several processes, those of the first one count.
+
+        Raises:
+            RuntimeError: no epoch is open.
+            TypeError: a score is no number.
+        """
+        if not self._is_open:
+            raise RuntimeError('run.score(…) belongs into the loop over run.epochs(…)')
+        for name, value in scores.items():
+            number = number_of(value)
+            if number is None:
+                raise WrongType(f'the score {name!r} must be a number, but got {value!r}')
+            self._scores.given[name] = number
+
+    def stop(self, reason: str) -> None:
+        """End the loop behind the running iteration; after the batches of an epoch, behind that epoch."""
+        self.runner.stop(reason)
+
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self, error: BaseException | None = None) -> None:
@@ -350,18 +355,15 @@ class Loop:
         if self.outcome is not None:
             return
         runner, context = self.runner, self._context
-        if runner.stopping.signals is None and error is None:
-            context.outcome = Outcome('completed')
-            return
         about = (None, None, None) if error is None else (type(error), error, error.__traceback__)
         try:
             for stack in (self._iteration, self._epoch, self._run):
                 stack.__exit__(*about)
         finally:
-            context.outcome = runner.outcome or Outcome.of(error or RuntimeError('it has not begun'))
+            context.outcome = runner.outcome or (Outcome('completed') if error is None else Outcome.of(error))
             if not isinstance(error, LoopLeft):
                 self.close()
-        if runner.stop_signal is not None:
+        if runner.stop_signal is not None and error is None:
             raise SystemExit(SIGNALLED + runner.stop_signal)
 
     def fail(self, error: BaseException) -> None:
@@ -377,16 +379,15 @@ class Loop:
         self.close()
 
     def close(self) -> None:
-        """Write the report, and let others use the work dir. The end of the run does so, or of the program if the loop
-        was left before."""
+        """Write the report, and let others use the work dir; the end of the run does so. If the loop was left before,
+        the end of the program does."""
         if self.outcome is None:
-            self._end(LoopLeft(_LEFT))
+            self._end(LoopLeft('the program ended'))
         if self in _living:
             _living.discard(self)
-            try:
-                Terminal(self._context)(self._context)
-            finally:
-                self._context.closing.close()
+            with self._context.closing:
+                if self._replay is None:
+                    Terminal(self._context)(self._context)
 
     def __enter__(self) -> Loop:
         return self
@@ -396,85 +397,53 @@ class Loop:
             self.fail(error)
         self.close()
 
-    # --- what it reports ---------------------------------------------------------------------------------------------
 
-    def log(self, **values: Any) -> None:
-        """Log numbers or one-element tensors of the running iteration; lines have their averages. Reads no device."""
-        self.runner.log_buffer.update(values)
-
-    def score(self, **scores: Any) -> None:
-        """Give scores of the open epoch; they are logged, and stand in its checkpoint, when the next one is asked for.
-
-        With several processes every one that has a score calls it, and the mean counts.
-
-        Raises:
-            RuntimeError: no epoch is open.
-            TypeError: a score is no number.
-        """
-        if not self._is_open:
-            raise RuntimeError('run.score(…) belongs into the loop over run.epochs(…)')
-        for name, value in scores.items():
-            number = number_of(value)
-            if number is None:
-                raise WrongType(f'the score {name!r} must be a number, but got {value!r}')
-            self._scores.given[name] = number
-
-    def stop(self, reason: str) -> None:
-        """End the loop behind the running iteration; in the part of an epoch after its batches, behind that epoch."""
-        self.runner.stop(reason)
+loop = Loop
 
 
-def _one(given: Any, what: str, kind: type) -> Any:
-    """``given`` if it is of the ``kind``; several by name as one object with that state."""
-    if isinstance(given, kind):
-        return given
-    named = given if isinstance(given, Mapping) else {}
-    if not named or not all(isinstance(name, str) and isinstance(each, kind) for name, each in named.items()):
-        raise WrongType(f'{what} must be of the class {kind.__name__}, or several in a dict by name, but got {given!r}')
-    return nn.ModuleDict(named) if kind is nn.Module else dict(named)
+def _checked(**given: Any) -> dict[str, Any]:
+    """What is given, by the names of its states in checkpoints; several networks as one module."""
+    found: dict[str, Any] = {}
+    kinds = {'model': nn.Module, 'optimizer': Optimizer}
+    for name, value in given.items():
+        several = {name: value} if not isinstance(value, Mapping) else {f'{name}.{key}': value[key] for key in value}
+        for key, each in several.items() if value is not None else ():
+            if not all(callable(getattr(each, method, None)) for method in ('state_dict', 'load_state_dict')):
+                raise WrongType(f'{key}={each!r} has no state_dict and load_state_dict, so a checkpoint cannot hold it')
+            if not isinstance(each, kinds.get(name, object)):
+                raise WrongType(f'{key} must be of the class {kinds[name].__name__}, but got {each!r}')
+        if value is not None and name in kinds and isinstance(value, Mapping):
+            found[name] = nn.ModuleDict(value) if name == 'model' else dict(value)
+        else:
+            found.update(several if value is not None else {})
+    if 'model' not in found:
+        raise WrongType('model must be a network, or several in a dict by name, but got None')
+    return found
 
 
-def _stateful(name: str, given: Any) -> dict[str, Any]:
-    """The objects that ``given`` is, by the names of their states in checkpoints."""
-    if given is None:
-        return {}
-    named = {f'{name}.{key}': each for key, each in given.items()} if isinstance(given, Mapping) else {name: given}
-    for key, each in named.items():
-        if not all(callable(getattr(each, method, None)) for method in ('state_dict', 'load_state_dict')):
-            raise WrongType(
-                f'{key}={each!r} has no state_dict and load_state_dict, so no checkpoint can hold it: hand over only '
-                'what has both'
-            )
-    return named
+def _missing(given: Mapping[str, Any]) -> Iterator[str]:
+    """What can be seen to belong to the run, and was not handed over."""
+    own = {id(parameter) for parameter in given['model'].parameters()}
+    for name, optimizer in named_optimizers(given.get('optimizer')).items():
+        what = f'the optimizer {name}'.rstrip()
+        if any(id(each) not in own for group in optimizer.param_groups for each in group['params']):
+            yield f'{what} changes parameters that model does not have: hand over all networks, model=dict(…) by name'
+        is_scheduled = hasattr(optimizer.step, '_wrapped_by_lr_sched')
+        if is_scheduled and not any(getattr(each, 'optimizer', None) is optimizer for each in given.values()):
+            yield f'a scheduler changes the rates of {what}, and was not handed over: scheduler=…'
 
 
-def _load(name: str, part: Any, state: Any, checkpoint: str) -> None:
-    try:
-        part.load_state_dict(state)
-    except Exception as error:
-        raise WrongValue(
-            f'the state of {name} in {checkpoint} does not fit {type(part).__name__} ({error}): hand over the same kind '
-            'of object as the run had, or give loop another work dir'
-        ) from error
+#: Those that are not closed.
+_living: set[Loop] = set()
 
 
-def _script() -> dict[str, str]:
-    """The config's key for the running script; nothing in a notebook."""
-    file = getattr(sys.modules['__main__'], '__file__', None)
-    return {SCRIPT: f'{os.path.abspath(file)}:__main__'} if file else {SCRIPT: ''}
-
-
-#: Those that have not been closed.
-_living: weakref.WeakSet[Loop] = weakref.WeakSet()
-
-
-def _note_error(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+def _fail_all(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
     for each in list(_living):
         each.fail(error)
-    _former_hook(kind, error, traceback)
+    _former(kind, error, traceback)
 
 
-_former_hook, sys.excepthook = sys.excepthook, _note_error
+_former, sys.excepthook = sys.excepthook, _fail_all
 
 
 @atexit.register
