@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from runnerkit.config import Config
-from runnerkit.distributed import from_first_rank
+from runnerkit.distributed import broadcast_object, from_first_rank
 from runnerkit.evaluation import number_of
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.moment.passage import REPLAYING
@@ -57,6 +57,11 @@ class ScoreHook(EvalHook):
         if save_best is not None:
             self._init_rule(None, save_best)
         self.given: dict[str, float] = {}
+
+    def after_train_epoch(self, runner: Any) -> None:
+        """Evaluate on all ranks if the first one has scores."""
+        self.given = broadcast_object(self.given)
+        super().after_train_epoch(runner)
 
     def _should_evaluate(self, runner: Any) -> bool:
         return bool(self.given)
@@ -116,8 +121,8 @@ class Loop:
         scheduler: Any = None,
         seed: int | None = None,
         save_best: str | None = None,
-        checkpoint_config: Mapping[str, Any] | None = {'interval': 1, 'max_keep_ckpts': KEPT},  # noqa: B006 (not changed)
-        log_config: Mapping[str, Any] | None = {'interval': LOG_INTERVAL},  # noqa: B006
+        checkpoint_config: Mapping[str, Any] | None = {'interval': 1, 'max_keep_ckpts': KEPT},
+        log_config: Mapping[str, Any] | None = {'interval': LOG_INTERVAL},
         hooks: Sequence[Hook] = (),
         **named: Any,
     ) -> None:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from runnerkit.data.kinds import is_unbounded
 from runnerkit.flow.context import Context
-from runnerkit.flow.flow import Flow
 from runnerkit.utils.logging import ConsoleHandler, get_logger
 from runnerkit.utils.seed import rng_state, set_rng_state
 
