@@ -201,18 +201,16 @@ def test_counters_hooks_scores_and_lines(tmp_path):
             called.append(('iter', runner.iter, runner.inner_iter))
 
         def after_train_epoch(self, runner):
-            called.append(('epoch', runner.epoch, {k: v.value for k, v in runner.scores.items()}))
+            called.append(('epoch', runner.epoch))
+
+        def after_evaluate(self, runner, scores):
+            called.append(dict(scores))
 
     scores = [dict(loss_val=0.5), dict(loss_val=0.25), dict(loss_val=torch.tensor(0.75))]
     run = Net().trained(tmp_path, 3, scores, hooks=[Watch()], save_best='loss_val', log_config=dict(interval=2))
     assert (run.epoch, run.iter, run.outcome.kind) == (3, 9, 'completed')
-    assert called[:5] == [
-        ('iter', 0, 0),
-        ('iter', 1, 1),
-        ('iter', 2, 2),
-        ('epoch', 0, {'loss_val': 0.5}),
-        ('iter', 3, 0),
-    ]
+    expected = [('iter', 0, 0), ('iter', 1, 1), ('iter', 2, 2), ('epoch', 0), {'loss_val': 0.5}, ('iter', 3, 0)]
+    assert called[:6] == expected
     assert (tmp_path / 'best_loss_val_epoch_2.pth').exists()
     assert load_small(tmp_path / 'epoch_3.pth')['runnerkit']['scores']['loss_val'][0] == 0.75
     lines = [json.loads(line) for file in tmp_path.glob('*.log.json') for line in file.read_text().splitlines()]
