@@ -73,6 +73,31 @@ class ScoreHook(EvalHook):
         return self._record(runner, scores)
 
 
+class Gradients:
+    """What has been added up for optimizers that have not stepped in the last iteration, as a part of checkpoints."""
+
+    def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
+        self._optimizers = optimizers
+        self._stepped: set[str] = set()
+        for name, optimizer in optimizers.items():
+            optimizer.register_step_post_hook(lambda *_, name=name: self._stepped.add(name))
+
+    def before_train_iter(self, runner: Any) -> None:
+        """An iteration begins."""
+        self._stepped.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The gradients by optimizer."""
+        waiting = [(name, optimizer) for name, optimizer in self._optimizers.items() if name not in self._stepped]
+        return {name: [each.grad for each in _parameters(optimizer)] for name, optimizer in waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put the gradients back."""
+        for name, gradients in state.items():
+            for parameter, gradient in zip(_parameters(self._optimizers[name]), gradients, strict=True):
+                parameter.grad = None if gradient is None else gradient.to(parameter)
+
+
 class Loop:
     """Makes a loop of your own survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
 
@@ -180,6 +205,7 @@ class Loop:
         """Load the states of the newest checkpoint, if there is one."""
         context, runner = self._context, self.runner
         parts = {name: part for name, part in given.items() if name not in ('model', 'optimizer')}
+        parts['gradients of the loop'] = Gradients(named_optimizers(runner.optimizer))
         for name, part in parts.items():
             runner.register_part(name, part)
         context.resume_from = to_resume(context)
@@ -208,6 +234,11 @@ class Loop:
     def iter(self) -> int:
         """How many iterations are done, over all epochs."""
         return int(self.runner.progress.iters)
+
+    @property
+    def batches_done(self) -> int:
+        """How many batches of the open epoch are done."""
+        return int(self.runner.progress.batches)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -426,12 +457,16 @@ def _checked(**given: Any) -> dict[str, Any]:
     return found
 
 
+def _parameters(optimizer: Optimizer) -> list[Any]:
+    return [each for group in optimizer.param_groups for each in group['params']]
+
+
 def _missing(given: Mapping[str, Any]) -> Iterator[str]:
     """What can be seen to belong to the run, and was not handed over."""
     own = {id(parameter) for parameter in given['model'].parameters()}
     for name, optimizer in named_optimizers(given.get('optimizer')).items():
         what = f'the optimizer {name}'.rstrip()
-        if any(id(each) not in own for group in optimizer.param_groups for each in group['params']):
+        if any(id(each) not in own for each in _parameters(optimizer)):
             yield f'{what} changes parameters that model does not have: hand over all networks, model=dict(…) by name'
         is_scheduled = hasattr(optimizer.step, '_wrapped_by_lr_sched')
         if is_scheduled and not any(getattr(each, 'optimizer', None) is optimizer for each in given.values()):

@@ -254,6 +254,27 @@ def test_states_are_loaded_in_the_call(tmp_path):
     run.close()
 
 
+@pytest.mark.parametrize('stop_at', [1, 4])
+def test_gradients_of_several_batches_are_kept(tmp_path, stop_at):
+    def trained(work_dir, stop_at=None):
+        problem = Net()
+        run = runnerkit.loop(work_dir, model=problem.net, optimizer=problem.optimizer, seed=0)
+        for _ in run.epochs(4):
+            for x, y in run.batches(problem.loader):
+                functional.cross_entropy(problem.net(x), y).backward()
+                if run.iter % 5 == 4:
+                    problem.optimizer.step()
+                    problem.optimizer.zero_grad()
+                if run.iter == stop_at:
+                    run.stop('by the test')
+        return problem.net.state_dict()
+
+    whole = trained(tmp_path / 'whole')
+    trained(tmp_path / 'parts', stop_at)
+    assert load_small(tmp_path / 'parts/latest.pth')['meta']['iter'] == stop_at + 1
+    assert equal(trained(tmp_path / 'parts'), whole)
+
+
 def test_leaving_the_inner_loop_ends_the_epoch(tmp_path):
     problem = Net()
     run = runnerkit.loop(tmp_path, model=problem.net, optimizer=problem.optimizer)
