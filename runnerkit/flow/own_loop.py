@@ -99,7 +99,7 @@ class Gradients:
 
 
 class Loop:
-    """Makes a loop of your own survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
+    """Makes a custom loop survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
 
         run = runnerkit.loop('work_dirs/mine', model=net, optimizer=optimizer, scheduler=scheduler, seed=0)
         for epoch in run.epochs(30):
@@ -274,7 +274,7 @@ class Loop:
             while self.outcome is None and self.epoch < n:
                 yield self.epoch
                 self._end_epoch()
-        except GeneratorExit:  # `break`, or an error that `fail` hears of later
+        except GeneratorExit:  # `break`, or an error, with which `fail` is called later
             self._end(LoopLeft('the loop was left before its end'))
             raise
         except BaseException as error:

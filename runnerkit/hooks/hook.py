@@ -141,7 +141,7 @@ RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save
 
 
 class LoopLeft(BaseException):
-    """Ends the run of a user's loop that was left, by ``break`` or by an error that nobody has seen yet."""
+    """Ends the run of a user's loop that was left, by ``break`` or by an error that is not known yet."""
 
 
 @dataclass(frozen=True)
