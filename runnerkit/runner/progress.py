@@ -33,6 +33,7 @@ class Progress:
         entry: the index of the workflow's entry.
         unit: how many units (epochs or iterations) of that entry are done.
         running: the index of the running unit; None if the loop left it.
+        ended_at: after how many iterations `after_train_epoch` was last called.
     """
 
     by_epoch: bool = field(default=True, compare=False)
@@ -48,6 +49,7 @@ class Progress:
     entry: int = 0
     unit: int = 0
     running: int | None = field(default=0, compare=False)
+    ended_at: int = field(default=0, compare=False)
 
     @property
     def iters(self) -> int:
@@ -93,7 +95,7 @@ class Progress:
 
     def after_train_epoch(self, runner: Any) -> None:
         """The running epoch is done, unless ``max_iters`` cut it short."""
-        plan = runner.plan
+        plan, self.ended_at = runner.plan, self.iters
         if not plan.by_iters or self.iters < (plan.max_iters or 0) or self.batches == length_of(runner.data_loader):
             self.epoch_is_open, self.epoch_is_done = False, True
             self.end_unit()
@@ -165,6 +167,7 @@ class Progress:
             'batches': self.batches,
             'entry': self.entry,
             'units': self.unit,
+            'ended_at': self.ended_at,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -174,4 +177,5 @@ class Progress:
         self.epoch_is_open = state.get('epoch_is_open', False)
         self.began = self.iter - state.get('batches', 0)
         self.samples = state.get('samples', 0)
+        self.ended_at = state.get('ended_at', self.iter)  # older files do not say it
         self.entry, self.unit, self.running = state.get('entry', 0), state.get('units', 0), None

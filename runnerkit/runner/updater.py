@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,18 @@ from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.suggest import suggestion
 
 
+class _UpdatedRunner(Protocol):
+    """What `Updater` reads of its runner. Model, optimizer and logger may be replaced before a run."""
+
+    model: Any
+    optimizer: Optimizer | dict[str, Optimizer] | None
+    logger: logging.Logger
+    snapshots: Any
+    config_wins: bool
+    rank: int
+    world_size: int
+
+
 class Updater:
     """The part of the engine that changes weights.
 
@@ -35,7 +48,7 @@ class Updater:
         orders: the order in which gradients are summed over the ranks; created at the first start.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: _UpdatedRunner) -> None:
         self._runner = runner
         self.updates: dict[Any, Update] = {}
         self.calls = 0
