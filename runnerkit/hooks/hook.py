@@ -26,7 +26,8 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
         …                                               # what is evaluated, see above
     after_evaluate(scores)                              # on every rank, with the same scores
 
-``around_save`` spans the writing of each checkpoint, to swap weights; ``after_save`` is called when it is written;
+``around_save`` spans the writing of each checkpoint, to swap weights: by ``.data``, as a save may come before a
+backward pass; ``after_save`` is called when it is written;
 ``after_roll_back`` is called after a return to an older checkpoint; ``after_resume`` when a resumed run is where it
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
