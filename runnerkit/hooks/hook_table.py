@@ -293,5 +293,6 @@ def meant_points(name: str, at_most: int | None = None) -> list[str]:
     """The points with names similar to ``name``, the nearest first."""
     if at_most is None:
         return nearest(name, CALLED)
-    close = [point for point in CALLED if abs(len(name) - len(point)) <= at_most]
+    # Each difference changes one letter of each side at most; comparing the names in full is slow.
+    close = [point for point in CALLED if len({*name} ^ {*point}) <= 2 * at_most]
     return [point for point in close if edit_distance(name, point) <= at_most]

@@ -285,11 +285,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             reader.give_back(self.data_batch)
             self.data_batch = None
 
-    @property
-    def is_in_iteration(self) -> bool:
-        """Whether a training iteration has begun, and is not over."""
-        return self.data_batch is not None
-
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Pass one batch to the model and store what it returns as ``outputs``. Subclasses may override it."""
         if self.batch_device is not None:
@@ -318,7 +313,11 @@ class BaseRunner(Registration, metaclass=ABCMeta):
                 check_samples(samples, self._model_name)
             self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
-        self.outputs_of = self.progress.iter if train_mode else self.mode
+        if train_mode:
+            self.outputs_of = self.progress.iter
+            self.progress.is_in_iter = not self.progress.iter_is_done  # a user's loop begins an iteration here
+        else:
+            self.outputs_of = self.mode
         if self.hooks.calls['after_forward'] and not self.evaluator.is_repeating:
             self.call_hook('after_forward')
 

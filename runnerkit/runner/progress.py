@@ -25,6 +25,7 @@ class Progress:
         began: the first iteration of the open epoch.
         epoch_is_open: whether a training epoch has begun and not ended; always False in the iteration runner, whose
             readers know their own passes.
+        is_in_iter: whether ``iter`` has begun and is not done.
         iter_is_done: whether ``iter`` is done already.
         epoch_is_done: whether ``epoch`` is done already.
         samples: of the open epoch, how many samples of its order all ranks together had consumed when the state was
@@ -41,6 +42,7 @@ class Progress:
     inner_iter: int = field(default=0, compare=False)
     began: int = field(default=0, compare=False)
     epoch_is_open: bool = False
+    is_in_iter: bool = field(default=False, compare=False)
     iter_is_done: bool = False
     epoch_is_done: bool = False
     samples: int | None = field(default=0, compare=False)
@@ -87,7 +89,7 @@ class Progress:
 
     def after_train_iter(self, runner: Any) -> None:
         """The running iteration is done."""
-        self.iter_is_done = True
+        self.is_in_iter, self.iter_is_done = False, True
         if not self.by_epoch:
             self.unit = self.inner_iter + 1
 
@@ -124,7 +126,7 @@ class Progress:
 
     def begin_run(self) -> None:
         """A run begins. An iteration of the former run that an error interrupted after its end is done."""
-        self.iter, self.iter_is_done = self.iters, False
+        self.iter, self.is_in_iter, self.iter_is_done = self.iters, False, False
         self.next_epoch()
 
     def begin_unit(self, entry: int, unit: int) -> None:
@@ -171,7 +173,7 @@ class Progress:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; missing counts are 0."""
         self.epoch, self.iter = state.get('epochs', 0), state.get('iters', 0)
-        self.iter_is_done = self.epoch_is_done = False
+        self.is_in_iter = self.iter_is_done = self.epoch_is_done = False
         self.epoch_is_open = state.get('epoch_is_open', False)
         self.began = self.iter - state.get('batches', 0)
         self.samples = state.get('samples', 0)

@@ -72,6 +72,7 @@ class Snapshots:
         parts: objects that are saved on each rank, in the order in which they are restored. The keys of their
             ``state_dict`` become keys of the rank's state; ``load_state_dict`` gets the whole state of the rank.
         resumed: the ``'runnerkit'`` content of the resumed checkpoint until the run ends, or None.
+        is_waiting: whether the rest of a resumed checkpoint waits for the start of the run.
         saver: writes the checkpoints.
     """
 
@@ -84,6 +85,7 @@ class Snapshots:
             runner.readers,
         ]
         self.resumed: dict[str, Any] | None = None
+        self.is_waiting = False
         self.saver = Saver(runner, self.parts)
         self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
@@ -202,7 +204,7 @@ class Snapshots:
         """Restore the counters: `Progress`, or from MMCV's files the counts of epochs and iterations."""
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
-        self.resumed = state
+        self.resumed, self.is_waiting = state, True
         runner.readers.expect(state)
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:
@@ -226,7 +228,7 @@ class Snapshots:
 
     def restore(self) -> None:
         """Restore the parts; called after ``before_run``."""
-        runner = self._runner
+        runner, self.is_waiting = self._runner, False
         if self._from_mmcv:
             self._from_mmcv = False
             runner.readers.go_to_counts(saves_by_epoch(runner.hooks))
@@ -279,7 +281,7 @@ class Snapshots:
 
     def forget(self) -> None:
         """The run is over: the next run of this runner continues from its current state."""
-        self.resumed = None
+        self.resumed, self.is_waiting = None, False
         self._runner.readers.expect(None)
 
     # --- rolling back ------------------------------------------------------------------------------------------------

@@ -146,6 +146,26 @@ class Updater:
             self._of(name).load_state_dict(state)
         self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
 
+    def add_kept(self, states: dict[str, Any]) -> None:
+        """Add to the ``states`` of the updates what FSDP2 has not summed over the ranks yet, or warn that it is lost.
+        All ranks call it."""
+        kept = self.kept_gradients()
+        for name, update in self.named().items():
+            if not update.accumulated:
+                continue
+            if kept:
+                states[name]['kept'] = [kept.get(id(parameter)) for parameter in update.parameters()]
+            elif not any(parameter.grad is not None for parameter in update.parameters()):
+                states[name]['is_without_gradients'] = True
+                self._runner.logger.warning(
+                    'the checkpoint is saved after %d of the losses of one update, whose gradients the model keeps '
+                    'to itself until the update (no_sync): a resumed run makes that update without them. Save where '
+                    'cumulative_iters (%d) ends',
+                    update.accumulated,
+                    update.cumulative_iters,
+                    extra=NOT_EXACT,
+                )
+
     def kept_gradients(self) -> dict[int, Any]:
         """Gradients that FSDP2 has not summed over the ranks yet, by parameter id; each is a `DTensor` with one part
         per rank. All ranks call it.
