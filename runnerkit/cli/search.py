@@ -12,11 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, count
-from runnerkit.cli.errors import UsageError, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
-from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
+from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED, UsageError
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:
