@@ -48,8 +48,7 @@ def main(args: Namespace) -> int:
     cfg = read_config_with_options(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline
-    from runnerkit.search.study_step import failures
-    from runnerkit.search.summary import summary
+    from runnerkit.search.report import failures, summary
 
     with wrong_usage(KeyError, TypeError, ValueError, FileNotFoundError, of=f'{args.config}: '):
         pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers, trust=args.trust)
