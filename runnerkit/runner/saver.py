@@ -260,9 +260,11 @@ class Saver:
         content = raw_checkpoint(runner.model, optimizer, meta, of_run, on_cpu)
         if not request.in_parts:
             return plain_checkpoint(content)
-        from runnerkit.checkpoint.shards import parts_of
+        from runnerkit.checkpoint.shards import parts_to_write
 
-        return run_on_all_ranks(partial(parts_of, content, state.tensors, state.places, is_first=runner.rank == 0))
+        return run_on_all_ranks(
+            partial(parts_to_write, content, state.tensors, state.places, is_first=runner.rank == 0)
+        )
 
     def write(self, content: Any, state: State, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
