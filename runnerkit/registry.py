@@ -152,7 +152,7 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
     """Add to the message of an error raised inside where the config in question was written, as `build_from_cfg` does.
 
     The place is that of the key that the message names, if there is one, else that of the whole section. An error that
-    has a place already is not changed; nor is one about what a flag says, whose name stands for ``cfg`` then.
+    has a place already is not changed; nor is one about what a flag says, whose name is in the place of ``cfg`` then.
     """
     try:
         yield

@@ -58,7 +58,7 @@ def main(args: Namespace) -> int:
         print_out(f'stopped by {signal.Signals(pipeline.stop_signal).name}; to continue, run the same command')
         return SIGNALLED + pipeline.stop_signal
     failed = failures(pipeline.report.all_records)
-    print_out('\n'.join(summary(pipeline)))
+    print_out('\n'.join(summary(pipeline.report, pipeline.names, pipeline.work_dir)))
     if failed:
         print_out(
             f'done, but trials have failed: {failed}; for the reasons, see {shown(pipeline.work_dir / "reports.json")}'

@@ -305,14 +305,14 @@ class Saver:
         options = {'save_optimizer': save_optimizer, 'meta': meta, 'create_symlink': create_symlink}
         if self._open is not None:
             content, state, request = self._open
-            if meta is not None:  # a subclass may have added to it
-                content = {**content, 'meta': {**to_plain(meta, 'meta'), **content['meta']}}
-            if not save_optimizer:
-                content.pop('optimizer', None)
+            content = {key: value for key, value in content.items() if save_optimizer or key != 'optimizer'}
+            content['meta'] = {**to_plain(meta or {}, 'meta'), **content['meta']}  # a subclass may have added to it
+            options['create_symlink'] = create_symlink and request.options.get('create_symlink', True)
+            request = request._replace(store=store, name=name, options=options)
             if self._is_written:  # a subclass writes another file
-                return store.write(name, content)
+                return store.write(name, content, self._moves_latest(state, request))
             self._is_written = True
-            return self._put(content, state, request._replace(store=store, name=name, options=options))
+            return self._put(content, state, request)
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         why = why_not_exact(runner)
@@ -330,7 +330,7 @@ class Saver:
     def _put(self, content: Any, state: State, request: Request) -> str:
         """Write the file or the part of a folder now, or in the background from a copy."""
         store, name, runner = request.store, request.name, self._runner
-        latest = request.options.get('create_symlink', True) and not (state.found and runner.finiteness.last)
+        latest = self._moves_latest(state, request)
         written = partial(self._written, state, request)
 
         def write_file(content: Mapping[str, Any]) -> None:
@@ -352,6 +352,10 @@ class Saver:
         else:
             write(memory)
         return store.path(name)
+
+    def _moves_latest(self, state: State, request: Request) -> bool:
+        """Whether ``latest.pth`` moves to it; it stays at a finite one."""
+        return request.options.get('create_symlink', True) and not (state.found and self._runner.finiteness.last)
 
     def _written(self, state: State, request: Request) -> None:
         """The checkpoint is in its place; of a background save, called in its thread."""
