@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,11 +21,11 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.work_dir.record import write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
@@ -44,45 +44,23 @@ from runnerkit.version import __version__
 IMAGES = 'reported_images'
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_right(value)
-
-
-def _are(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(is_right, value))
-
-
-def _by_name(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
-
-
-def _is_setting(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and _is_text(value[0]) and isinstance(value[2], str | None)
-
-
-#: What the entries of a start are; others are left out, since another user may have written the file.
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(('begin', 'end'), is_number),
-    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), _is_count),
-    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(_is_count)),
-    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), _is_text),
-    **dict.fromkeys(('config_file', 'resumed_from'), _or_none(_is_text)),
-    'command': _are(_is_text),
-    'versions': _by_name(_is_text),
-    'first_batch': _by_name(_is_count),
-    **dict.fromkeys(('options', 'data'), lambda value: isinstance(value, dict)),
-    **dict.fromkeys(('exactness', 'rolled_back'), _are(lambda value: True)),  # their readers choose
-    'seconds': _by_name(is_number),
-    'settings': _are(_is_setting),
-    'modules': _are(lambda value: isinstance(value, dict)),
+#: The kinds of the entries of a start, see `misfit`; others are left out, since another user may have written the file.
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(('begin', 'end'), NUMBER),
+    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), int),
+    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), int | None),
+    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), str),
+    **dict.fromkeys(('config_file', 'resumed_from'), str | None),
+    'options': dict,
+    'data': {...: {...: int | None}},
+    'command': [str],
+    'versions': {...: str},
+    'first_batch': {...: int},
+    'exactness': [str],
+    'rolled_back': [int],
+    'seconds': {...: NUMBER},
+    'settings': [(str, None, str | None, None)],
+    'modules': [dict],
 }
 
 #: Height and width of a kept picture, at most.
@@ -263,7 +241,7 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'model': type(model.model if isinstance(model, Supervised) else model).__name__,
         'parameters': sum(each.numel() for each in parameters) or None,
         'modules': modules_of(model),
-        'data': dict(_data(context)),
+        'data': dict(_sizes_of_data(context)),
     }
 
 
@@ -271,7 +249,7 @@ def _device(device: torch.device) -> str:
     return f'{device} ({torch.cuda.get_device_name(device)})' if device.type == 'cuda' else str(device)
 
 
-def _data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
+def _sizes_of_data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
     """Samples and batches of each loader whose length is known."""
     loaders = [(mode, loader) for (mode, _), loader in zip(context.workflow, context.loaders, strict=False)]
     validation = context.val_loader
@@ -309,4 +287,4 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
         return []
     starts = content.get('starts') if isinstance(content, dict) else None
     plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    return [{key: each for key, each in start.items() if key not in _KINDS or _KINDS[key](each)} for start in plain]
+    return [{key: each for key, each in start.items() if misfit(each, _KINDS.get(key)) is None} for start in plain]

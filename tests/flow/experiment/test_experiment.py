@@ -280,10 +280,20 @@ def test_a_run_that_reads_by_hand_is_warned_about(tmp_path, caplog):
         def batch(self):
             return next(self.batches)
 
+    class HalfByHand(Two):
+        def batch(self):
+            return self.read_batch('clean'), next(iter(self.train_loader['noisy']))
+
+        def train_batch(self):
+            self.batch()
+
     trained(Line, tmp_path / 'right', max_iteration=2)
+    trained(Two, tmp_path / 'two', max_iteration=2)
     assert 'train_loader' not in caplog.text
     trained(FromSetup, tmp_path / 'wrong', max_iteration=4)
-    assert caplog.text.count('has not called read_batch') == 1
+    assert caplog.text.count('FromSetup has not called read_batch: if it') == 1
+    trained(HalfByHand, tmp_path / 'half', max_iteration=4)
+    assert caplog.text.count("HalfByHand has not called read_batch('noisy'): if it") == 1
 
 
 def test_the_bases_methods_stay_callable(tmp_path):

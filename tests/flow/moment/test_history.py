@@ -77,7 +77,7 @@ def test_what_is_no_place_is_refused(tmp_path, place):
     [(0, 13, 1), (0, 12, 0), (0, 21, 2), (12, 21, 2), (14, 21, 1), (20, 21, 1), (21, 22, 0)],
 )
 def test_roll_backs_that_a_training_meets_on_its_way(tmp_path, begin, number, times):
-    history = run_with(tmp_path, start(0, 30, rolled_back=[12, 20, 'x']))
+    history = run_with(tmp_path, start(0, 30, rolled_back=[12, 20]))
     assert history.starts[0].roll_backs(begin, number) == times
     assert [text.partition(';')[0] for text in history.discarded] == [
         'start 1 went back to iteration 12',
