@@ -390,14 +390,12 @@ def conclusion(found: Diff) -> str:
     if found.is_shorter:
         return f'Equal as far as both go, {found.first - 1} iterations: A has {first[0].a}, B {first[0].b}.'
     since = f'Equal up to iteration {found.equal_to}' if found.equal_to else 'Different from the first comparison on'
-    names = list(dict.fromkeys(map(_result_in_words, first)))
+    names: dict[str, None] = {}
+    for row in first:
+        size = row.note.rpartition(', by ')[2]
+        names[f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)] = None
     more = f' and {len(names) - 3} more' if len(names) > 3 else ''
-    return f'{since}; iteration {found.first} differs in {", ".join(names[:3])}{more}: {cause}.'
-
-
-def _result_in_words(row: Row) -> str:
-    size = row.note.rpartition(', by ')[2]
-    return f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)
+    return f'{since}; iteration {found.first} differs in {", ".join([*names][:3])}{more}: {cause}.'
 
 
 def causes_of(found: Diff) -> str:

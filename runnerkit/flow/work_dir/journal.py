@@ -25,6 +25,7 @@ from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.loader_state import batch_checksums
+from runnerkit.distributed.watch import is_lost
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.work_dir.record import write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
@@ -37,11 +38,11 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
-from runnerkit.utils.small_files import own_folder, read_json
+from runnerkit.utils.small_files import own_folder, read_json, read_small
 from runnerkit.version import __version__
 
-#: The folder of the pictures that hooks and steps report.
-IMAGES = 'reported_images'
+#: The folder of the pictures that hooks and steps report, and the file with the error of another rank than the first.
+IMAGES, ERROR = 'reported_images', '.error_of_rank'
 
 
 #: The kinds of the entries of a start, see `misfit`; others are left out, since another user may have written the file.
@@ -103,7 +104,7 @@ class JournalHook(Hook):
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._path = context.work_dir / JOURNAL
+        self._path, self._error_of_rank = context.work_dir / JOURNAL, context.work_dir / ERROR
         self._trouble = WarnsOnce(f'the file {self._path}')
         self._starts: list[dict[str, Any]] = []
         self._seconds = {'evaluation': 0.0, 'saving': 0.0}
@@ -122,18 +123,30 @@ class JournalHook(Hook):
         runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
             self._end(runner, runner.outcome)
+        elif runner.outcome is not None:
+            self._leave_error(runner, runner.outcome)
 
     def fail(self, outcome: Outcome) -> None:
         """Complete the entry of a run that has failed before `before_run` of this hook, or after its `after_run`."""
         runner = self._context.runner
-        if runner.rank == 0:
-            if not self._starts:
-                self._begin(runner)
-            if self._starts and self._starts[-1].get('outcome') != outcome.kind:
-                self._end(runner, outcome)
+        if runner.rank > 0:
+            self._leave_error(runner, outcome)
+            return
+        if not self._starts:
+            self._begin(runner)
+        if self._starts and self._starts[-1].get('outcome') != outcome.kind:
+            self._end(runner, outcome)
+
+    def _leave_error(self, runner: RunnerView, outcome: Outcome) -> None:
+        """On another rank than the first, which will only see that this one is gone: leave the error where it looks."""
+        if runner.rank > 0 and outcome.error is not None and not is_lost(outcome.error):
+            with self._trouble.instead_of_raising():
+                text = f'rank {runner.rank}: {type(outcome.error).__name__}: {outcome.error}'
+                write_atomically(self._error_of_rank, text.encode(errors='replace'))
 
     def _begin(self, runner: RunnerView) -> None:
         with self._trouble.instead_of_raising():
+            self._error_of_rank.unlink(missing_ok=True)  # of a start that was killed
             starts = starts_in(self._path)
             if not starts and self._path.exists():  # it is damaged
                 os.replace(self._path, self._path.with_suffix('.json.damaged'))
@@ -150,6 +163,9 @@ class JournalHook(Hook):
         with self._trouble.instead_of_raising():  # an error of the user's may have no text
             error = outcome.error
             reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
+            if error is not None and is_lost(error) and self._error_of_rank.exists():
+                reason = read_small(self._error_of_rank).decode()
+                self._error_of_rank.unlink()
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
         with self._trouble.instead_of_raising():
@@ -216,7 +232,7 @@ class _Inexact(logging.Handler):
 
 def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
     """The entry of a run that begins."""
-    cfg, model = context.cfg, unwrap(runner.model)
+    cfg, device, model = context.cfg, context.device, unwrap(runner.model)
     parameters = [] if any(map(is_lazy, model.parameters())) else list(model.parameters())
     return {
         'begin': time.time(),
@@ -235,7 +251,7 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'process': os.getpid(),
         'ranks': context.world_size,
         'threads': torch.get_num_threads(),
-        'device': _device(context.device),
+        'device': str(device) + (f' ({torch.cuda.get_device_name(device)})' if device.type == 'cuda' else ''),
         'git': git_state(Path(cfg.filename).parent if cfg.filename else Path.cwd()),
         'versions': {'runnerkit': __version__, 'torch': torch.__version__, 'python': platform.python_version()},
         'model': type(model.model if isinstance(model, Supervised) else model).__name__,
@@ -243,10 +259,6 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'modules': modules_of(model),
         'data': dict(_sizes_of_data(context)),
     }
-
-
-def _device(device: torch.device) -> str:
-    return f'{device} ({torch.cuda.get_device_name(device)})' if device.type == 'cuda' else str(device)
 
 
 def _sizes_of_data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:

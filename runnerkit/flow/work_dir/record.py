@@ -62,7 +62,13 @@ def read_record(work_dir: Path) -> dict[str, Any]:
             with open(open_regular(log), encoding='utf-8', errors='replace') as file:
                 named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
             found = {'config': named[1]} if named else {}
-    kinds = dict.fromkeys(('config', 'code'), _names_a_file) | dict.fromkeys(('jobs', 'files', 'others'), _are_texts)
+    kinds = {
+        'config': _names_a_file,
+        'code': _names_a_file,
+        'jobs': _are_texts,
+        'files': _are_texts,
+        'others': _are_texts,
+    }
     found = found if isinstance(found, dict) else {}
     return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
 

@@ -66,7 +66,8 @@ def take_over(context: Context) -> None:
     its_jobs = sorted({*record.get('jobs', []), *context.jobs})
     noted = {**record, **written}
     # In a work dir from elsewhere, the code of others stays unsealed, so that the work dir counts as one from there.
-    own = None if was_own else [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
+    copies = _copies(user_files(cfg)).values()
+    own = None if was_own else [f'{noted.get("code") or CODE}/{copy.as_posix()}' for copy in copies]
     sealed = seal(work_dir, noted, own)
     found = {'others': context.others, 'files': None}  # its own are known when it ends
     write_record(work_dir, **written, **found, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
@@ -152,11 +153,6 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     text = Config(values, cfg_text='', filename=config).dump() or ''
     write_atomically(work_dir / config, text.replace(_MARK, _HERE).encode())
     return {'config': config, **({'code': code} if is_own else {})}
-
-
-def copies_of(cfg: Any) -> list[str]:
-    """Where the user's files that a config names are in the folder for them."""
-    return [copy.as_posix() for copy in _copies(user_files(cfg)).values()]
 
 
 def files_needed(cfg: Any) -> list[Path]:

@@ -134,6 +134,25 @@ def test_a_failed_run_says_why(tmp_path):
     assert (run.outcome, run.reason) == ('failed', start['reason'])
 
 
+def fails_on_one_rank(rank, work_dir):
+    class FailsThere(Hook):
+        def after_train_iter(self, runner):
+            if runner.rank == 1:
+                raise KeyError('the reason')
+
+    with pytest.raises((KeyError, RuntimeError)) as caught:
+        train(plans.CONFIG, work_dir=work_dir, hooks=[FailsThere()], device='cpu')
+    return type(caught.value).__name__
+
+
+def test_the_error_of_another_rank_is_the_reason(on_ranks, tmp_path):
+    """The first rank only sees that it is gone."""
+    assert on_ranks(__file__, 'fails_on_one_rank', str(tmp_path)) == ['RuntimeError', 'KeyError']
+    (start,) = starts(tmp_path)
+    assert (start['outcome'], start['reason']) == ('failed', "rank 1: KeyError: 'the reason'")
+    assert not (tmp_path / journal.ERROR).exists()
+
+
 class Draws(Hook):
     """Reports a picture after each epoch."""
 
