@@ -165,7 +165,7 @@ class JournalHook(Hook):
             reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
             if error is not None and is_lost(error) and self._error_of_rank.exists():
                 reason = read_small(self._error_of_rank).decode()
-                self._error_of_rank.unlink()
+            self._error_of_rank.unlink(missing_ok=True)
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
         with self._trouble.instead_of_raising():
