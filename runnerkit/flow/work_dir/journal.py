@@ -25,7 +25,6 @@ from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.loader_state import batch_checksums
-from runnerkit.distributed.watch import is_lost
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.work_dir.record import write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
@@ -139,7 +138,7 @@ class JournalHook(Hook):
 
     def _leave_error(self, runner: RunnerView, outcome: Outcome) -> None:
         """On another rank than the first, which will only see that this one is gone: leave the error where it looks."""
-        if runner.rank > 0 and outcome.error is not None and not is_lost(outcome.error):
+        if runner.rank > 0 and outcome.error is not None and not _is_of_another_rank(outcome.error):
             with self._trouble.instead_of_raising():
                 text = f'rank {runner.rank}: {type(outcome.error).__name__}: {outcome.error}'
                 write_atomically(self._error_of_rank, text.encode(errors='replace'))
@@ -163,7 +162,7 @@ class JournalHook(Hook):
         with self._trouble.instead_of_raising():  # an error of the user's may have no text
             error = outcome.error
             reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
-            if error is not None and is_lost(error) and self._error_of_rank.exists():
+            if error is not None and self._error_of_rank.exists() and _is_of_another_rank(error):
                 reason = read_small(self._error_of_rank).decode()
             self._error_of_rank.unlink(missing_ok=True)
             self._starts[-1]['reason'] = (reason or '')[:500]
@@ -216,6 +215,12 @@ class JournalHook(Hook):
                     raise
                 with open(os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW), 'wb') as file:  # keeps its length
                     file.write(content.ljust(size))
+
+
+def _is_of_another_rank(error: BaseException) -> bool:
+    from runnerkit.distributed.watch import is_lost  # a run that goes well needs none of it
+
+    return is_lost(error)
 
 
 class _Inexact(logging.Handler):
