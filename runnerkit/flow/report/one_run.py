@@ -99,7 +99,7 @@ def one_run(run: RunRecord) -> str:
 
 
 def key_facts(run: RunRecord) -> Iterator[str]:
-    """What stands at the top of the page."""
+    """The facts at the top of the page."""
     yield html.fact('outcome', run.outcome, run.reason, run.outcome in ('failed', 'diverged', 'killed', 'interrupted'))
     best = run.best
     if best is not None:
