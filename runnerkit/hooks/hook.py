@@ -31,8 +31,10 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
 uint8 array ``[height, width, channels]``; ``while_waiting`` some times a second while the run waits for the data of a
-stream, and after each iteration of a run inside it. At every point, hooks with a lower priority number are called
-first, before and after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
+stream, and after each iteration of a run inside it; ``after_outcome`` last of all, when ``runner.outcome`` includes
+errors of ``after_run`` on any rank (but not in a ``run`` of a subclass, which has no outcome). At every point, hooks
+with a lower priority number are called first, before and after alike. Rings (``around_*``) nest instead: the lowest
+number is the outermost.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, 
 
 from runnerkit.registry import Registry
 from runnerkit.utils.entry_points import EntryPoints
+from runnerkit.utils.exceptions import one_line
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -137,6 +140,10 @@ POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS, 'after_ev
 RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save')
 
 
+class LoopLeft(BaseException):
+    """Ends the run of a user's loop that was left, by ``break`` or by an error that nobody has seen yet."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended. ``str(outcome)`` is the text of the log, such as ``'stopped: SIGTERM'``.
@@ -146,7 +153,7 @@ class Outcome:
             complete or was stopped, and its weights are NaN or infinite; ``'interrupted'`` by a KeyboardInterrupt;
             ``'failed'`` by any other exception, also one of ``after_run`` or of another rank.
         reason: the argument of ``runner.stop``, or the signal's name.
-        error: the exception, if the run was interrupted or failed.
+        error: the exception, if the run was interrupted or failed; of a loop that was left, a `LoopLeft`.
     """
 
     kind: Literal['completed', 'stopped', 'diverged', 'interrupted', 'failed']
@@ -156,16 +163,21 @@ class Outcome:
     @classmethod
     def of(cls, error: BaseException) -> Outcome:
         """The outcome of a run that ``error`` ends."""
+        if isinstance(error, LoopLeft):
+            return cls('stopped', str(error), error)
         return cls('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
 
     @property
     def ended_well(self) -> bool:
         """Whether the run is complete or was stopped on purpose, with finite weights."""
-        return self.kind in ('completed', 'stopped')
+        return self.kind in ('completed', 'stopped') and self.error is None
 
     def __str__(self) -> str:
-        if self.kind == 'failed':
-            return f'failed: {self.error!r}'
+        if self.kind == 'failed' and self.error is not None:
+            try:
+                return f'failed: {self.error!r}'
+            except Exception:  # of the user's own __repr__
+                return f'failed: {one_line(self.error)}'
         return self.kind if self.reason is None else f'{self.kind}: {self.reason}'
 
 

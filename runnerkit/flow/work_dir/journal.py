@@ -26,7 +26,7 @@ from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.work_dir.record import write_record
+from runnerkit.flow.work_dir.record import read_record, write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -138,7 +138,7 @@ class JournalHook(Hook):
 
     def _leave_error(self, runner: RunnerView, outcome: Outcome) -> None:
         """On another rank than the first, which will only see that this one is gone: leave the error where it looks."""
-        if runner.rank > 0 and outcome.error is not None and not _is_of_another_rank(outcome.error):
+        if runner.rank > 0 and outcome.kind == 'failed' and not _is_of_another_rank(outcome.error):
             with self._trouble.instead_of_raising():
                 text = f'rank {runner.rank}: {type(outcome.error).__name__}: {outcome.error}'
                 write_atomically(self._error_of_rank, text.encode(errors='replace'))
@@ -161,15 +161,16 @@ class JournalHook(Hook):
         self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
         with self._trouble.instead_of_raising():  # an error of the user's may have no text
             error = outcome.error
-            reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
-            if error is not None and self._error_of_rank.exists() and _is_of_another_rank(error):
+            reason = outcome.reason if error is None or outcome.reason else f'{type(error).__name__}: {error}'
+            if self._error_of_rank.exists() and _is_of_another_rank(error):
                 reason = read_small(self._error_of_rank).decode()
             self._error_of_rank.unlink(missing_ok=True)
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
         with self._trouble.instead_of_raising():
             work_dir = self._context.work_dir
-            write_record(work_dir, files=sorted({*os.listdir(work_dir)} - {*self._context.others}))
+            others = read_record(work_dir).get('others', ())  # no run wrote them
+            write_record(work_dir, files=sorted({*os.listdir(work_dir)} - {*others}))
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Note the completed iterations to which the run has gone back."""
@@ -217,10 +218,10 @@ class JournalHook(Hook):
                     file.write(content.ljust(size))
 
 
-def _is_of_another_rank(error: BaseException) -> bool:
+def _is_of_another_rank(error: BaseException | None) -> bool:
     from runnerkit.distributed.watch import is_lost  # a run that goes well needs none of it
 
-    return is_lost(error)
+    return error is not None and is_lost(error)
 
 
 class _Inexact(logging.Handler):
