@@ -64,10 +64,9 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     return None
 
 
-_NUMBER = float | int
+NUMBER = float | int
 
-#: The kinds of values under ``'runnerkit'``. A list means any number of entries of a kind, ``...`` for all keys
-#: that are not named; what is missing is left out. An ``int`` is a count.
+#: The kinds of values under ``'runnerkit'``, see `misfit`.
 _STATE: dict[Any, Any] = {
     'world_size': int,
     'progress': {'samples': int | None, ...: int},
@@ -78,7 +77,7 @@ _STATE: dict[Any, Any] = {
         'schedules': {...: [list]},
     },
     'gradient_orders': dict,
-    'scores': {...: [_NUMBER]},
+    'scores': {...: [NUMBER]},
     'ranks': [
         {
             'rng': dict,
@@ -119,21 +118,29 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or _misfit(state, _STATE)
+    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or misfit(state, _STATE)
 
 
-def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
-    """Where the first value in ``value`` is that is not of its kind, see `_STATE`; None if there is none."""
+def misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
+    """Where the first value in ``value`` is that is not of its ``kind``; None if there is none.
+
+    A kind is a type, where ``int`` is a count; a dict of kinds by key, ``...`` for all keys that are not named; a list
+    with the kind of all entries; or a tuple with that of each. What has no kind, or None, is not checked.
+    """
+    if kind is None:
+        return None
     if isinstance(kind, Mapping) and isinstance(value, Mapping):
         pairs = ((each, kind.get(key, kind.get(...)), f'{place}[{key!r:.200}]') for key, each in value.items())
     elif isinstance(kind, list) and isinstance(value, list | tuple):
         pairs = ((each, kind[0], f'{place}[{number}]') for number, each in enumerate(value))
+    elif isinstance(kind, tuple) and isinstance(value, list | tuple) and len(value) == len(kind):
+        pairs = ((*each, f'{place}[{number}]') for number, each in enumerate(zip(value, kind, strict=True)))
     elif not isinstance(kind, type | UnionType) or not isinstance(value, kind):
         return f'{place} is a {type(value).__name__}, which no run saves there'
     else:
-        problem = _problem_of_count(value) if type(value) is int and kind != _NUMBER else None
+        problem = _problem_of_count(value) if type(value) is int and kind != NUMBER else None
         return problem and f'{place} {problem}'
-    return next((found for each in pairs if each[1] and (found := _misfit(*each))), None)
+    return next(filter(None, (misfit(*each) for each in pairs)), None)
 
 
 @contextmanager

@@ -588,7 +588,7 @@ def resolve_checkpoint(path: str | os.PathLike[str], best: bool = False) -> str:
     if not os.path.isdir(folder):
         return _linked(path)
     if is_checkpoint_folder(folder):
-        return path
+        return path.rstrip('/')  # its parent is the folder above it
     found = Store(folder).resolve_checkpoint(best)
     if found is None:
         held = sorted(other.name for other in Path(folder).glob('*.pth'))

@@ -40,6 +40,7 @@ OTHER_FILES = {
     'best_samples',
     'report.html',
     'reported_images',
+    '.error_of_rank',
     RECORD,
     STARTS,
 }
