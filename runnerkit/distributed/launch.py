@@ -79,7 +79,11 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
         check_variables(launcher)
     local_rank = int(os.environ.get('LOCAL_RANK', os.environ.get('RANK', 0)))
     if (timeout := kwargs.pop('timeout', None)) is not None:
-        kwargs['timeout'] = _time_out(timeout)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float, timedelta)):
+            raise TypeError(f'timeout must be a number of seconds, the limit of one collective, but got {timeout!r}')
+        kwargs['timeout'] = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+        if kwargs['timeout'] <= timedelta(0):
+            raise ValueError(f'timeout must be more than 0 seconds, but got {timeout!r}')
     kind = accelerator() or 'cpu'
     if kind != 'cpu':
         use_device(kind, local_rank % max(1, device_count(kind)))
@@ -98,16 +102,6 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
     dist.init_process_group(backend=backend, **kwargs)
 
 
-def _time_out(given: Any) -> timedelta:
-    """The limit of a collective, given in seconds or as it is."""
-    if isinstance(given, bool) or not isinstance(given, (int, float, timedelta)):
-        raise TypeError(f'timeout must be a number of seconds, the limit of one collective, but got {given!r}')
-    found = given if isinstance(given, timedelta) else timedelta(seconds=given)
-    if found <= timedelta(0):
-        raise ValueError(f'timeout must be more than 0 seconds, but got {given!r}')
-    return found
-
-
 def shutdown() -> None:
     """Leave the process group, if this process is in one."""
     if is_distributed():
@@ -120,14 +114,15 @@ def check_variables(launcher: str) -> None:
     if missing:
         there = [f'{name}={os.environ[name]}' for name in _MEETING if name not in missing]
         refuse_once(KeyError(_not_set(missing, launcher) + (f' (what is set: {", ".join(there)})' if there else '')))
-    world_size = _number('WORLD_SIZE', 1)
-    _number('MASTER_PORT', 1, 65535)
-    _number('RANK', 0, world_size - 1, 'WORLD_SIZE')
+    world_size = _checked_number('WORLD_SIZE', 1)
+    _checked_number('MASTER_PORT', 1, 65535)
+    _checked_number('RANK', 0, world_size - 1, 'WORLD_SIZE')
     if os.environ.get('LOCAL_RANK'):
-        _number('LOCAL_RANK', 0, _number('LOCAL_WORLD_SIZE', 1) - 1 if os.environ.get('LOCAL_WORLD_SIZE') else None)
+        most = _checked_number('LOCAL_WORLD_SIZE', 1) - 1 if os.environ.get('LOCAL_WORLD_SIZE') else None
+        _checked_number('LOCAL_RANK', 0, most)
 
 
-def _number(name: str, least: int, most: int | None = None, limited_by: str = '') -> int:
+def _checked_number(name: str, least: int, most: int | None = None, limited_by: str = '') -> int:
     text = os.environ[name]
     value = int(text) if text.isdecimal() else -1
     if least <= value and (most is None or value <= most):
@@ -173,29 +168,22 @@ def _slurm(kwargs: dict[str, Any]) -> None:
     port = kwargs.pop('port', None)
     if port is not None:
         os.environ['MASTER_PORT'] = str(port)
-    os.environ.setdefault('MASTER_PORT', str(_port_of_job()))
+    # Equal for all processes of a job, and different for most pairs of jobs.
+    job = os.environ.get('SLURM_JOB_ID', '')
+    os.environ.setdefault('MASTER_PORT', str(20000 + int(job) % 20000 if job.isdecimal() else DEFAULT_PORT))
     if 'MASTER_ADDR' not in os.environ:
-        os.environ['MASTER_ADDR'] = _first_host(_variable('SLURM_NODELIST', 'slurm'))
+        nodes = _variable('SLURM_NODELIST', 'slurm')  # such as node[3-5,8]
+        host = subprocess.getoutput(f'scontrol show hostname {nodes} | head -n1')
+        if len(host.split()) != 1:
+            raise RuntimeError(
+                f'slurm does not say which machine is the first of {nodes}, its scontrol answers {host!r}: set '
+                'MASTER_ADDR'
+            )
+        os.environ['MASTER_ADDR'] = host
     os.environ['WORLD_SIZE'] = _variable('SLURM_NTASKS', 'slurm')
     os.environ['RANK'] = rank
     # By default, slurm assigns tasks to machines in blocks, so rank modulo GPUs is right if slurm does not say.
     os.environ['LOCAL_RANK'] = os.environ.get('SLURM_LOCALID') or str(int(rank) % max(1, torch.cuda.device_count()))
-
-
-def _port_of_job() -> int:
-    """Return a port that is equal for all processes of a slurm job, and differs for most pairs of jobs."""
-    job = os.environ.get('SLURM_JOB_ID', '')
-    return 20000 + int(job) % 20000 if job.isdecimal() else DEFAULT_PORT
-
-
-def _first_host(nodes: str) -> str:
-    """Return the first machine of slurm's list of machines, such as ``node[3-5,8]``."""
-    host = subprocess.getoutput(f'scontrol show hostname {nodes} | head -n1')
-    if len(host.split()) != 1:
-        raise RuntimeError(
-            f'slurm does not say which machine is the first of {nodes}, its scontrol answers {host!r}: set MASTER_ADDR'
-        )
-    return host
 
 
 def _variable(name: str, launcher: str) -> str:

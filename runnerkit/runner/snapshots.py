@@ -18,7 +18,6 @@ from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.parallel.wrappers import name_cleaner, named_buffers
 from runnerkit.runner.saver import Saver
@@ -344,7 +343,11 @@ class Buffers:
 
     def state_dict(self) -> dict[str, Any]:
         """The buffers by name."""
-        return {'buffers': own_buffers(self._runner.model) if self._runner.rank else {}}
+        if self._runner.rank == 0:
+            return {'buffers': {}}
+        from runnerkit.parallel.buckets import own_buffers
+
+        return {'buffers': own_buffers(self._runner.model)}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         """Restore the buffers of this rank."""
