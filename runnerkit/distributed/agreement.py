@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch.distributed import distributed_c10d
 
-from runnerkit.distributed.meeting import wait_for_key
+from runnerkit.distributed.launch import wait_for_key
 from runnerkit.utils.exceptions import PeerFailed
 
 _POLL = 0.25  # seconds between two looks at the store
