@@ -15,7 +15,7 @@ from runnerkit.utils.lazy import lazy_getattr
 if TYPE_CHECKING:
     from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, RepeatDataset, build_dataloader, build_dataset
     from runnerkit.data.compose import Compose
-    from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
+    from runnerkit.data.kinds import is_cheap_to_enter, set_epoch
     from runnerkit.data.loader import SeededLoader
     from runnerkit.data.named import name_of_scores, name_scores
     from runnerkit.data.reader import IterLoader, Reader, epoch_batches
@@ -55,7 +55,6 @@ __all__ = [
     'epoch_batches',
     'epoch_order',
     'is_cheap_to_enter',
-    'loader_seed',
     'name_of_scores',
     'name_scores',
     'parse_event',

@@ -96,11 +96,6 @@ def set_epoch(loader: Any, epoch: int) -> None:
         part.set_epoch(epoch)
 
 
-def loader_seed(loader: Any) -> int | None:
-    """The seed that a loader's order and samples follow from; None for loaders whose seed is unknown."""
-    return loader.seed if isinstance(loader, SeededLoader) else None
-
-
 def is_cheap_to_enter(loader: Any) -> bool:
     """Whether an epoch of ``loader`` can be entered in its middle without loading what lies before."""
     return is_seeded_map(loader) or can_skip_indices(loader)

@@ -104,7 +104,8 @@ class FSDP2(Steps, nn.Module):
         self.reshard_after_forward = reshard_after_forward
         # Torch would hide gradients that wait in another type than their parameters' from everybody.
         self.keeps_gradients = mixed_precision(mp_policy).get('reduce_dtype') is None
-        whole = whole_weights(module) if dist.get_rank() == 0 else {}
+        first_ranks = module.named_parameters() if dist.get_rank() == 0 else ()
+        whole = {name: parameter.detach() for name, parameter in first_ranks}  # no copies
         recompute_activations(checkpointed)
         _shard(module, parts, self.device, mp_policy, cpu_offload, reshard_after_forward)
         self.module = module
@@ -319,11 +320,6 @@ def hand_over(optimizers: Iterable[Optimizer], before: Mapping[str, nn.Parameter
                 else value
                 for key, value in optimizer.state.pop(old).items()
             }
-
-
-def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters of ``model`` by name, as they are before it is sharded; no copies."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def _shard(
