@@ -382,10 +382,12 @@ def trains(loader, kind, **limits):
 
 def of_ranks(rank):
     """What the loaders of this rank give, and what is told of them."""
-    told = Logged()
-    logger = logging.getLogger('runnerkit')
-    logger.addHandler(told)
-    logger.setLevel(logging.INFO)
+    logging.getLogger('runnerkit').setLevel(logging.INFO)
+    with Logged() as told:
+        return logged_of_ranks(rank, told)
+
+
+def logged_of_ranks(rank, told):
     torch.manual_seed(rank)
     found = {}
     makers = {
@@ -525,6 +527,7 @@ def streams_of_rank(rank):
     share = 100 * rank
     plain = [[torch.full((2, 4), float(i)), torch.zeros(2, 1)] for i in range(2 + rank)]
     return {
+        'compared': of_ranks(rank),  # first: on other ranks, a runner raises the level of the log
         'epochs': trained_in_step('epoch', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_epochs=2),
         'with a worker': trained_in_step(
             'epoch', build_dataloader(Stream(6 + 4 * rank, share), 2, 1, multiprocessing_context='fork'), max_epochs=2
@@ -542,7 +545,6 @@ def streams_of_rank(rank):
         'empty': trained_in_step('epoch', build_dataloader(Stream(4 * rank), 2, 0), max_epochs=1),
         'empty, by iteration': trained_in_step('iter', build_dataloader(Stream(4 * rank), 2, 0), max_iters=1),
         'evaluated': evaluated(build_dataloader(Stream(4), 2, 0)),
-        'compared': of_ranks(rank),
         'ends early': ends_on_the_second_rank(rank),
     }
 
