@@ -6,8 +6,7 @@ import json
 from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, positive_number
-from runnerkit.cli.errors import wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.utils.commands import COMMANDS, check_command
 from runnerkit.utils.logging import print_out
 

@@ -14,7 +14,7 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 MEANINGS: dict[int, str] = {
     0: 'done',
     FAILURE: 'an error, which the last line names',
-    USAGE: 'wrong usage: an unknown flag, a missing file, or a key of the config that is unknown',
+    USAGE: 'wrong usage: an unknown flag, a missing file, or an error in the config',
     DIFFERENT: 'what was compared is different: a run and its replay, or two runs',
     SOME_FAILED: 'all steps of a search are done, but some trials have failed',
     DIVERGED: 'the run has diverged: its weights are NaN or infinite, or `NonFiniteHook` has ended it',
@@ -40,6 +40,10 @@ _OF_EXCEPTIONS: tuple[tuple[type[BaseException], int], ...] = (
     (KeyboardInterrupt, INTERRUPTED),
     (BaseException, FAILURE),
 )
+
+
+class UsageError(Exception):
+    """The command line is wrong."""
 
 
 class CommandLineExit(SystemExit):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from functools import cache
 from typing import Any
 
 
@@ -50,6 +51,7 @@ def moment(when: Any) -> str:
 _LOSS = re.compile(r'(?<![a-z])loss|loss(es)?(?![a-z])')
 
 
+@cache
 def names_a_loss(name: str) -> bool:
     """Whether a word of ``name`` begins or ends with "loss", as in ``loss_cls``, ``val/celoss`` and ``trainLoss``;
     none of ``glossary_accuracy`` does."""

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from runnerkit.cli.errors import UsageError, is_of_user, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
+from runnerkit.cli.errors import is_of_user
+from runnerkit.cli.parser import Parser, usage_checked, wrong_usage
 from runnerkit.utils.exceptions import ToldByFirstRank
-from runnerkit.utils.exit_codes import CommandLineExit
+from runnerkit.utils.exit_codes import CommandLineExit, UsageError
 
 
 def ending(error, capsys, monkeypatch=None):

@@ -8,9 +8,10 @@ import time
 import pytest
 import torch
 
-from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
+from runnerkit.cli.parser import usage_checked
 from runnerkit.cli.train import main
-from runnerkit.utils.ending import Grace
+from runnerkit.utils.ending import Grace, ignoring_repeated_signals
+from runnerkit.utils.exit_codes import UsageError
 
 HOOK = """
 import os
