@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
-from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, reduce_max
+from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, reduce_extremes
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -152,7 +152,7 @@ class NonFiniteHook(Hook):
             for magnitude in magnitudes:
                 bad |= ~torch.isfinite(magnitude.to(bad.device))
             if any(is_dtensor(grad) for _, grad in held):  # ranks with parts of a gradient act alike
-                bad.fill_(reduce_max(float(bad)) > 0)
+                bad.fill_(reduce_extremes(float(bad))[1] > 0)
             self._skip(optimizer, held, bad)
 
     def _skip(self, optimizer: Optimizer, held: list[tuple[Tensor, Tensor]], bad: Tensor) -> None:

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, why_not_finite
-from runnerkit.distributed import all_gather_objects, reduce_max
+from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.log_buffer import LogBuffer
@@ -77,7 +77,7 @@ class Finiteness:
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner.train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
-        if not alone and reduce_max(len(found)):
+        if not alone and reduce_extremes(len(found))[1]:
             for others in reversed(all_gather_objects(found)):  # the first rank's description of a kind wins
                 found = {**found, **others}
         return found

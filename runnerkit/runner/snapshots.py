@@ -21,7 +21,6 @@ from runnerkit.hooks.storage import StoringHook
 from runnerkit.hooks.weights import Finiteness
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.parallel.wrappers import name_cleaner, named_buffers
 from runnerkit.runner.changes import Changes
@@ -371,7 +370,11 @@ class Buffers:
 
     def state_dict(self) -> dict[str, Any]:
         """The buffers by name."""
-        return {'buffers': own_buffers(self._runner.model) if self._runner.rank else {}}
+        if self._runner.rank == 0:
+            return {'buffers': {}}
+        from runnerkit.parallel.buckets import own_buffers
+
+        return {'buffers': own_buffers(self._runner.model)}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         """Restore the buffers of this rank."""
