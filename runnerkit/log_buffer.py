@@ -148,7 +148,7 @@ class LogBuffer:
         sums |= {name: (float(sum(numbers)), 1.0) for name, numbers in parts.items()}
         if reduce is not None:
             sums = self._over_ranks(sums, reduce, tells)
-        hashes = _joined({name: int(sums.pop(name)[0]) for name in parts})
+        hashes = _hashes_from_sums({name: int(sums.pop(name)[0]) for name in parts})
         # Right after an evaluation by iteration there is nothing but this iteration's time, which is not of its scores.
         is_over = self.ready and self.val_history.keys() <= set(_TIMES)
         averages = {name: total / weight for name, (total, weight) in sums.items() if weight and not is_over}
@@ -294,7 +294,7 @@ def _in_parts(hashes: Mapping[str, list[int | Tensor]]) -> dict[str, list[int | 
     }
 
 
-def _joined(sums: Mapping[str, int]) -> dict[str, str]:
+def _hashes_from_sums(sums: Mapping[str, int]) -> dict[str, str]:
     """The hashes by name, modulo 2**64, from the sums of their parts."""
     names = dict.fromkeys(part[:-2] for part in sums)
     numbers = {name: sum(sums[f'{name} {i}'] << _BITS * i for i in range(3)) for name in names}

@@ -140,7 +140,7 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
     return _Array()
 
 
-def _scalar(dtype: Any, data: Any) -> Any:
+def _numpy_scalar(dtype: Any, data: Any) -> Any:
     """Replaces ``numpy.core.multiarray.scalar``."""
     return _from_bytes(dtype, (), data, 'C')[()]
 
@@ -163,7 +163,7 @@ _STAND_INS: dict[str, Any] = {
     'numpy.dtype': _Dtype,
     'numpy.ndarray': _Array,
     **{f'numpy.{core}.multiarray._reconstruct': _reconstruct for core in ('core', '_core')},
-    **{f'numpy.{core}.multiarray.scalar': _scalar for core in ('core', '_core')},
+    **{f'numpy.{core}.multiarray.scalar': _numpy_scalar for core in ('core', '_core')},
 }
 
 

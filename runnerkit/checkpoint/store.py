@@ -190,7 +190,7 @@ class Store:
         """
         path = self.path(name)
         if self.is_local:
-            with _naming(path, OSError):
+            with _as_not_saved(path, OSError):
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
@@ -203,7 +203,7 @@ class Store:
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)
-            with _naming(path, Exception):  # each storage raises different errors
+            with _as_not_saved(path, Exception):  # each storage raises different errors
                 self.client.put(buffer.getvalue(), path)
         return path
 
@@ -244,7 +244,7 @@ class Store:
             if then is not None:
                 then()
 
-        with _naming(str(path), OSError):
+        with _as_not_saved(str(path), OSError):
             write_folder(path, tensors, local, rest, group, finish)
         return str(path)
 
@@ -624,7 +624,7 @@ def behind_link(path: Path) -> Path:
 
 
 @contextmanager
-def _naming(path: str, errors: type[Exception]) -> Iterator[None]:
+def _as_not_saved(path: str, errors: type[Exception]) -> Iterator[None]:
     """Turn ``errors`` into a `NotSavedError` that names the file."""
     try:
         yield

@@ -136,15 +136,15 @@ class Parser(argparse.ArgumentParser):
             return f': {"use " * hint.startswith("--")}{hint}'
         if '.' in flag and '--cfg-options' in self._flags:
             return f': use --cfg-options {flag.strip("-")}={value or "…"}'
-        return suggestion(f'--{_name(flag)}', self._flags)
+        return suggestion(f'--{_flag_name(flag)}', self._flags)
 
     def _hint(self, flag: str, value: str | None) -> str:
         """What `FLAGS` has for ``flag`` and fits this tool; empty if nothing does."""
-        hint = FLAGS.get(_name(flag), '')
+        hint = FLAGS.get(_flag_name(flag), '')
         fits = all(own in self._flags for own in _OWN_FLAG.findall(hint))
         return hint.replace('VALUE', value or '…') if fits else ''
 
 
-def _name(flag: str) -> str:
+def _flag_name(flag: str) -> str:
     """A flag of another tool as `FLAGS` has it."""
     return flag.strip('-').replace('_', '-').lower()

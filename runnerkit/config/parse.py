@@ -148,7 +148,7 @@ def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...]
     if isinstance(values, str):
         found = _IN_FILE.fullmatch(values)
         file = found[1] if found else values if values.endswith(ends or '\n') else None
-        return values if file is None else _path_of(file, folder) + values[len(file) :]
+        return values if file is None else _path_from(file, folder) + values[len(file) :]
     if isinstance(values, dict):
         for key, value in values.items():
             if isinstance(value, str | dict | list | tuple):
@@ -160,7 +160,7 @@ def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...]
     return values
 
 
-def _path_of(file: str, folder: str) -> str:
+def _path_from(file: str, folder: str) -> str:
     candidate = os.path.normpath(os.path.join(folder, file))
     if os.path.isabs(file) or file.startswith('~') or not os.path.isfile(candidate):
         return file

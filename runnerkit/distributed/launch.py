@@ -120,14 +120,18 @@ def check_variables(launcher: str) -> None:
     if missing:
         there = [f'{name}={os.environ[name]}' for name in _MEETING if name not in missing]
         refuse_once(KeyError(_not_set(missing, launcher) + (f' (what is set: {", ".join(there)})' if there else '')))
-    world_size = _number('WORLD_SIZE', 1)
-    _number('MASTER_PORT', 1, 65535)
-    _number('RANK', 0, world_size - 1, 'WORLD_SIZE')
+    world_size = _number_in_environment('WORLD_SIZE', 1)
+    _number_in_environment('MASTER_PORT', 1, 65535)
+    _number_in_environment('RANK', 0, world_size - 1, 'WORLD_SIZE')
     if os.environ.get('LOCAL_RANK'):
-        _number('LOCAL_RANK', 0, _number('LOCAL_WORLD_SIZE', 1) - 1 if os.environ.get('LOCAL_WORLD_SIZE') else None)
+        _number_in_environment(
+            'LOCAL_RANK',
+            0,
+            _number_in_environment('LOCAL_WORLD_SIZE', 1) - 1 if os.environ.get('LOCAL_WORLD_SIZE') else None,
+        )
 
 
-def _number(name: str, least: int, most: int | None = None, limited_by: str = '') -> int:
+def _number_in_environment(name: str, least: int, most: int | None = None, limited_by: str = '') -> int:
     text = os.environ[name]
     value = int(text) if text.isdecimal() else -1
     if least <= value and (most is None or value <= most):

@@ -314,7 +314,7 @@ class FileClient:
             raise ValueError(
                 f'Backend {name} is not supported. Currently supported ones are {names}{suggestion(str(name), names)}'
             )
-        return _class(backend)
+        return _loaded_backend(backend)
 
     @classmethod
     def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
@@ -328,7 +328,7 @@ class FileClient:
                 )
         storage = cls._prefix_to_backends.get(prefix, FsspecBackend)
         has_petrel = sys.modules.get('petrel_client') or find_spec('petrel_client')
-        return FsspecBackend if storage == _PETREL and not has_petrel else _class(storage)
+        return FsspecBackend if storage == _PETREL and not has_petrel else _loaded_backend(storage)
 
     @property
     def name(self) -> str:
@@ -476,6 +476,6 @@ class FileClient:
         return self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
 
 
-def _class(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
+def _loaded_backend(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
     storage: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
     return storage

@@ -43,7 +43,7 @@ class Captured:
 
     def __init__(self, output: Any, iter: int) -> None:
         self.iter = iter
-        self.output = _mapped(lambda tensor: tensor.detach().clone(), output)
+        self.output = _map_tensors(lambda tensor: tensor.detach().clone(), output)
         self._grads: list[Tensor | None] = [None for _ in tensors_in(output)]
 
     @property
@@ -51,7 +51,7 @@ class Captured:
         """The gradients of the step's loss with respect to ``output``, in the same form; None before the backward pass,
         and where there is no gradient."""
         grads = iter(self._grads)
-        return _mapped(lambda _: next(grads), self.output)
+        return _map_tensors(lambda _: next(grads), self.output)
 
 
 @HOOKS.register_module()
@@ -82,7 +82,7 @@ class CaptureHook(Hook):
     log: Sequence[str] | str = ()
 
     def __post_init__(self) -> None:
-        self.modules, self.log = _names('modules', self.modules), _names('log', self.log)
+        self.modules, self.log = _checked_names('modules', self.modules), _checked_names('log', self.log)
         if not self.modules:
             raise ValueError("modules is empty: name at least one submodule, such as ['backbone.layer4']")
         for name in self.log:
@@ -176,24 +176,24 @@ class CaptureHook(Hook):
         runner.log_buffer.update(values, runner.outputs.get('num_samples', 1))
 
 
-def _mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
+def _map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
     """``value`` with what ``function`` makes of each tensor in it."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, Mapping):
-        return {key: _mapped(function, each) for key, each in value.items()}
+        return {key: _map_tensors(function, each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = [_mapped(function, each) for each in value]
+        parts = [_map_tensors(function, each) for each in value]
         return type(value)(*parts) if hasattr(value, '_fields') else type(value)(parts)
     return value if isinstance(value, (int, float, str)) else None
 
 
 def tensors_in(output: Any) -> list[Tensor]:
-    """The tensors in ``output``, in the order in which `_mapped` meets them."""
+    """The tensors in ``output``, in the order in which `_map_tensors` meets them."""
     return [each for _, each in values_in(output) if isinstance(each, Tensor)]
 
 
-def _names(argument: str, given: Any) -> list[str]:
+def _checked_names(argument: str, given: Any) -> list[str]:
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, Sequence) or isinstance(names, bytes) or not all(isinstance(each, str) for each in names):
         raise WrongType(f'{argument} must be a name or a list of names, but got {given!r}')

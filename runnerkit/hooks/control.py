@@ -208,8 +208,8 @@ class ControlHook(Hook):
             'max_epochs': runner.max_epochs,
             'progress': None if not last else min(1.0, done / last),
             'lr': _current(runner),
-            'loss': _plain(runner.outputs.get('loss')),
-            'scores': {name: _plain(score.value) for name, score in dict(runner.scores).items()},
+            'loss': _number_for_json(runner.outputs.get('loss')),
+            'scores': {name: _number_for_json(score.value) for name, score in dict(runner.scores).items()},
             'eta': left,
             'work_dir': runner.work_dir,
             'checkpoint': runner.meta.get('hook_msgs', {}).get('last_ckpt'),
@@ -221,13 +221,13 @@ class ControlHook(Hook):
 def _current(runner: RunnerView) -> Any:
     """The learning rate of each group, by optimizer where there are several."""
     found = {
-        name: [_plain(group.get('lr')) for group in optimizer.param_groups]
+        name: [_number_for_json(group.get('lr')) for group in optimizer.param_groups]
         for name, optimizer in named_optimizers(runner.optimizer).items()
     }
     return found.get('', found)
 
 
-def _plain(value: Any) -> Any:
+def _number_for_json(value: Any) -> Any:
     """A number for JSON, which has neither NaN nor infinity: these become text. None for what is no number."""
     if isinstance(value, Tensor):
         value = value.detach().float().item() if value.numel() == 1 else None

@@ -28,8 +28,8 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
     One collective where a metric keeps a list, none elsewhere. Metrics that are not of torchmetrics, and those with
     their own ``dist_sync_fn`` or ``process_group``, are left alone.
     """
-    keeping = [] if get_dist_info()[1] == 1 else [each for each in _parts(metrics) if _lists(each)]
-    mine = [{name: _description(items) for name, items in _lists(each).items()} for each in keeping]
+    keeping = [] if get_dist_info()[1] == 1 else [each for each in _metrics_inside(metrics) if _lists(each)]
+    mine = [{name: _length_and_kind(items) for name, items in _lists(each).items()} for each in keeping]
     ranks = all_gather_objects(mine) if keeping else []
     if keeping:
         from torchmetrics.utilities import dim_zero_cat  # loaded already: whose metrics these are
@@ -54,7 +54,7 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
             metric.dist_sync_fn = None
 
 
-def _parts(metrics: Iterable[Any]) -> Iterator[Any]:
+def _metrics_inside(metrics: Iterable[Any]) -> Iterator[Any]:
     """All metrics of torchmetrics among ``metrics`` and inside them."""
     for metric in metrics:
         if isinstance(metric, nn.ModuleDict) and hasattr(metric, 'compute_groups'):
@@ -70,7 +70,7 @@ def _lists(metric: Any) -> dict[str, list[Any]]:
     return {name: getattr(metric, name) for name, default in metric._defaults.items() if isinstance(default, list)}
 
 
-def _description(items: list[Any]) -> tuple[int, bool]:
+def _length_and_kind(items: list[Any]) -> tuple[int, bool]:
     return len(items), all(isinstance(each, Tensor) for each in items)
 
 

@@ -96,7 +96,7 @@ class Supervised(BaseModule):
     def val_step(self, data: Any, optimizer: Any = None) -> dict[str, Any]:
         """Return the result of `train_step`, with ``preds`` and ``target`` for the metrics."""
         step, preds, target = self._step(data)
-        preds, target = _detached(preds), _detached(target)
+        preds, target = (each.detach() if isinstance(each, Tensor) else each for each in (preds, target))
         for metric in self.metrics.values():
             # A metric must be on the device of its inputs. It is not a sub-module, so it is not moved with the model.
             if isinstance(preds, Tensor) and metric.device != preds.device:
@@ -246,7 +246,3 @@ def _batch_size(values: Iterable[Any]) -> int:
         if isinstance(value, Mapping):
             return _batch_size(value.values())
     return 1
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value

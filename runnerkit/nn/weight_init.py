@@ -254,14 +254,14 @@ def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, 
         ValueError: a layer is misspelt, or an ``override`` lacks its ``name`` or ``type``.
         RuntimeError: ``module`` has no attribute that an ``override`` names.
     """
-    for cfg in _as_list(init_cfg, 'init_cfg'):
+    for cfg in _list_of_dicts(init_cfg, 'init_cfg'):
         own = copy.copy(cfg)
         overrides = own.pop('override', None)
         initializer = build_from_cfg(own, INITIALIZERS)
         _check_layers(module, initializer, cfg)
         initializer(module)
         if overrides is not None:
-            for override in _as_list(overrides, 'override'):
+            for override in _list_of_dicts(overrides, 'override'):
                 _initialize_override(module, override, own)
 
 
@@ -314,7 +314,7 @@ def _initialize_override(module: nn.Module, override: dict[str, Any], outer: dic
     initializer(getattr(module, name))
 
 
-def _as_list(value: Any, name: str) -> list[dict[str, Any]]:
+def _list_of_dicts(value: Any, name: str) -> list[dict[str, Any]]:
     items = [value] if isinstance(value, dict) else value
     if not (isinstance(items, list | tuple) and all(isinstance(item, dict) for item in items)):
         raise TypeError(f'{name} must be a dict or a list of dict, but got {type(value)}: {value!r}')

@@ -20,7 +20,7 @@ from runnerkit.utils.suggest import did_you_mean
 
 def as_patterns(given: Any, key: str) -> list[str]:
     """A list of patterns from ``given``, one or several of them."""
-    patterns: list[Any] = [given] if isinstance(given, str) else list(given) if _is_list(given) else []
+    patterns: list[Any] = [given] if isinstance(given, str) else list(given) if _are_patterns(given) else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise WrongType(f"{key} must be names or patterns such as ['backbone.*'], but got {given!r}")
     return patterns
@@ -58,7 +58,7 @@ def _hint(pattern: str, names: Sequence[str]) -> str:
     return did_you_mean(pattern, [*modules, *names]) or f'they are called {", ".join(names[:3])} …'
 
 
-def _is_list(patterns: Any) -> bool:
+def _are_patterns(patterns: Any) -> bool:
     return isinstance(patterns, Iterable) and not isinstance(patterns, (bytes, Mapping))
 
 

@@ -52,7 +52,7 @@ def bit_sums(parts: Iterable[tuple[int, Tensor]]) -> list[Tensor]:
     Any single flipped bit changes the sum. It adds up: the sums over the parts of a tensor make that of the tensor.
     """
     totals: dict[torch.device, Tensor] = {}
-    for place, words in _joined(parts):
+    for place, words in _neighbours_joined(parts):
         weights = _weights(words.device)
         while len(words):
             block, inside = divmod(place, _BLOCK)
@@ -99,7 +99,7 @@ def _first_row(tensor: Any) -> int | None:
     return min(rows, mesh.get_local_rank() * -(-rows // mesh.size()))
 
 
-def _joined(parts: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
+def _neighbours_joined(parts: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
     """``parts`` with small neighbours put together, which takes fewer calls."""
     run: list[Tensor] = []
     start = end = 0

@@ -81,7 +81,7 @@ class GradientOrders:
             for handle in handles:  # the next backward has begun
                 handle.remove()
 
-        for each, parameter in _parameters(wrapper):
+        for each, parameter in _trained_parameters(wrapper):
             handles.append(parameter.register_post_accumulate_grad_hook(lambda _, each=each: ready(each)))
 
 
@@ -104,7 +104,7 @@ def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
     """Let DDP rebuild its buckets in ``order``; gradients and buffers are not changed. All ranks call it together."""
     place = {without_compile(name): i for i, name in enumerate(order)}
-    parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
+    parameters = sorted(_trained_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
     sparse = {id(part.weight) for part in wrapper.module.modules() if _has_sparse_gradient(part)}
     buffers = [(buffer, buffer.clone()) for buffer in wrapper.module.buffers()]
     gradients = [(parameter, parameter.grad) for _, parameter in parameters]
@@ -159,7 +159,7 @@ def _size(wrapper: DistributedDataParallel) -> int:
     return int(wrapper.process_group.size())
 
 
-def _parameters(wrapper: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
+def _trained_parameters(wrapper: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
     return [(without_compile(name), each) for name, each in wrapper.module.named_parameters() if each.requires_grad]
 
 

@@ -284,7 +284,9 @@ class OptunaAlgorithm(SearchAlgorithm):
         kind = getattr(samplers, str(self._sampler), None)
         if kind is None:
             raise WrongKey(f'optuna.samplers has no {self._sampler!r}{suggestion(str(self._sampler), dir(samplers))}')
-        return _made(kind, {'seed': seed, **more, **self._sampler_args}, ('trials', 'pruner', 'points', 'attempts'))
+        return _optuna_object(
+            kind, {'seed': seed, **more, **self._sampler_args}, ('trials', 'pruner', 'points', 'attempts')
+        )
 
 
 class _Suggester:
@@ -350,10 +352,10 @@ def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
         raise WrongKey(f'there is no pruner {name!r}{suggestion(name, [*PRUNERS, *PRUNERS.values()])}')
     if args.get('wrapped_pruner') is not None:
         args['wrapped_pruner'] = make_pruner(args['wrapped_pruner'], optuna)
-    return _made(kind, args)
+    return _optuna_object(kind, args)
 
 
-def _made(kind: Any, args: dict[str, Any], others: tuple[str, ...] = ()) -> Any:
+def _optuna_object(kind: Any, args: dict[str, Any], others: tuple[str, ...] = ()) -> Any:
     """An object of Optuna's; ``others`` are the arguments of the algorithm itself, for a suggestion."""
     known = [*inspect.signature(kind).parameters, *others]
     for key in args:

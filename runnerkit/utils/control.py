@@ -129,7 +129,7 @@ class ControlServer:
         """Answer one client, in a separate thread; one without the key is hung up on."""
         try:
             with suppress(*_BROKEN), _connection(peer) as connection:
-                with _limited(peer, _PATIENCE):
+                with _time_limit(peer, _PATIENCE):
                     deliver_challenge(connection, key)
                     answer_challenge(connection, key)
                     request = connection.recv_bytes(_LONGEST)
@@ -193,7 +193,7 @@ def ask(
             peer.connect(to)
             peer.settimeout(None)
             with _connection(peer) as connection:
-                with _limited(peer, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
+                with _time_limit(peer, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
                     answer_challenge(connection, key)
                     deliver_challenge(connection, key)
                 connection.send_bytes(json.dumps({'command': command}).encode())
@@ -240,7 +240,7 @@ def _connection(peer: socket.socket) -> Iterator[Connection]:
 
 
 @contextmanager
-def _limited(peer: socket.socket, seconds: float) -> Iterator[None]:
+def _time_limit(peer: socket.socket, seconds: float) -> Iterator[None]:
     """Hang up if this takes longer."""
     over = threading.Event()
 
@@ -276,7 +276,7 @@ def _obey(answer: Answer, request: bytes) -> bytes:
 _open_servers: set[socket.socket] = set()
 
 
-def _forget() -> None:
+def _close_inherited_sockets() -> None:
     """In a forked process: close the inherited sockets. Loader workers that outlive a killed run must not seem to
     answer in its place."""
     for server in _open_servers:
@@ -284,4 +284,4 @@ def _forget() -> None:
     _open_servers.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_inherited_sockets)

@@ -117,7 +117,7 @@ class _Shape:
         modes = modes or list(self.runners)
         for mode in modes:
             sections, device = self.sections(mode)
-            cfg = Config(as_config(_filled(sections, self.workspace())), self.cfg.text, self.cfg.filename)
+            cfg = Config(as_config(_with_workspace(sections, self.workspace())), self.cfg.text, self.cfg.filename)
             yield Run(mode, cfg, device)
 
     def named(self, key: str) -> dict[str, Mapping[str, Any]]:
@@ -366,10 +366,10 @@ def _moved(values: Mapping[str, Any], written: Any, names: Mapping[str, str] | N
     return made
 
 
-def _filled(value: Any, workspace: str) -> Any:
+def _with_workspace(value: Any, workspace: str) -> Any:
     """``value`` with ``{workspace}`` replaced in all texts."""
     if isinstance(value, Mapping):
-        return _moved({key: _filled(each, workspace) for key, each in value.items()}, value)
+        return _moved({key: _with_workspace(each, workspace) for key, each in value.items()}, value)
     if isinstance(value, list | tuple):
-        return type(value)(_filled(each, workspace) for each in value)
+        return type(value)(_with_workspace(each, workspace) for each in value)
     return value.replace('{workspace}', workspace) if isinstance(value, str) else value

@@ -63,7 +63,7 @@ class PruneCodec(Codec):
             kept = PARTS[name]
             whole = [[1] * width for width in widths]
             masks = part.get(f'{kept}_mask', whole)
-            if not _is_list(masks) or not all(map(_is_list, masks)) or [*map(len, masks)] != widths:
+            if not _is_sequence(masks) or not all(map(_is_sequence, masks)) or [*map(len, masks)] != widths:
                 raise WrongType(
                     f'{kept}_mask must have a list of zeros and ones for each of the widths {widths}, but got {masks!r}'
                 )
@@ -108,12 +108,13 @@ def _description(space: Any) -> dict[str, Any]:
             'search_space must describe the network to prune, with modules or a type, and nothing else to choose, '
             f'but got a {type(space).__name__}'
         )
-    return _plain(space)
+    return _plain_section(space)
 
 
-def _plain(section: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_section(section: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _plain(value) if isinstance(value, Mapping) else copy.deepcopy(value) for key, value in section.items()
+        key: _plain_section(value) if isinstance(value, Mapping) else copy.deepcopy(value)
+        for key, value in section.items()
     }
 
 
@@ -131,12 +132,12 @@ def _pruned_part(desc: Mapping[str, Any]) -> Any:
 def _widths(part: Mapping[str, Any]) -> dict[str, list[int]]:
     found = {name: part.get(name, []) for name in PARTS}
     for name, widths in found.items():
-        if not _is_list(widths) or not all(isinstance(each, int) and each > 0 for each in widths):
+        if not _is_sequence(widths) or not all(isinstance(each, int) and each > 0 for each in widths):
             raise WrongType(f'{name} must be a list of widths, such as [16, 16, 32], but got {widths!r}')
     return {name: list(widths) for name, widths in found.items()}
 
 
-def _is_list(value: Any) -> bool:
+def _is_sequence(value: Any) -> bool:
     return isinstance(value, (list, tuple, range))
 
 

@@ -189,7 +189,7 @@ def _parameter(item: Mapping[str, Any]) -> Parameter:
         raise_with_context(error, f'{item["key"]}: range of {kind}: ')
 
 
-def _number(kind: type[Int] | type[Float], log: bool) -> Callable[[list[Any], Mapping[str, Any]], Parameter]:
+def _number_parameter(kind: type[Int] | type[Float], log: bool) -> Callable[[list[Any], Mapping[str, Any]], Parameter]:
     def parameter(bounds: list[Any], item: Mapping[str, Any]) -> Parameter:
         if len(bounds) != 2:
             raise ValueError(f'must be [low, high], but got {bounds!r}')
@@ -213,10 +213,10 @@ def _edges(nodes: list[Any], item: Mapping[str, Any]) -> Parameter:
 TYPES: dict[str, Callable[[list[Any], Mapping[str, Any]], Parameter]] = {
     'CATEGORY': lambda choices, item: Categorical(choices),
     'BOOL': lambda choices, item: Bool(choices),
-    'INT': _number(Int, log=False),
-    'INT_EXP': _number(Int, log=True),
-    'FLOAT': _number(Float, log=False),
-    'FLOAT_EXP': _number(Float, log=True),
+    'INT': _number_parameter(Int, log=False),
+    'INT_EXP': _number_parameter(Int, log=True),
+    'FLOAT': _number_parameter(Float, log=False),
+    'FLOAT_EXP': _number_parameter(Float, log=True),
     'BINARY_CODE': _code,
     'ADJACENCY_LIST': _edges,
 }

@@ -278,10 +278,10 @@ class VegaStep:
             KeyError: a key leads nowhere.
             ValueError: the change removes keys of the config.
         """
-        before = _flat(self.config)
+        before = _by_dotted_key(self.config)
         cfg = Config(copy.deepcopy(dict(self.training)))
         cfg.merge_from_dict({self.place_of(key): value for key, value in values.items()})
-        after = _flat(config_of_step(cfg._cfg_dict))
+        after = _by_dotted_key(config_of_step(cfg._cfg_dict))
         gone = [key for key in before if key not in after]
         if gone:
             keys = ', '.join(map(str, values))
@@ -401,7 +401,7 @@ def _first_score(name: str, metric: Any) -> str:
     return str(next(iter(value), name)) if isinstance(value, Mapping) else name
 
 
-def _flat(value: Any, key: str = '') -> dict[str, Any]:
+def _by_dotted_key(value: Any, key: str = '') -> dict[str, Any]:
     """The values by dotted key; also those in lists of dicts, whose items are numbered."""
     if isinstance(value, Mapping):
         parts = {str(name): part for name, part in value.items()}
@@ -411,5 +411,5 @@ def _flat(value: Any, key: str = '') -> dict[str, Any]:
         return {key: value}
     found: dict[str, Any] = {}
     for name, part in parts.items():
-        found |= _flat(part, f'{key}.{name}'.lstrip('.'))
+        found |= _by_dotted_key(part, f'{key}.{name}'.lstrip('.'))
     return found

@@ -242,7 +242,7 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
     """What differs between the starts that train the iterations from ``since`` on."""
     (settings, places), (others, other_places) = sides[0].settings(one), sides[1].settings(other)
     for key in differing([settings, others]) if settings and others else ():
-        pair = (_placed(settings, places, key), _placed(others, other_places, key))
+        pair = (_value_and_place(settings, places, key), _value_and_place(others, other_places, key))
         yield Row('config', key, *pair, since)
     yield from _code_rows(one.config, other.config, since)
     for section, keys in _ENTRIES.items():
@@ -258,7 +258,7 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
                     yield Row(section, name, a, b, since)
 
 
-def _placed(settings: Mapping[str, Any], places: Mapping[str, str], key: str) -> str:
+def _value_and_place(settings: Mapping[str, Any], places: Mapping[str, str], key: str) -> str:
     value = printable(repr(settings[key]), 60) if key in settings else 'absent'
     return f'{value} ({places[key]})' if key in places and key in settings else value
 
@@ -406,12 +406,12 @@ def conclusion(found: Diff) -> str:
     if found.is_shorter:
         return f'Equal as far as both go, {found.first - 1} iterations: A has {first[0].a}, B {first[0].b}.'
     since = f'Equal up to iteration {found.equal_to}' if found.equal_to else 'Different from the first comparison on'
-    names = list(dict.fromkeys(map(_named, first)))
+    names = list(dict.fromkeys(map(_label_of, first)))
     more = f' and {len(names) - 3} more' if len(names) > 3 else ''
     return f'{since}; iteration {found.first} differs in {", ".join(names[:3])}{more}: {cause}.'
 
 
-def _named(row: Row) -> str:
+def _label_of(row: Row) -> str:
     size = row.note.rpartition(', by ')[2]
     return f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)
 
@@ -420,7 +420,7 @@ def causes_of(found: Diff) -> str:
     """What may have led to the first difference; empty if the records show nothing."""
     causes = found.causes
     more = f' (and {len(causes) - 1} more)' if len(causes) > 1 else ''
-    return _reason(causes[0]) + more if causes else ''
+    return _cause_in(causes[0]) + more if causes else ''
 
 
 def _cause(found: Diff) -> str:
@@ -435,7 +435,7 @@ def _cause(found: Diff) -> str:
     return because + hint * all(is_run(Path(each)) for each in (found.a, found.b))
 
 
-def _reason(row: Row) -> str:
+def _cause_in(row: Row) -> str:
     if row.section == 'code':
         return f'the code in {row.name} differs{row.note and f", {row.note}"}: A has {row.a}, B {row.b}'
     if row.name == 'threads':

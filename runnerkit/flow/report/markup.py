@@ -72,7 +72,7 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = 
     for row in islice(rows, MOST_ROWS):
         cells = [each if isinstance(each, Cell) else _cell(each) for each in row]
         numeric |= {i for i, cell in enumerate(cells[1:], 1) if cell.kind.startswith('n')}
-        body += f'<tr>{_shown(cells[0], "th scope=row")}{"".join(map(_shown, cells[1:]))}</tr>'
+        body += f'<tr>{_cell_as_html(cells[0], "th scope=row")}{"".join(map(_cell_as_html, cells[1:]))}</tr>'
     kinds = [' class="n"' * (i in numeric) for i in range(len(names))]
     buttons = (
         f'<th scope="col"{kind}>{f"<button>{escape(name)}</button>" * bool(name)}</th>'
@@ -90,7 +90,7 @@ def _cell(value: Any) -> Cell:
     return Cell(value if is_ordered else '', escape(cut(text, MOST_OF_CELL)), 'n' * is_number)
 
 
-def _shown(cell: Cell, tag: str = 'td') -> str:
+def _cell_as_html(cell: Cell, tag: str = 'td') -> str:
     style = f' style="{cell.style}"' * bool(cell.style)
     value = escape(str(cell.value)[:MOST_OF_CELL])
     return f'<{tag} class="{cell.kind}"{style} data-value="{value}">{cell.html}</{tag[:2]}>'

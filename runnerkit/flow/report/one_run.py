@@ -78,12 +78,12 @@ def one_run(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> str:
         html.controls(LEGEND, 'Learning rate, gradients, speed', is_empty=not run.curves),
         section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in moments))),
         section('Where the time goes', _spent(run)),
-        section('Predictions of the best evaluation', ''.join(_predictions(run, pictures))),
+        section('Predictions of the best evaluation', ''.join(_predictions_section(run, pictures))),
         section('Reported pictures', _reported(run, pictures)),
         section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
         section('Commands', ''.join(html.command(*each) for each in _commands(run, moments))),
         section('Model', _model(run)),
-        section('Config', _config(run)),
+        section('Config', _config_section(run)),
         section('Exactness of resumes', _exactness(run)),
         section('Starts of the run', _starts(run)),
         section('Checkpoints', html_table(('file', 'size', 'written'), files)),
@@ -128,7 +128,7 @@ def _spent(run: RunRecord) -> str:
 # --- predictions and pictures -----------------------------------------------------------------------------------------
 
 
-def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
+def _predictions_section(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
     found, best = run.predictions, run.best
     if found is None:
         return
@@ -156,18 +156,18 @@ def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
 
 
 def _outcome_of(sample: Mapping[str, Any], names: list[Any] | None) -> tuple[str]:
-    target, prediction = (_class(sample.get(key), names) for key in ('target', 'prediction'))
+    target, prediction = (_class_name(sample.get(key), names) for key in ('target', 'prediction'))
     sure = sample.get('confidence')
     return (f'{target}, predicted {prediction}' + (f' ({sure:.0%})' if is_number(sure) else ''),)
 
 
-def _class(value: Any, names: list[Any] | None) -> str:
+def _class_name(value: Any, names: list[Any] | None) -> str:
     return str(names[value]) if names and type(value) is int and 0 <= value < len(names) else in_short(value)
 
 
 def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
     classes = sorted({each for pair in counts for each in pair})
-    labels = {each: _class(each, names) for each in classes}
+    labels = {each: _class_name(each, names) for each in classes}
     of_target, of_prediction, mistaken = Counter[int](), Counter[int](), dict[int, int]()
     for (target, prediction), count in sorted(counts.items()):
         of_target[target] += count
@@ -185,14 +185,16 @@ def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
     text = html_table(('class', 'samples', 'recall', 'precision', 'F1', 'most often mistaken for'), rows)
     matrix = ''
     if len(classes) <= MOST_CLASSES:
-        shares = [[_share(counts[one, other], of_target[one], one == other) for other in classes] for one in classes]
+        shares = [
+            [_share_cell(counts[one, other], of_target[one], one == other) for other in classes] for one in classes
+        ]
         named = ((labels[one], *cells) for one, cells in zip(classes, shares, strict=True))
         matrix = html_table(('target \\ predicted', *labels.values()), named, 'matrix')
         matrix = f'<h3>Confusion matrix</h3>{matrix}'
     return f'{matrix}<h3>Classes</h3>{text}'
 
 
-def _share(count: int, total: int, is_right: bool) -> Cell:
+def _share_cell(count: int, total: int, is_right: bool) -> Cell:
     return Cell(
         count, f'{count:,}' if count else '', 'n' if is_right else 'n wrong', f'--part:{count / max(1, total):.0%}'
     )
@@ -237,14 +239,14 @@ def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterat
 
 def _model(run: RunRecord) -> str:
     keys = ('name', 'type', 'parameters', 'trainable')
-    return html_table(('module', *keys[1:]), ([_plain(each.get(key)) for key in keys] for each in run.model))
+    return html_table(('module', *keys[1:]), ([_count_or_short(each.get(key)) for key in keys] for each in run.model))
 
 
-def _plain(value: Any) -> Any:
+def _count_or_short(value: Any) -> Any:
     return value if isinstance(value, int) else in_short(value)
 
 
-def _config(run: RunRecord) -> str:
+def _config_section(run: RunRecord) -> str:
     rows = [each for each in run.last_start.get('settings', []) if isinstance(each, list) and len(each) == 4]
     names = ('key', 'value', 'set at')
     whole = html_table(names, ([str(cell) for cell in row[:3]] for row in rows))
@@ -265,17 +267,17 @@ def _exactness(run: RunRecord) -> str:
 def _starts(run: RunRecord) -> str:
     starts = run.starts[-_MOST_STARTS:]
     shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in starts)]
-    rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in starts)] for key in shown]
+    rows = [[key.replace('_', ' '), *(_fact_as_text(key, start.get(key)) for start in starts)] for key in shown]
     first = 1 + len(run.starts) - len(starts)
     names = (f'start {start.get("number", number)}' for number, start in enumerate(starts, first))
     return html_table(('', *names), rows)
 
 
-def _shown(key: str, value: Any) -> str:
+def _fact_as_text(key: str, value: Any) -> str:
     if key in ('begin', 'end'):
         return moment(value) or in_short(value)
     if isinstance(value, dict):
-        return ', '.join(f'{name} {_shown("", each)}' for name, each in value.items())
+        return ', '.join(f'{name} {_fact_as_text("", each)}' for name, each in value.items())
     return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)
 
 

@@ -194,7 +194,7 @@ class RunRecord:
         """The samples of an iteration, of all ranks together; None if unknown."""
         data = self.last_start.get('data', {}).get('train')
         samples, batches = (
-            (_number(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
+            (_number_or_zero(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
         )
         return samples / batches if batches else None
 
@@ -263,10 +263,10 @@ class RunRecord:
             if line['mode'] != 'val' and is_number(line.get('time')):
                 done, last = max(0, line['step'] - last), line['step']
                 steps += done * line['time']
-                data += done * _number(line.get('data_time'))
+                data += done * _number_or_zero(line.get('data_time'))
         found = {'data': data, 'step': max(0.0, steps - data)}
         for name in ('evaluation', 'saving'):
-            found[name] = sum(_number(start.get('seconds', {}).get(name)) for start in self.starts)
+            found[name] = sum(_number_or_zero(start.get('seconds', {}).get(name)) for start in self.starts)
         if self.busy is not None:
             found['other'] = max(0.0, self.busy - sum(found.values()))
         return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and seconds > 0}
@@ -305,7 +305,7 @@ def short_names(runs: Sequence[RunRecord]) -> list[str]:
     return names if paths else []
 
 
-def _number(value: Any) -> float:
+def _number_or_zero(value: Any) -> float:
     return value if is_number(value) else 0.0
 
 

@@ -307,13 +307,13 @@ def _laid_over(kept: Any, given: Any, path: tuple[Any, ...], note: Callable[...,
     if type(kept) is type(given) and isinstance(kept, list | tuple) and len(kept) == len(given):
         items = enumerate(zip(kept, given, strict=True))
         return type(kept)(_laid_over(one, other, (*path, index), note) for index, (one, other) in items)
-    if _name(kept) == _name(given):
+    if _end_of_path(kept) == _end_of_path(given):
         return given
     note(path, kept, given)
     return kept
 
 
-def _name(value: Any) -> Any:
+def _end_of_path(value: Any) -> Any:
     """What two ways to write the same value have in common: of a class, a function or a path, the name at its end."""
     text = path_of(value) if callable(value) and hasattr(value, '__qualname__') else value
     found = _PATH.fullmatch(text) if isinstance(text, str) else None

@@ -33,7 +33,7 @@ def as_json(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence
     """A list of ``{"input": …, "prediction": …}``, each on its own line; with ``"class"`` if that has a name."""
     rows = [
         {'input': name, 'prediction': each, **_class(each, classes)}
-        for name, each in zip(inputs, map(_plain, predictions), strict=True)
+        for name, each in zip(inputs, map(_arrays_as_lists, predictions), strict=True)
     ]
     lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'[\n{lines}\n]'
@@ -56,7 +56,7 @@ def _by_class(prediction: Any, classes: Sequence[str] | None) -> Any:
 def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> bytes:
     """A column ``input``, and a column for each number of a prediction; ``class`` if that has a name."""
     rows = []
-    for name, each in zip(inputs, map(_plain, predictions), strict=True):
+    for name, each in zip(inputs, map(_arrays_as_lists, predictions), strict=True):
         rows.append(_joined([{'input': name}, _columns(_by_class(each, classes)), _class(each, classes)]))
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator='\n')
@@ -107,14 +107,14 @@ def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence
     return buffer.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _arrays_as_lists(value: Any) -> Any:
     """``value`` with lists and numbers in place of arrays."""
     if isinstance(value, Tensor | np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _arrays_as_lists(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_arrays_as_lists(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ValueError(

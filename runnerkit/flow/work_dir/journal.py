@@ -25,7 +25,7 @@ from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.look.log_lines import is_number
+from runnerkit.flow.look.log_lines import is_count, is_number
 from runnerkit.flow.work_dir.record import write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
@@ -44,10 +44,6 @@ from runnerkit.version import __version__
 IMAGES = 'reported_images'
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -60,28 +56,28 @@ def _are(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, list) and all(map(is_right, value))
 
 
-def _by_name(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _dict_of(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
 
 
-def _is_setting(value: Any) -> bool:
+def _is_setting_row(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4 and _is_text(value[0]) and isinstance(value[2], str | None)
 
 
 #: What the entries of a start are; others are left out, since another user may have written the file.
 _KINDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(('begin', 'end'), is_number),
-    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), _is_count),
-    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(_is_count)),
+    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), is_count),
+    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(is_count)),
     **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), _is_text),
     **dict.fromkeys(('config_file', 'resumed_from'), _or_none(_is_text)),
     'command': _are(_is_text),
-    'versions': _by_name(_is_text),
-    'first_batch': _by_name(_is_count),
+    'versions': _dict_of(_is_text),
+    'first_batch': _dict_of(is_count),
     **dict.fromkeys(('options', 'data'), lambda value: isinstance(value, dict)),
     **dict.fromkeys(('exactness', 'rolled_back'), _are(lambda value: True)),  # their readers choose
-    'seconds': _by_name(is_number),
-    'settings': _are(_is_setting),
+    'seconds': _dict_of(is_number),
+    'settings': _are(_is_setting_row),
     'modules': _are(lambda value: isinstance(value, dict)),
 }
 

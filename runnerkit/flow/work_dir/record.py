@@ -59,7 +59,13 @@ def read_record(work_dir: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         logs = logs_in(work_dir)
         found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts, 'files': _are_texts, 'others': _are_texts}
+    kinds = {
+        'config': _is_file_name,
+        'code': _is_file_name,
+        'jobs': _are_texts,
+        'files': _are_texts,
+        'others': _are_texts,
+    }
     found = found if isinstance(found, dict) else {}
     return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
 
@@ -70,7 +76,7 @@ def _config_in(log: Path) -> str | None:
     return named and named[1]
 
 
-def _is_name(value: Any) -> bool:
+def _is_file_name(value: Any) -> bool:
     """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
     with suppress(ValueError):
         return isinstance(value, str) and plain_file_name(value) == value

@@ -143,7 +143,7 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     code = record.get('code') or CODE
     is_own = bool(copies)
     if copies and record.get('code') is None and (work_dir / code).exists():
-        is_own = not all(_is_same(work_dir / code / copy, file) for file, copy in copies.items())
+        is_own = not all(_is_same_file(work_dir / code / copy, file) for file, copy in copies.items())
         code = f'{CODE}_run' if is_own else code
     if is_own:
         _write_code(work_dir / code, copies)
@@ -211,7 +211,7 @@ def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
                 f'{(folder / copy).parent} leads out of the work dir, so the code of the run is not written there: '
                 'remove the link, or choose another work dir (--work-dir)'
             )
-        if not _is_same(folder / copy, file):
+        if not _is_same_file(folder / copy, file):
             write_atomically(folder / copy, file.read_bytes())
 
 
@@ -231,5 +231,5 @@ def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:
     return value
 
 
-def _is_same(path: Path, other: str | os.PathLike[str] | None) -> bool:
+def _is_same_file(path: Path, other: str | os.PathLike[str] | None) -> bool:
     return other is not None and path.exists() and os.path.exists(other) and path.samefile(other)

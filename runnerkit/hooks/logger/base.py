@@ -172,7 +172,7 @@ class LoggerHook(Hook):
             if not math.isfinite(value) and not notices.get(subject, '').startswith(since):
                 command = replay_command(runner.work_dir, runner.completed_iters - 1)
                 replay = f' To replay that iteration: {command}' if command else ''
-                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out(runner)}{replay}'
+                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out_of_nan(runner)}{replay}'
                 runner.logger.error('%s', notices[subject])
             elif math.isfinite(value) and notices.get(subject, '').startswith(since):
                 notices[subject] = notices[subject].replace(since, f'{subject} was not finite at iteration ')
@@ -264,7 +264,7 @@ class LoggerHook(Hook):
         return tags
 
 
-def _way_out(runner: RunnerView) -> str:
+def _way_out_of_nan(runner: RunnerView) -> str:
     batch = runner.data_batch if hasattr(runner, 'data_batch') else None
     bad = next(_bad_inputs('batch', batch), None)
     first = '' if bad is None else f'Look at the data first: the input {bad}. '

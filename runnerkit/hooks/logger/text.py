@@ -200,7 +200,7 @@ class TextLoggerHook(LoggerHook):
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
         for name, value in values.items():
-            log_dict[name] = value if type(value) is float else _plain(value)
+            log_dict[name] = value if type(value) is float else _without_tensors(value)
         self._log_info(log_dict, runner)
         for remark in runner.log_buffer.remarks:
             runner.logger.info('%s', remark)
@@ -213,10 +213,10 @@ class TextLoggerHook(LoggerHook):
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
             runner.logger.info('Exp name: %s', name, extra=DETAIL)
-        values = {name: _shown(value) for name, value in log_dict.items() if name not in _ELSEWHERE}
+        values = {name: _four_decimals(value) for name, value in log_dict.items() if name not in _ELSEWHERE}
         if log_dict['mode'] == 'val' and runner.evaluates_on is not None:
             scores = ', '.join(f'{name} {value}' for name, value in values.items())
-            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), _split(runner), scores)
+            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), _evaluated_split(runner), scores)
             return
         numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
         numbers += [f'{name}: {value}' for name, value in values.items()]
@@ -305,13 +305,13 @@ class TextLoggerHook(LoggerHook):
             runner.logger.info('%s is copied to %s%s', path, copy, '' if self.keep_local else ' and removed')
 
 
-def _plain(value: Any) -> Any:
+def _without_tensors(value: Any) -> Any:
     """Return tensors and arrays as plain numbers or lists."""
     number = plain_number(value)
     return number.tolist() if isinstance(number, (Tensor, np.ndarray)) else number
 
 
-_ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _plain(value)) is value else plain)
+_ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _without_tensors(value)) is value else plain)
 
 
 def _time(name: str, log_dict: dict[str, Any]) -> str:
@@ -321,13 +321,13 @@ def _time(name: str, log_dict: dict[str, Any]) -> str:
     return f'{name}: {log_dict[name]:.3f}{slowest}'
 
 
-def _split(runner: RunnerView) -> str:
+def _evaluated_split(runner: RunnerView) -> str:
     """The split of an evaluation: that of the workflow's entry if it is named."""
     named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''
     return named or str(runner.evaluates_on)
 
 
-def _shown(value: Any) -> str:
+def _four_decimals(value: Any) -> str:
     """Format a number with four decimals; one that would then look like zero, in scientific notation."""
     if not isinstance(value, float):
         return str(value)
