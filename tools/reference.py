@@ -432,7 +432,7 @@ def default_of(parameter: inspect.Parameter) -> str:
 def storages(names: str, page: str) -> str:
     """The backends for ``file_client_args``."""
     rows = []
-    for name in FileClient._backends:
+    for name in FileClient.backend_names():
         backend = FileClient.backend_class(name)
         if backend.__module__.startswith('runnerkit.'):
             text = ', '.join(f'`{each}{default_of(value)}`' for each, value in signature(backend).items())

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,12 +63,6 @@ def _all_points(folders: tuple[tuple[str, int], ...]) -> Any:
     from importlib.metadata import entry_points  # 30 ms, which most commands do not need
 
     return entry_points()
-
-
-def load_dotted(place: str) -> Any:
-    """Import the object at ``place``, such as ``package.module:Class``."""
-    module, _, name = place.partition(':')
-    return getattr(import_module(module), name)
 
 
 def _package(point: EntryPoint) -> str:
