@@ -67,7 +67,7 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
 _NUMBER = float | int
 
 #: The kinds of values under ``'runnerkit'``. A list means any number of entries of a kind, ``...`` for all keys
-#: that are not named; what is missing is left out. An ``int`` is a count.
+#: that are not named; what is missing is left out. An ``int`` is a count, a tuple holds alternatives.
 _STATE: dict[Any, Any] = {
     'world_size': int,
     'progress': {'samples': int | None, ...: int},
@@ -86,7 +86,9 @@ _STATE: dict[Any, Any] = {
             'hooks': dict,
             'buffers': dict,
             'updates': {...: {'accumulated': int, 'cumulative_iters': int}},
-            'readers': [dict | None],
+            'readers': [
+                (type(None), {'about': {'batches': int | None}, 'epoch': int, 'batches': int, 'samples': int | None})
+            ],
             'evaluations': [dict | None],
         }
     ],
@@ -124,6 +126,9 @@ def training_state_problem(checkpoint: Any) -> str | None:
 
 def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
     """Where the first value in ``value`` is that is not of its kind, see `_STATE`; None if there is none."""
+    if isinstance(kind, tuple):
+        problems = [_misfit(value, each, place) for each in kind]
+        return None if None in problems else problems[-1]
     if isinstance(kind, Mapping) and isinstance(value, Mapping):
         pairs = ((each, kind.get(key, kind.get(...)), f'{place}[{key!r:.200}]') for key, each in value.items())
     elif isinstance(kind, list) and isinstance(value, list | tuple):
