@@ -33,7 +33,7 @@ from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
-from runnerkit.utils.exit_codes import ENDINGS, MEANINGS
+from runnerkit.utils.ending import ENDINGS, MEANINGS
 from runnerkit.utils.imports import import_modules_from_strings
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.user_files import is_ours

@@ -17,9 +17,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from runnerkit.config.origin import PreflightError
-from runnerkit.utils.ending import Grace
+from runnerkit.utils.ending import FAILURE, USAGE, CommandLineExit, Grace, code_of
 from runnerkit.utils.exceptions import ToldByFirstRank, one_line
-from runnerkit.utils.exit_codes import FAILURE, USAGE, CommandLineExit, code_of
 from runnerkit.utils.logging import harmless_warnings, print_err
 from runnerkit.utils.suggest import suggestion
 

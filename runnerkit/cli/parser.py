@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from runnerkit.cli.arguments import Argument, argument
 from runnerkit.cli.errors import check_one_process, usage_checked
-from runnerkit.utils.exit_codes import CommandLineExit
+from runnerkit.utils.ending import CommandLineExit
 from runnerkit.utils.suggest import suggestion
 
 _FLAG = re.compile(r'--?[A-Za-z][\w.-]*')

@@ -66,7 +66,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def runs_table(records: Sequence[dict[str, Any]]) -> str:
     """The list of runs for the terminal; empty if there are none."""
-    from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
+    from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 
     head = ('run', 'outcome', 'epoch', 'iterations', 'best', 'ended', 'duration', 'size')
     rows = []
@@ -104,7 +104,7 @@ def compare_main(args: Namespace) -> int:
 
 def comparison_text(found: Comparison) -> str:
     """A comparison for the terminal: the scores, the spread over seeds, the keys that differ."""
-    from runnerkit.utils.texts import in_seconds, in_short
+    from runnerkit.utils.numbers import in_seconds, in_short
 
     rows = [
         [

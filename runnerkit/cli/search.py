@@ -16,7 +16,7 @@ from runnerkit.cli.errors import UsageError, wrong_usage
 from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
-from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED
+from runnerkit.utils.ending import SIGNALLED, SOME_FAILED
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:

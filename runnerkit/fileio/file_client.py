@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from runnerkit.fileio.paths import PathOrUrl, join
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.paths import is_filepath
 from runnerkit.utils.suggest import suggestion
 

@@ -46,7 +46,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
-from runnerkit.utils.entry_points import EntryPoints
+from runnerkit.utils.lazy import EntryPoints
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -26,6 +26,17 @@ from typing import Any
 
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.small_files import read_json
+from runnerkit.utils.suggest import did_you_mean
+
+#: The commands, and what they do.
+COMMANDS = {
+    'status': 'show the state of the run',
+    'start': 'begin a run that waits for it',
+    'pause': 'wait after the running iteration',
+    'resume': 'continue after a pause',
+    'save': 'save a checkpoint after the running iteration',
+    'stop': 'end the run after the running iteration',
+}
 
 #: The file that says where to connect.
 ADDRESS = 'control.json'
@@ -47,6 +58,13 @@ Answer = Callable[[str], dict[str, Any]]
 
 class ControlError(RuntimeError):
     """A command that cannot be given or obeyed; the message says why."""
+
+
+def check_command(command: str) -> None:
+    """Refuse what is no command."""
+    if command not in COMMANDS:
+        hint = did_you_mean(command, COMMANDS)
+        raise WrongValue(f'unknown command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
 
 
 class ControlServer:

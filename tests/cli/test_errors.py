@@ -8,8 +8,8 @@ import pytest
 
 from runnerkit.cli.errors import UsageError, is_of_user, usage_checked, wrong_usage
 from runnerkit.cli.parser import Parser
+from runnerkit.utils.ending import CommandLineExit
 from runnerkit.utils.exceptions import ToldByFirstRank
-from runnerkit.utils.exit_codes import CommandLineExit
 
 
 def ending(error, capsys, monkeypatch=None):

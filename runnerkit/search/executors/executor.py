@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from runnerkit.registry import Registry
 from runnerkit.search.job import Job, Report, Result
-from runnerkit.utils.entry_points import EntryPoints
+from runnerkit.utils.lazy import EntryPoints
 
 _OF_PACKAGES = EntryPoints('runnerkit.executors')
 
