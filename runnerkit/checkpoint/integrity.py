@@ -121,7 +121,14 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or _misfit(state, _STATE)
+    if state is None:
+        return None
+    if (number := state.get('format', STATE_FORMAT)) != STATE_FORMAT:
+        return (
+            f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format '
+            f'{STATE_FORMAT}: resume with the version that saved it'
+        )
+    return _misfit(state, _STATE)
 
 
 def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
@@ -151,15 +158,6 @@ def reading(checkpoint: str | os.PathLike[str], purpose: str = 'resumed') -> Ite
             f'{os.fspath(checkpoint)} cannot be {purpose}: its content is not as a run saves it '
             f'({type(error).__name__}: {error})'
         ) from error
-
-
-def _problem_of_format(number: Any) -> str | None:
-    if number == STATE_FORMAT:
-        return None
-    return (
-        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format {STATE_FORMAT}: '
-        'resume with the version that saved it'
-    )
 
 
 def _problem_of_count(count: Any) -> str | None:

@@ -134,14 +134,9 @@ class Store:
             self.is_local = False
             return
         self._client_args, is_path = file_client_args, '://' not in self.place
-        self.is_local = is_path and (file_client_args is None or self._is_disk())
+        self.is_local = is_path and (file_client_args is None or self.client.name == 'HardDiskBackend')
         if not is_path:
             self.client  # noqa: B018 (an unknown storage is refused at once)
-
-    def _is_disk(self) -> bool:
-        from runnerkit.fileio.file_client import HardDiskBackend
-
-        return type(self.client.client) is HardDiskBackend
 
     @cached_property
     def client(self) -> Any:
@@ -460,7 +455,8 @@ class Store:
         if self.is_local and latest.exists():
             name = Path(os.readlink(latest)).parts[0] if latest.is_symlink() else behind_link(latest).name
             own = re.compile(r'\d+'.join(re.escape(part) for part in re.split(r'\d+', name)))
-        return [name for name in names if _is_saved(name) or own.fullmatch(name)]
+        forms = (_NUMBERED, _BEST, _HALF_WRITTEN, own)
+        return [name for name in names if name in (LATEST, OWNER) or any(form.fullmatch(name) for form in forms)]
 
     def move(self, names: Iterable[str], to: str) -> list[str]:
         """Move files into the folder ``to`` of the same storage; returns the names of those that stay, because the
@@ -528,11 +524,6 @@ def best_name(score: str, unit: str, number: int) -> str:
 def is_best(name: str) -> bool:
     """Whether ``name`` has the form of `best_name`."""
     return _BEST.fullmatch(name) is not None
-
-
-def _is_saved(name: str) -> bool:
-    numbered = number_in(name) is not None
-    return numbered or is_best(name) or name in (LATEST, OWNER) or _HALF_WRITTEN.fullmatch(name) is not None
 
 
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | str | None:

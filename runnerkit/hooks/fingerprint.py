@@ -38,16 +38,13 @@ class FingerprintHook(Hook):
 
 def fingerprint(runner: RunnerView) -> dict[str, list[int | Tensor]]:
     """For each of `HASHES` the numbers whose sum over all ranks, modulo 2**64, is the hash; every rank calls it."""
+    weights = get_state_dict(runner.model, keep_vars=True) if isinstance(runner.model, nn.Module) else {}
     numbers: list[list[int | Tensor]] = [
-        _sums_of(_named_weights(runner.model), runner.rank),
+        _sums_of(weights, runner.rank),
         _sums_of(states_of(runner.optimizer), runner.rank),
         [_digest(rng_state(), runner.rank)],
     ]
     return dict(zip(HASHES, numbers, strict=True))
-
-
-def _named_weights(model: Any) -> dict[str, Any]:
-    return get_state_dict(model, keep_vars=True) if isinstance(model, nn.Module) else {}
 
 
 def states_of(optimizer: Any) -> dict[str, Any]:

@@ -29,7 +29,10 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
     their own ``dist_sync_fn`` or ``process_group``, are left alone.
     """
     keeping = [] if get_dist_info()[1] == 1 else [each for each in _metrics_inside(metrics) if _lists(each)]
-    mine = [{name: _length_and_kind(items) for name, items in _lists(each).items()} for each in keeping]
+    mine = [
+        {name: (len(items), all(isinstance(item, Tensor) for item in items)) for name, items in _lists(each).items()}
+        for each in keeping
+    ]
     ranks = all_gather_objects(mine) if keeping else []
     if keeping:
         from torchmetrics.utilities import dim_zero_cat  # loaded already: whose metrics these are
@@ -68,10 +71,6 @@ def _lists(metric: Any) -> dict[str, list[Any]]:
     if metric.dist_sync_fn is not None or metric.process_group is not None:
         return {}
     return {name: getattr(metric, name) for name, default in metric._defaults.items() if isinstance(default, list)}
-
-
-def _length_and_kind(items: list[Any]) -> tuple[int, bool]:
-    return len(items), all(isinstance(each, Tensor) for each in items)
 
 
 def _gathered(tensor: Tensor, group: Any = None) -> list[Tensor]:

@@ -20,7 +20,8 @@ from runnerkit.utils.suggest import did_you_mean
 
 def as_patterns(given: Any, key: str) -> list[str]:
     """A list of patterns from ``given``, one or several of them."""
-    patterns: list[Any] = [given] if isinstance(given, str) else list(given) if _are_patterns(given) else []
+    are_several = isinstance(given, Iterable) and not isinstance(given, (bytes, Mapping))
+    patterns: list[Any] = [given] if isinstance(given, str) else list(given) if are_several else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise WrongType(f"{key} must be names or patterns such as ['backbone.*'], but got {given!r}")
     return patterns
@@ -56,10 +57,6 @@ def _hint(pattern: str, names: Sequence[str]) -> str:
     parts = [name.split('.') for name in names]
     modules = dict.fromkeys('.'.join(part[:length]) + '.*' for part in parts for length in range(1, len(part)))
     return did_you_mean(pattern, [*modules, *names]) or f'they are called {", ".join(names[:3])} …'
-
-
-def _are_patterns(patterns: Any) -> bool:
-    return isinstance(patterns, Iterable) and not isinstance(patterns, (bytes, Mapping))
 
 
 #: The keys of ``paramwise_cfg`` and their defaults.

@@ -181,7 +181,8 @@ class _Shape:
         paths = {stage: f'{stage}_class_path' for stage in STAGES}
         flow = {stage: runner[path] for stage, path in paths.items() if runner.get(path)}
         if trains:
-            self.add_training(found, runner, where, 1 if 'workflow' in self.root else _trainings(phases))
+            trainings = 1 if 'workflow' in self.root else max(1, sum(phase.get('mode') != 'val' for phase in phases))
+            self.add_training(found, runner, where, trainings)
         else:
             if not runner.get('init_model_path'):
                 place = at(runner, 'name')
@@ -338,11 +339,6 @@ class _Shape:
                 'with torchrun and --launcher pytorch'
             )
         return f'cuda:{gpus}' if gpus else 'cuda'
-
-
-def _trainings(phases: list[Mapping[str, Any]]) -> int:
-    """How many of the phases train, at least 1."""
-    return max(1, sum(phase.get('mode') != 'val' for phase in phases))
 
 
 def _times(number: int, value: Any) -> Any:

@@ -239,11 +239,9 @@ def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterat
 
 def _model(run: RunRecord) -> str:
     keys = ('name', 'type', 'parameters', 'trainable')
-    return html_table(('module', *keys[1:]), ([_count_or_short(each.get(key)) for key in keys] for each in run.model))
-
-
-def _count_or_short(value: Any) -> Any:
-    return value if isinstance(value, int) else in_short(value)
+    values = ([each.get(key) for key in keys] for each in run.model)
+    rows = ([each if isinstance(each, int) else in_short(each) for each in row] for row in values)
+    return html_table(('module', *keys[1:]), rows)
 
 
 def _config_section(run: RunRecord) -> str:

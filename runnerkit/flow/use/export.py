@@ -275,7 +275,7 @@ def _arguments(module: nn.Module, inputs: Tensors) -> tuple[tuple[Any, ...], dic
 def _dynamic_sizes(example: Tensors, dynamic: Mapping[str, str]) -> dict[str, dict[int, str]]:
     """The names of each input's dynamic sizes by dimension: those of ``dynamic``, and the batch."""
     known = [f'{name}.{index}' for name, each in example.items() for index in range(1, each.dim())]
-    count = _count_of_samples(example)
+    count = next(len(each) for each in example.values() if each.dim())
     sizes = {name: {0: 'batch'} if each.dim() and len(each) == count else {} for name, each in example.items()}
     for key, name in dynamic.items():
         if key not in known:
@@ -288,10 +288,6 @@ def _dynamic_sizes(example: Tensors, dynamic: Mapping[str, str]) -> dict[str, di
         of, _, index = key.rpartition('.')
         sizes[of][int(index)] = name
     return sizes
-
-
-def _count_of_samples(inputs: Tensors) -> int:
-    return next(len(each) for each in inputs.values() if each.dim())
 
 
 def _resized(example: Tensors, count: int, sizes: Mapping[str, Mapping[int, str]], longer: int = 0) -> Tensors:

@@ -216,7 +216,9 @@ class TextLoggerHook(LoggerHook):
         values = {name: _four_decimals(value) for name, value in log_dict.items() if name not in _ELSEWHERE}
         if log_dict['mode'] == 'val' and runner.evaluates_on is not None:
             scores = ', '.join(f'{name} {value}' for name, value in values.items())
-            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), _evaluated_split(runner), scores)
+            named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''  # in the workflow
+            split = named or runner.evaluates_on
+            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), split, scores)
             return
         numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
         numbers += [f'{name}: {value}' for name, value in values.items()]
@@ -319,12 +321,6 @@ def _time(name: str, log_dict: dict[str, Any]) -> str:
     largest = log_dict.get(f'{name}_max')
     slowest = '' if largest is None else f' (max {largest:.3f}, rank {log_dict[f"{name}_max_rank"]:.0f})'
     return f'{name}: {log_dict[name]:.3f}{slowest}'
-
-
-def _evaluated_split(runner: RunnerView) -> str:
-    """The split of an evaluation: that of the workflow's entry if it is named."""
-    named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''
-    return named or str(runner.evaluates_on)
 
 
 def _four_decimals(value: Any) -> str:
