@@ -17,11 +17,11 @@ from pathlib import Path
 
 from runnerkit.checkpoint import Store
 from runnerkit.checkpoint.atomic import flush_folder, temporary_name
-from runnerkit.checkpoint.store import OWNER, is_owned
+from runnerkit.checkpoint.store import OWNER
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.record import JSON_FILES, RECORD, STARTS, read_record
-from runnerkit.hooks.storage import StoringHook
+from runnerkit.hooks.storage import StoringHook, is_owned
 from runnerkit.utils.logging import shortened
 
 _LOG = re.compile(r'\d{8}_\d{6}\S*\.log(\.json(\.superseded)?)?')
