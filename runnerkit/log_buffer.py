@@ -106,7 +106,7 @@ class LogBuffer:
                 if value.dim():
                     value = value.reshape(())
             elif type(value) is not float:
-                value = _number(name, value)
+                value = _log_value(name, value)
             if name in self.val_history:
                 history = self.val_history[name]
                 history.append(value)
@@ -141,17 +141,23 @@ class LogBuffer:
                 f'n must be in [0, {self.window}], the number of values that the log buffer keeps one by one, but got '
                 f'{n}: set a larger window on it before the run'
             )
-        parts = {} if self.hashes is None else _in_parts(self.hashes())
+        hashes = {} if self.hashes is None else self.hashes()
+        # The numbers of each hash in three parts, whose sums stay exact.
+        parts = {
+            f'{name} {i}': [number >> _BITS * i & 2**_BITS - 1 for number in numbers]
+            for name, numbers in hashes.items()
+            for i in range(3)
+        }
         self._read(n, parts.values())
         sums = {name: self._sum(name, n) for name in self.val_history}
         sums |= {name: (float(sum(numbers)), 1.0) for name, numbers in parts.items()}
         if reduce is not None:
             sums = self._over_ranks(sums, reduce, tells)
-        hashes = _hashes_from_sums({name: int(sums.pop(name)[0]) for name in parts})
+        joined = _joined_hashes({name: int(sums.pop(name)[0]) for name in parts})
         # Right after an evaluation by iteration there is nothing but this iteration's time, which is not of its scores.
         is_over = self.ready and self.val_history.keys() <= set(_TIMES)
         averages = {name: total / weight for name, (total, weight) in sums.items() if weight and not is_over}
-        self.output.update({**averages, **hashes})
+        self.output.update({**averages, **joined})
         self.ready = True
         self.averaged = self.averaged or bool(averages)
 
@@ -284,23 +290,14 @@ class LogBuffer:
         self.mark_losses()
 
 
-def _in_parts(hashes: Mapping[str, list[int | Tensor]]) -> dict[str, list[int | Tensor]]:
-    """The numbers of each hash in three parts, ``<name> 0`` to ``<name> 2``, whose sums stay exact."""
-    return {
-        f'{name} {i}': [number >> _BITS * i & 2**_BITS - 1 for number in numbers]
-        for name, numbers in hashes.items()
-        for i in range(3)
-    }
-
-
-def _hashes_from_sums(sums: Mapping[str, int]) -> dict[str, str]:
+def _joined_hashes(sums: Mapping[str, int]) -> dict[str, str]:
     """The hashes by name, modulo 2**64, from the sums of their parts."""
     names = dict.fromkeys(part[:-2] for part in sums)
     numbers = {name: sum(sums[f'{name} {i}'] << _BITS * i for i in range(3)) for name in names}
     return {name: f'{number % 2**64:016x}' for name, number in numbers.items()}
 
 
-def _number(name: str, value: Any) -> float:
+def _log_value(name: str, value: Any) -> float:
     if isinstance(value, Tensor):
         raise TypeError(
             f'the log value {name!r} must be a number or a tensor of one element, but got one of shape '
@@ -325,7 +322,7 @@ def _mean(values: Sequence[float | Tensor], weights: Sequence[float]) -> float |
     if device is None:
         device = torch.device('cpu')
     parts = []
-    for (dtype, weight), pairs in groupby(zip(values, weights, strict=True), key=_kind):
+    for (dtype, weight), pairs in groupby(zip(values, weights, strict=True), key=_type_and_weight):
         run: list[Any] = [value for value, _ in pairs]
         if dtype is None:
             numbers = torch.tensor(run, dtype=torch.float64, pin_memory=device.type == 'cuda')
@@ -339,7 +336,7 @@ def _mean(values: Sequence[float | Tensor], weights: Sequence[float]) -> float |
     return products[0] / sum(weights)
 
 
-def _kind(pair: tuple[float | Tensor, float]) -> tuple[torch.dtype | None, float]:
+def _type_and_weight(pair: tuple[float | Tensor, float]) -> tuple[torch.dtype | None, float]:
     """What values must have in common to be stacked and weighed at once."""
     value, weight = pair
     return (value.dtype if isinstance(value, Tensor) else None), weight

@@ -152,7 +152,7 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
     """Add to the message of an error raised inside where the config in question was written, as `build_from_cfg` does.
 
     The place is that of the key that the message names, if there is one, else that of the whole section. An error that
-    has a place already is not changed.
+    has a place already is not changed; nor is one about what a flag says, whose name stands for ``cfg`` then.
     """
     try:
         yield
@@ -160,7 +160,9 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
         whole = getattr(cfg, '__dict__', {}).get('_cfg_dict', cfg)  # of a Config
         section = whole if key is None or not isinstance(whole, dict) else whole.get(key)
         place = _place_of_named(section, str(error)) or _written_at(whole, key)
-        if not place or hasattr(error, _PLACED):
+        if isinstance(cfg, str):
+            setattr(error, _PLACED, True)
+        if not place or is_placed(error):
             raise
         setattr(error, _PLACED, True)
         name = name or key
@@ -168,6 +170,11 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
         note = f'{name}{place}' if name else place[2:-1]
         after = '' if place in str(error) else place
         raise_with_context(error, '' if is_named else f'{name}: ', after, note=note)
+
+
+def is_placed(error: BaseException) -> bool:
+    """Whether the message of ``error`` names the line of a config, or the flag, that is wrong."""
+    return hasattr(error, _PLACED)
 
 
 def _place_of_named(section: Any, message: str) -> str:
@@ -540,7 +547,7 @@ def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], c
         detail = hint + (f' (it takes {", ".join(accepted)})' if accepted else '')
         where = _written_at(cfg, key)
     # Only the innermost config adds its place, which is the nearest to the error.
-    where = '' if hasattr(error, _PLACED) else where
+    where = '' if is_placed(error) else where
     raise_with_context(_placed(error, cfg), f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
 
 

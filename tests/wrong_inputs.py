@@ -39,7 +39,7 @@ class Wrong(NamedTuple):
     """A row of ``wrong_inputs.txt``.
 
     Attributes:
-        code: the exit code: 2 for wrong usage, 1 for errors that are found later, 0 for a warning.
+        code: the exit code: 2 for what the user wrote, 1 for a run that fails, 0 for a warning.
         written: lines that are added to a good config, or a command line.
         answer: the words that one part of the answer must contain, separated by ``…``. The answer to lines of a config
             must name the place of the first line, or the place among the words. Two words are not searched for:

@@ -72,7 +72,7 @@ ENDS_WHERE = (
 )
 
 #: Points that not every runner calls, listed after `POINTS`.
-MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back', 'after_resume', 'while_waiting')
+MORE_POINTS = ('before_resume', 'after_save', 'after_roll_back', 'after_resume', 'while_waiting', 'after_outcome')
 
 #: Names of types in the pages.
 TYPES = (

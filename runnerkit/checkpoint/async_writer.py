@@ -24,7 +24,7 @@ class AsyncWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix='checkpoint')
         self._running: Future[None] | None = None
 
-    def start(self, checkpoint: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
+    def start(self, checkpoint: Any, write: Callable[[Any], None]) -> None:
         """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended."""
         self.wait()  # the new copy overwrites the old one
         self._running = self._thread.submit(write, self._copies.of(checkpoint))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -83,9 +84,10 @@ _LOADER_FOLLOWS = {
 }
 
 
-def only_looks_on(hook: Any) -> bool:
-    """Whether ``hook`` changes nothing of what is trained, by its class's name."""
-    return any(kind in type(hook).__name__ for kind in _ONLOOKERS)
+@cache
+def only_looks_on(hook_class: str) -> bool:
+    """Whether hooks of the class of that name change nothing of what is trained."""
+    return any(kind in hook_class for kind in _ONLOOKERS)
 
 
 def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
@@ -94,7 +96,7 @@ def hook_changes(was: Iterable[str], now: Iterable[str]) -> list[Change]:
     follows = {name: AVERAGES_GONE if 'EMAHook' in name else 'its state is dropped' for name in gone}
     changes = [Change(f'hook {name}', 'registered', 'gone', follows[name]) for name in sorted(gone)]
     changes += [Change(f'hook {name}', 'absent', 'registered', 'starts without a state') for name in sorted(new)]
-    return [each for each in changes if not any(kind in each.what for kind in _ONLOOKERS)]
+    return [each for each in changes if not only_looks_on(each.what)]
 
 
 #: What follows from a changed setting of an optimizer, if it is more than that it takes effect.

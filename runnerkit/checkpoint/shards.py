@@ -13,13 +13,14 @@ model for that; and of a model it gives what `Module.state_dict` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runnerkit.parallel.dtensors import is_dtensor, stacked
+from runnerkit.checkpoint.content import plain_checkpoint
+from runnerkit.parallel.dtensors import is_dtensor, local_part, stacked
 
 #: Where a checkpoint says which tensors lie in other files.
 PLACES = 'sharded'
@@ -31,6 +32,14 @@ _IN_PARTS = ('state_dict', 'optimizer')
 
 #: Keys from the top of a checkpoint down to a value.
 Place = tuple[Any, ...]
+
+
+class Parts(NamedTuple):
+    """What one process writes of a checkpoint; see `runnerkit.checkpoint.folder.write_folder`."""
+
+    tensors: dict[str, Tensor]
+    local: dict[str, Tensor]
+    rest: dict[str, Any] | None
 
 
 def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -63,6 +72,17 @@ def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[
         key: apart(value, (*below, key)) if below or key in _IN_PARTS else value for key, value in checkpoint.items()
     }
     return tensors, {**rest, PLACES: places}
+
+
+def parts_of(
+    checkpoint: Mapping[str, Any], tensors: Mapping[str, Tensor], places: Mapping[str, Place], is_first: bool
+) -> Parts:
+    """What this process writes of ``checkpoint``, with further ``tensors`` that belong in its ``places``."""
+    large, rest = taken_apart(checkpoint)
+    rest = plain_checkpoint(rest) if is_first else rest
+    rest[PLACES].update(places)
+    large = {**tensors, **large}
+    return Parts(large, {key: local_part(tensor) for key, tensor in large.items()}, rest if is_first else None)
 
 
 def put_together(rest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from runnerkit.cli.arguments import argument
-from runnerkit.cli.errors import check_writable, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.errors import check_writable
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.utils.logging import print_out
 
 _TOLD = {

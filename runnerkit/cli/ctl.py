@@ -6,8 +6,7 @@ import json
 from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, positive_number
-from runnerkit.cli.errors import wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.utils.control import COMMANDS, ask, check_command, host_and_port
 from runnerkit.utils.logging import print_out
 

@@ -1,38 +1,29 @@
-"""Exit codes of the tools, and one clear message instead of a traceback where that would not help."""
+"""What a command says of an error, or of an unknown flag: one clear message instead of a traceback where that would
+not help, and an exit code. A command that does well imports none of it."""
 
 from __future__ import annotations
 
 import logging
 import os
-import signal
+import re
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from types import TracebackType
 
 from runnerkit.config.origin import PreflightError
-from runnerkit.utils.ending import FAILURE, USAGE, CommandLineExit, Grace, code_of
+from runnerkit.registry import is_placed
+from runnerkit.utils.ending import USAGE, CommandLineExit, UsageError, code_of, world_size
 from runnerkit.utils.exceptions import ToldByFirstRank, one_line
-from runnerkit.utils.logging import harmless_warnings, print_err
+from runnerkit.utils.logging import print_err
 from runnerkit.utils.suggest import suggestion
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 #: The file whose calls run config files.
 _RUNS_CONFIGS = str(_PACKAGE / 'config' / 'parse.py')
-
-#: The signals that are ignored since a run has ended.
-_postponed: dict[int, Grace] = {}
-
-
-class UsageError(Exception):
-    """The command line is wrong."""
 
 
 def check_extension(flag: str, path: str, extensions: Sequence[str], what: str) -> None:
@@ -55,17 +46,6 @@ def check_writable(flag: str, path: str) -> None:
         raise UsageError(f'{flag} {path}: {place} is not writable: give another path')
 
 
-@contextmanager
-def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
-    """Turn errors of these kinds into a `UsageError` with the same message, unless they come from the user's code."""
-    try:
-        yield
-    except kinds as error:
-        if not is_self_explanatory(error):
-            raise
-        raise UsageError(f'{of}{text_of(error)}') from error
-
-
 def text_of(error: BaseException) -> str:
     """What the commands print of an error: one line, but for those with a list."""
     if isinstance(error, PreflightError):
@@ -75,55 +55,44 @@ def text_of(error: BaseException) -> str:
     return text if says_why else f'{name}: {text}'
 
 
+def ended_by(error: BaseException) -> int:
+    """Say what ends a command; returns its exit code."""
+    if isinstance(error, CommandLineExit):
+        if error.code:
+            leave_for_torchrun(error)
+        raise SystemExit(error.code) from None  # no way out for a run whose code has called this command
+    if isinstance(error, KeyboardInterrupt):
+        print_err('interrupted')
+        return code_of(error)
+    code = USAGE if is_usage(error) else code_of(error)
+    if isinstance(error, ToldByFirstRank):
+        print_err('error: rank 0 has failed, and says why')
+    else:
+        is_refusal = isinstance(error, UsageError) or is_self_explanatory(error)  # a user's sys.exit is none
+        if os.environ.get('RUNNERKIT_TRACEBACK') or not is_refusal:
+            show_traceback(error)
+        logging.getLogger('runnerkit').debug('failed', exc_info=True)
+        print_error(text_of(error))
+    leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
+    return code
+
+
+def is_usage(error: BaseException) -> bool:
+    """Whether ``error`` is about what the user wrote: a flag, a path, or a line of the config. An error in the
+    user's code is another."""
+    if isinstance(error, (UsageError, PreflightError)):
+        return True
+    is_missing = isinstance(error, FileNotFoundError) and error.errno is None  # with a sentence of ours
+    return (is_missing or is_placed(error)) and is_self_explanatory(error)
+
+
 def check_one_process(prog: str) -> None:
     """Refuse to run ``prog`` in several processes: each would do the same, and none knows of the others."""
-    if (count := _world_size()) > 1:
+    if (count := world_size()) > 1:
         raise UsageError(
             f'{prog} works in one process, but torchrun has started {count} (WORLD_SIZE={count}): call it without '
             'torchrun'
         )
-
-
-def _world_size() -> int:
-    """How many processes the launcher has started, as the environment has it."""
-    count = os.environ.get('WORLD_SIZE', '1')
-    return int(count) if count.isdigit() else 1
-
-
-def usage_checked(main: Callable[..., int | None], read: Callable[..., Any] | None = None) -> Callable[..., int]:
-    """Turn errors of ``main``, and of ``read``, which makes its argument of ``argv``, into messages and exit codes."""
-
-    @wraps(main)
-    @harmless_warnings()
-    def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
-        try:
-            return (main(argv, **kwargs) if read is None else main(read(argv, **kwargs))) or 0
-        except CommandLineExit as error:
-            if error.code:
-                leave_for_torchrun(error)
-            raise SystemExit(error.code) from None  # no way out for a run whose code has called this command
-        except UsageError as error:
-            print_error(str(error))
-            leave_for_torchrun(error)
-            return USAGE
-        except KeyboardInterrupt as error:
-            print_err('interrupted')
-            return code_of(error)
-        except ToldByFirstRank as error:
-            print_err('error: rank 0 has failed, and says why')
-            leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
-            return FAILURE
-        except BaseException as error:  # a user's sys.exit as well
-            if os.environ.get('RUNNERKIT_TRACEBACK') or not is_self_explanatory(error):
-                show_traceback(error)
-            logging.getLogger('runnerkit').debug('failed', exc_info=True)
-            print_error(text_of(error))
-            leave_for_torchrun(error)
-            return code_of(error)
-        finally:
-            _obey_signals()
-
-    return checked
 
 
 def print_error(message: str) -> None:
@@ -143,52 +112,6 @@ def leave_for_torchrun(error: BaseException) -> None:
 
         if not is_lost(error):
             record(error)
-
-
-@contextmanager
-def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Ignore SIGTERM and SIGUSR1 after a signal has stopped the run, until the command has its exit code.
-
-    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it. Neither may
-    interrupt what follows the run, which may take `END_WITHIN` more seconds after SIGTERM. It is the same after an
-    error on one of several ranks: each of them ends by itself, and says why. Otherwise both signals keep their effect.
-    SIGINT is not ignored.
-
-    Use this context for the run only, not for what precedes it: Python handlers are not called while C++ code waits,
-    for example for other ranks to join, and SIGTERM must end that wait.
-    """
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        if not stopped():
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    former = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            if signal.getsignal(number) == signal.SIG_DFL:
-                former[number] = signal.signal(number, receive)
-    ends_with_others = False
-    try:
-        yield
-    except BaseException:
-        ends_with_others = _world_size() > 1
-        raise
-    finally:
-        for number, handler in former.items():
-            if stopped() or ends_with_others:
-                _postponed[number] = grace = Grace()
-                signal.signal(number, grace if number == signal.SIGTERM else signal.SIG_IGN)
-            else:
-                signal.signal(number, handler)
-
-
-def _obey_signals() -> None:
-    """Let signals that were ignored end this process again, also where it is stuck in its exit."""
-    while _postponed:
-        number, grace = _postponed.popitem()
-        grace.is_over = True
-        signal.signal(number, signal.SIG_DFL)
 
 
 def is_self_explanatory(error: BaseException) -> bool:
@@ -237,3 +160,60 @@ def is_of_user(path: str) -> bool:
 def is_installed(path: str) -> bool:
     """Whether ``path`` belongs to an installed package other than runnerkit."""
     return 'site-packages' in path and _PACKAGE not in Path(path).parents
+
+
+# --- unknown flags ----------------------------------------------------------------------------------------------------
+
+_OWN_FLAG = re.compile(r'--[a-z][a-z-]*(?![\w-])')
+_EPOCHS = '--cfg-options runner.max_epochs=VALUE'
+_BATCH = '--cfg-options data.batch_size=VALUE'
+_WORKERS = '--cfg-options data.num_workers=VALUE'
+_RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
+_RANKS = 'start that many processes: torchrun --nproc_per_node VALUE … --launcher pytorch'
+#: The usual flags of other training tools, and what to write instead; VALUE is replaced by the value that was given. A
+#: hint is for the tools that have its flags.
+FLAGS = {
+    **dict.fromkeys(('epochs', 'max-epochs', 'num-epochs'), _EPOCHS),
+    'max-iters': '--cfg-options runner.max_epochs=None runner.max_iters=VALUE',
+    **dict.fromkeys(('lr', 'learning-rate'), '--cfg-options optimizer.lr=VALUE'),
+    **dict.fromkeys(('batch-size', 'batch'), _BATCH),
+    **dict.fromkeys(('workers', 'num-workers'), _WORKERS),
+    'num-gpus': _RANKS,
+    **dict.fromkeys(('amp', 'precision'), '--cfg-options amp=bf16 (or amp=fp16)'),
+    **dict.fromkeys(('config', 'c'), 'the config is the first argument, without a flag'),
+    **dict.fromkeys(('options', 'opts'), '--cfg-options VALUE'),
+    **dict.fromkeys(('resume', 'resume-from-checkpoint'), _RESUME),
+    **dict.fromkeys(('output', 'output-dir'), '--work-dir VALUE'),
+    'eval': '--cfg-options evaluation.metric=VALUE',
+}
+
+
+def problem_with_flag(flag: str, value: str | None, flags: Collection[str]) -> str:
+    """What to say about ``flag``, which is not among ``flags``, with the value that seems to be meant for it."""
+    if hint := hint_for_flag(flag, value, flags):
+        way_out = f': {"use " * hint.startswith("--")}{hint}'
+    elif '.' in flag and '--cfg-options' in flags:
+        way_out = f': use --cfg-options {flag.strip("-")}={value or "…"}'
+    else:
+        way_out = suggestion(f'--{_usual_name(flag)}', flags)
+    return f'unknown flag {flag}{way_out}'
+
+
+def problem_with_setting(setting: str, flags: Collection[str]) -> str:
+    """What to say about ``optimizer.lr=0.1``, or ``epochs=5``, that does not follow ``--cfg-options``."""
+    key, _, value = setting.partition('=')
+    hint = hint_for_flag(key, value, flags)
+    right = hint if hint.startswith('--cfg-options') else f'--cfg-options {setting}'
+    return f'{setting} is not a flag; to set a key of the config: {right}'
+
+
+def hint_for_flag(flag: str, value: str | None, flags: Collection[str]) -> str:
+    """What `FLAGS` has for ``flag`` and fits a tool with these ``flags``; empty if nothing does."""
+    hint = FLAGS.get(_usual_name(flag), '')
+    fits = all(own in flags for own in _OWN_FLAG.findall(hint))
+    return hint.replace('VALUE', value or '…') if fits else ''
+
+
+def _usual_name(flag: str) -> str:
+    """A flag of another tool as `FLAGS` has it."""
+    return flag.strip('-').replace('_', '-').lower()

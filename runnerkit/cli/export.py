@@ -7,10 +7,11 @@ import re
 from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, number
-from runnerkit.cli.errors import UsageError, check_extension, check_writable
+from runnerkit.cli.errors import check_extension, check_writable
 from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
+from runnerkit.utils.ending import UsageError
 from runnerkit.utils.logging import print_out
 
 #: `runnerkit.flow.use.export.FORMATS`, which needs torch.

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, count, flag
-from runnerkit.cli.errors import UsageError, check_writable, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.errors import check_writable
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.records import aligned, in_plain
-from runnerkit.utils.ending import DIFFERENT, SIGNALLED, CommandLineExit
+from runnerkit.utils.ending import DIFFERENT, SIGNALLED, CommandLineExit, UsageError
 from runnerkit.utils.logging import print_out, printable, shortened
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def replay_main(args: Namespace) -> int:
         history = history_of(Path(args.work_dir))
     with wrong_usage(ValueError, of='--to: '):
         number = history.iteration_at(args.to)
-    with wrong_usage(FileNotFoundError), ranks(args.launcher, args.work_dir):
+    with ranks(args.launcher, args.work_dir):
         hooks = [build_from_cfg({'type': name}, HOOKS) for name in args.hook]
         is_first = get_dist_info()[0] == 0
         if args.shell and get_dist_info()[1] > 1:
@@ -240,7 +240,7 @@ def verify_main(args: Namespace) -> int:
     from runnerkit.distributed import get_dist_info
     from runnerkit.flow.moment.verify import verify
 
-    with wrong_usage(FileNotFoundError), ranks(args.launcher, args.work_dir):
+    with ranks(args.launcher, args.work_dir):
         found = verify(args.work_dir, args.all, trust=args.trust, device=args.device)
         is_first = get_dist_info()[0] == 0
     lines = [f'Perhaps not exact: {text}' for text in found.doubts] + [f'Note: {text}' for text in found.discarded]

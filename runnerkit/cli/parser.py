@@ -1,4 +1,4 @@
-"""What makes a function a command: a parser, which explains the usual flags of other tools, and exit codes."""
+"""What makes a function a command: a parser, and exit codes."""
 
 from __future__ import annotations
 
@@ -6,38 +6,17 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any, NoReturn
 
 from runnerkit.cli.arguments import Argument, argument
-from runnerkit.cli.errors import check_one_process, usage_checked
-from runnerkit.utils.ending import CommandLineExit
-from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.ending import CommandLineExit, UsageError, obey_signals
+from runnerkit.utils.logging import harmless_warnings
 
 _FLAG = re.compile(r'--?[A-Za-z][\w.-]*')
 _SETTING = re.compile(r'[A-Za-z_][\w.]*=')
-_OWN_FLAG = re.compile(r'--[a-z][a-z-]*(?![\w-])')
-_EPOCHS = '--cfg-options runner.max_epochs=VALUE'
-_BATCH = '--cfg-options data.batch_size=VALUE'
-_WORKERS = '--cfg-options data.num_workers=VALUE'
-_RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
-_RANKS = 'start that many processes: torchrun --nproc_per_node VALUE … --launcher pytorch'
-#: The usual flags of other training tools, and what to write instead; VALUE is replaced by the value that was given. A
-#: hint is for the tools that have its flags.
-FLAGS = {
-    **dict.fromkeys(('epochs', 'max-epochs', 'num-epochs'), _EPOCHS),
-    'max-iters': '--cfg-options runner.max_epochs=None runner.max_iters=VALUE',
-    **dict.fromkeys(('lr', 'learning-rate'), '--cfg-options optimizer.lr=VALUE'),
-    **dict.fromkeys(('batch-size', 'batch'), _BATCH),
-    **dict.fromkeys(('workers', 'num-workers'), _WORKERS),
-    'num-gpus': _RANKS,
-    **dict.fromkeys(('amp', 'precision'), '--cfg-options amp=bf16 (or amp=fp16)'),
-    **dict.fromkeys(('config', 'c'), 'the config is the first argument, without a flag'),
-    **dict.fromkeys(('options', 'opts'), '--cfg-options VALUE'),
-    **dict.fromkeys(('resume', 'resume-from-checkpoint'), _RESUME),
-    **dict.fromkeys(('output', 'output-dir'), '--work-dir VALUE'),
-    'eval': '--cfg-options evaluation.metric=VALUE',
-}
 
 
 def command_line(
@@ -62,6 +41,8 @@ def command_line(
         def read(argv: Sequence[str] | None, prog: str = prog) -> argparse.Namespace:
             args = parser(prog).parse_args(argv)
             if one_process:
+                from runnerkit.cli.errors import check_one_process
+
                 check_one_process(prog)
             return args
 
@@ -70,6 +51,37 @@ def command_line(
         return main
 
     return decorate
+
+
+def usage_checked(main: Callable[..., int | None], read: Callable[..., Any] | None = None) -> Callable[..., int]:
+    """Turn errors of ``main``, and of ``read``, which makes its argument of ``argv``, into messages and exit codes."""
+
+    @wraps(main)
+    @harmless_warnings()
+    def checked(argv: Sequence[str] | None = None, **kwargs: Any) -> int:
+        try:
+            return (main(argv, **kwargs) if read is None else main(read(argv, **kwargs))) or 0
+        except BaseException as error:
+            from runnerkit.cli.errors import ended_by
+
+            return ended_by(error)
+        finally:
+            obey_signals()
+
+    return checked
+
+
+@contextmanager
+def wrong_usage(*kinds: type[Exception], of: str = '') -> Iterator[None]:
+    """Turn errors of these kinds into a `UsageError` with the same message, unless they come from the user's code."""
+    try:
+        yield
+    except kinds as error:
+        from runnerkit.cli.errors import is_self_explanatory, text_of
+
+        if not is_self_explanatory(error):
+            raise
+        raise UsageError(f'{of}{text_of(error)}') from error
 
 
 class Parser(argparse.ArgumentParser):
@@ -115,36 +127,18 @@ class Parser(argparse.ArgumentParser):
             flag, given, value = word.partition('=')
             if _FLAG.fullmatch(flag):
                 if flag not in self._flags:
+                    from runnerkit.cli.errors import problem_with_flag
+
                     following = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith('-') else None
-                    return f'unknown flag {flag}{self._way_out(flag, value if given else following)}'
+                    return problem_with_flag(flag, value if given else following, self._flags)
                 owner = self._flags[flag] if self._flags[flag].nargs != 0 else None
             elif owner is None and self._is_setting(word):
-                hint = self._hint(flag, value)  # epochs=5
-                setting = hint if hint.startswith('--cfg-options') else f'--cfg-options {word}'
-                return f'{word} is not a flag; to set a key of the config: {setting}'
+                from runnerkit.cli.errors import problem_with_setting
+
+                return problem_with_setting(word, self._flags)
             elif owner is not None and owner.nargs != '+':
                 owner = None
         return None
 
     def _is_setting(self, word: str) -> bool:
         return bool(_SETTING.match(word)) and '--cfg-options' in self._flags and not os.path.exists(word)
-
-    def _way_out(self, flag: str, value: str | None) -> str:
-        """What to write instead of ``flag``, which does not exist here."""
-        hint = self._hint(flag, value)
-        if hint:
-            return f': {"use " * hint.startswith("--")}{hint}'
-        if '.' in flag and '--cfg-options' in self._flags:
-            return f': use --cfg-options {flag.strip("-")}={value or "…"}'
-        return suggestion(f'--{_flag_name(flag)}', self._flags)
-
-    def _hint(self, flag: str, value: str | None) -> str:
-        """What `FLAGS` has for ``flag`` and fits this tool; empty if nothing does."""
-        hint = FLAGS.get(_flag_name(flag), '')
-        fits = all(own in self._flags for own in _OWN_FLAG.findall(hint))
-        return hint.replace('VALUE', value or '…') if fits else ''
-
-
-def _flag_name(flag: str) -> str:
-    """A flag of another tool as `FLAGS` has it."""
-    return flag.strip('-').replace('_', '-').lower()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, count
-from runnerkit.cli.errors import check_extension, check_writable, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.errors import check_extension, check_writable
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from runnerkit.cli.arguments import argument
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.config import format_config, unread_keys
 from runnerkit.utils.logging import print_err, print_out
@@ -21,7 +21,8 @@ def main(args: Namespace) -> None:
     """Print the config."""
     cfg = read_config_with_options(args.config, args.cfg_options)
     errors = [finding for finding in unread_keys(cfg) if finding.level == 'error']
-    text = format_config(cfg, args.style) if args.style else cfg.pretty_text
+    with wrong_usage(ValueError):
+        text = format_config(cfg, args.style) if args.style else cfg.pretty_text
     for finding in errors:
         print_err(f'warning: {finding}')
     print_out(text.removesuffix('\n'))

@@ -11,8 +11,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, flag
-from runnerkit.cli.errors import UsageError, check_extension, check_writable, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.errors import check_extension, check_writable
+from runnerkit.cli.parser import command_line, wrong_usage
+from runnerkit.utils.ending import UsageError
 from runnerkit.utils.logging import print_out, printable
 from runnerkit.utils.suggest import suggestion
 

@@ -12,11 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from runnerkit.cli.arguments import argument, count
-from runnerkit.cli.errors import UsageError, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
-from runnerkit.utils.ending import SIGNALLED, SOME_FAILED
+from runnerkit.utils.ending import SIGNALLED, SOME_FAILED, UsageError
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def main(args: Namespace) -> int:
     cfg = read_config_with_options(args.config, args.cfg_options)
     # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
     from runnerkit.search.pipeline import Pipeline
-    from runnerkit.search.study_step import failures
-    from runnerkit.search.summary import summary
+    from runnerkit.search.report import failures, summary
 
     with wrong_usage(KeyError, TypeError, ValueError, FileNotFoundError, of=f'{args.config}: '):
         pipeline = Pipeline(cfg, args.work_dir, args.device, args.workers, trust=args.trust)

@@ -8,8 +8,8 @@ from argparse import Namespace
 from pathlib import Path
 
 from runnerkit.cli.arguments import argument, flag
-from runnerkit.cli.errors import check_writable, wrong_usage
-from runnerkit.cli.parser import command_line
+from runnerkit.cli.errors import check_writable
+from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.utils.logging import print_out

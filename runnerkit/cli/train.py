@@ -12,14 +12,13 @@ from dataclasses import fields
 from typing import Any
 
 from runnerkit.cli.arguments import argument, count, flag
-from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, wrong_usage
-from runnerkit.cli.parser import command_line
-from runnerkit.config import Config, PreflightError, refuse_unread_keys
+from runnerkit.cli.parser import command_line, wrong_usage
+from runnerkit.config import Config, refuse_unread_keys
 from runnerkit.config.config import import_modules_of
 from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.config.readers import Run, read_runs
-from runnerkit.utils.ending import DIVERGED, SIGNALLED
+from runnerkit.utils.ending import DIVERGED, SIGNALLED, UsageError, ignoring_repeated_signals
 from runnerkit.utils.suggest import suggestion
 
 #: The last line of a run whose weights are not finite; the log has the rest.
@@ -145,9 +144,9 @@ def load_runs(
     with wrong_usage(KeyError, TypeError, ValueError, of=f'{filename}: '):
         runs = read_runs(cfg)
     for run in runs:
-        with wrong_usage(PreflightError):
-            refuse_unread_keys(run.cfg, sections)
-    import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
+        refuse_unread_keys(run.cfg, sections)
+    with wrong_usage(TypeError):
+        import_modules_of(cfg._cfg_dict)  # only now, since most of them import torch
     return runs
 
 
@@ -157,7 +156,7 @@ def read_config_with_options(filename: str, overrides: dict[str, Any] | None = N
         folder = os.path.dirname(filename) or '.'
         files = [name for name in os.listdir(folder) if name.endswith(EXTENSIONS)] if os.path.isdir(folder) else []
         raise UsageError(f'no such config file: {filename}{suggestion(os.path.basename(filename), files)}')
-    with wrong_usage(IsADirectoryError):
+    with wrong_usage(Exception):
         cfg = Config.fromfile(filename, import_custom_modules=False)
     with wrong_usage(KeyError, TypeError, IndexError, ValueError, of=f'--cfg-options does not fit {filename}: '):
         cfg.merge_from_dict(resolve_synonyms(cfg._cfg_dict, overrides or {}))

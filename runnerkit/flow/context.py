@@ -61,7 +61,7 @@ class Context:
         timestamp: the run's name in its work dir.
         resume_from: the checkpoint that the runner stage will resume from; None if it starts from the beginning.
         continues: whether this run continues the one in the work dir.
-        others: on rank 0, the names in the work dir at the start; then those of them that no run wrote.
+        others: on rank 0, the names in the work dir at the start.
         stages: what makes the stage of each slot; None for one that is left out.
         closing: what to close after the terminal stage, last opened first.
         hooks: hooks to register after the config's, each with its priority.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
-from runnerkit.parallel import named_modules, unwrap
+from runnerkit.parallel import submodule
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.numbers import check_whole_number, values_in
-from runnerkit.utils.suggest import did_you_mean, suggestion
+from runnerkit.utils.suggest import suggestion
 
 #: What can be logged of a tensor, by the name of the argument ``log``.
 STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -43,7 +44,7 @@ class Captured:
 
     def __init__(self, output: Any, iter: int) -> None:
         self.iter = iter
-        self.output = _map_tensors(lambda tensor: tensor.detach().clone(), output)
+        self.output = _with_each_tensor(lambda tensor: tensor.detach().clone(), output)
         self._grads: list[Tensor | None] = [None for _ in tensors_in(output)]
 
     @property
@@ -51,7 +52,7 @@ class Captured:
         """The gradients of the step's loss with respect to ``output``, in the same form; None before the backward pass,
         and where there is no gradient."""
         grads = iter(self._grads)
-        return _map_tensors(lambda _: next(grads), self.output)
+        return _with_each_tensor(lambda _: next(grads), self.output)
 
 
 @HOOKS.register_module()
@@ -82,7 +83,7 @@ class CaptureHook(Hook):
     log: Sequence[str] | str = ()
 
     def __post_init__(self) -> None:
-        self.modules, self.log = _checked_names('modules', self.modules), _checked_names('log', self.log)
+        self.modules, self.log = _list_of_names('modules', self.modules), _list_of_names('log', self.log)
         if not self.modules:
             raise ValueError("modules is empty: name at least one submodule, such as ['backbone.layer4']")
         for name in self.log:
@@ -107,12 +108,7 @@ class CaptureHook(Hook):
         Raises:
             ValueError: there is no such submodule.
         """
-        named = named_modules(model, remove_duplicate=False)
-        for name in self.modules:
-            if name not in named:
-                hint = did_you_mean(name, named) or f'it has {", ".join(list(named)[1:6])} …'
-                raise ValueError(f'{type(unwrap(model)).__name__} has no submodule {name!r}; {hint}')
-        return {name: named[name] for name in self.modules}
+        return {name: submodule(model, name) for name in self.modules}
 
     def before_train_iter(self, runner: RunnerView) -> None:
         self._is_due = (runner.iter + 1) % self.interval == 0
@@ -127,14 +123,16 @@ class CaptureHook(Hook):
             self._listening.callback(handle.remove)
 
     def _keep(self, name: str, iteration: int, module: nn.Module, args: Any, output: Any) -> None:
-        self.captured[name] = Captured(output, iteration)
+        captured = self.captured[name] = Captured(output, iteration)
+        reference = weakref.ref(captured)  # the graph, which holds its hooks, may live longer
+
+        def take(place: int, grad: Tensor) -> None:
+            if (of_call := reference()) is not None:
+                of_call._grads[place] = grad.detach()
+
         for place, tensor in enumerate(tensors_in(output)):
             if tensor.requires_grad:
-                tensor.register_hook(partial(self._keep_grad, name, place))
-
-    def _keep_grad(self, name: str, place: int, grad: Tensor) -> None:
-        if name in self.captured:
-            self.captured[name]._grads[place] = grad.detach()
+                tensor.register_hook(partial(take, place))
 
     def after_forward(self, runner: RunnerView) -> None:
         self._listening.close()
@@ -176,24 +174,24 @@ class CaptureHook(Hook):
         runner.log_buffer.update(values, runner.outputs.get('num_samples', 1))
 
 
-def _map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
+def _with_each_tensor(function: Callable[[Tensor], Any], value: Any) -> Any:
     """``value`` with what ``function`` makes of each tensor in it."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, Mapping):
-        return {key: _map_tensors(function, each) for key, each in value.items()}
+        return {key: _with_each_tensor(function, each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        parts = [_map_tensors(function, each) for each in value]
+        parts = [_with_each_tensor(function, each) for each in value]
         return type(value)(*parts) if hasattr(value, '_fields') else type(value)(parts)
     return value if isinstance(value, (int, float, str)) else None
 
 
 def tensors_in(output: Any) -> list[Tensor]:
-    """The tensors in ``output``, in the order in which `_map_tensors` meets them."""
+    """The tensors in ``output``, in the order in which `_with_each_tensor` meets them."""
     return [each for _, each in values_in(output) if isinstance(each, Tensor)]
 
 
-def _checked_names(argument: str, given: Any) -> list[str]:
+def _list_of_names(argument: str, given: Any) -> list[str]:
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, Sequence) or isinstance(names, bytes) or not all(isinstance(each, str) for each in names):
         raise WrongType(f'{argument} must be a name or a list of names, but got {given!r}')

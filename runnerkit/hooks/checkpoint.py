@@ -170,7 +170,9 @@ class CheckpointHook(StoringHook):
 
     def after_run(self, runner: RunnerView) -> None:
         error = None if runner.outcome is None else runner.outcome.error
-        if error is not None and self._is_lost(runner, error):
+        # It ended an evaluation, or came in another hook at the end of an epoch: before a save that was due then.
+        at_end = runner.by_epoch and runner.completed_epochs > runner.epoch and not isinstance(error, KeyboardInterrupt)
+        if error is not None and (error is self._cut_by or at_end) and self._tried_at != runner.completed_iters:
             self._save_what_is_trained(runner, error)
         # A run that was stopped on purpose is also saved; its end may lie between two intervals.
         outcome = runner.outcome
@@ -221,13 +223,6 @@ class CheckpointHook(StoringHook):
         # These files will be deleted: a checkpoint must not be able to name anything but checkpoints of this folder.
         self._stops = [name for name in state.get('stops', ()) if number_in(str(name)) is not None]
         self._missed = set(state['missed'])
-
-    def _is_lost(self, runner: RunnerView, error: BaseException) -> bool:
-        """Whether ``error`` kept the run from a save after what it has trained: it ended an evaluation, or came in
-        another hook at the end of an epoch."""
-        at_end = runner.by_epoch and runner.completed_epochs > runner.epoch
-        at_end = at_end and not isinstance(error, KeyboardInterrupt)
-        return (error is self._cut_by or at_end) and self._tried_at != runner.completed_iters
 
     def _save_what_is_trained(self, runner: RunnerView, error: BaseException) -> None:
         """Save the run that fails, on the first rank alone: others may have failed elsewhere, or wait."""

@@ -193,6 +193,10 @@ class ControlHook(Hook):
         loader = runner.data_loader
         counts = getattr(getattr(loader, 'dataloader', loader), 'counts', None)  # of a stream
         left = None if last is None or trained <= 0 else seconds / trained * max(0, last - done)
+        rates = {
+            name: [_json_number(group.get('lr')) for group in optimizer.param_groups]
+            for name, optimizer in named_optimizers(runner.optimizer).items()
+        }
         return {
             'paused': self.paused,
             'iter': done,
@@ -200,9 +204,9 @@ class ControlHook(Hook):
             'max_iters': last,
             'max_epochs': runner.max_epochs,
             'progress': None if not last else min(1.0, done / last),
-            'lr': _current(runner),
-            'loss': _number_for_json(runner.outputs.get('loss')),
-            'scores': {name: _number_for_json(score.value) for name, score in dict(runner.scores).items()},
+            'lr': rates.get('', rates),  # by optimizer where there are several
+            'loss': _json_number(runner.outputs.get('loss')),
+            'scores': {name: _json_number(score.value) for name, score in dict(runner.scores).items()},
             'eta': left,
             'work_dir': runner.work_dir,
             'checkpoint': runner.meta.get('hook_msgs', {}).get('last_ckpt'),
@@ -211,16 +215,7 @@ class ControlHook(Hook):
         }
 
 
-def _current(runner: RunnerView) -> Any:
-    """The learning rate of each group, by optimizer where there are several."""
-    found = {
-        name: [_number_for_json(group.get('lr')) for group in optimizer.param_groups]
-        for name, optimizer in named_optimizers(runner.optimizer).items()
-    }
-    return found.get('', found)
-
-
-def _number_for_json(value: Any) -> Any:
+def _json_number(value: Any) -> Any:
     """A number for JSON, which has neither NaN nor infinity: these become text. None for what is no number."""
     if isinstance(value, Tensor):
         value = value.detach().float().item() if value.numel() == 1 else None

@@ -65,18 +65,15 @@ class EarlyStoppingHook(Hook):
             self._miss(scores)
             return
         score = scores[self.monitor]
-        if self._is_better(score):
+        is_better = isfinite(score)  # NaN and infinity never are
+        if is_better and self.best is not None:
+            gain = score - self.best if self.rule == 'greater' else self.best - score
+            is_better = gain > self.min_delta
+        if is_better:
             self.best, self.best_iter, self.waited = score, runner.completed_iters, 0
-            return
-        self.waited += 1
-        self._stop_if_due()
-
-    def _is_better(self, score: float) -> bool:
-        """Whether ``score`` is better than the best one so far. NaN and infinity never are."""
-        if self.best is None or not isfinite(score):
-            return isfinite(score)
-        gain = score - self.best if self.rule == 'greater' else self.best - score
-        return gain > self.min_delta
+        else:
+            self.waited += 1
+            self._stop_if_due()
 
     def _stop_if_due(self) -> None:
         if self._runner is None or self.waited < self.patience:

@@ -161,7 +161,8 @@ class EMAHook(Hook):
             self._twins = {name: twins[id(parameter)] for name, parameter in every.items()}
         # By name, for subclasses written for MMCV.
         self.model_parameters, self.model_buffers = named_parameters(model), named_buffers(model)
-        self._parameters: list[Tensor] = [self.model_parameters[name].detach() for name in self.param_ema_buffer]
+        # By .data: autograd does not count the swaps of a save between a forward and its backward pass.
+        self._parameters: list[Tensor] = [self.model_parameters[name].data for name in self.param_ema_buffer]
         self._averages: list[Tensor] = [self.model_buffers[twin] for twin in self.param_ema_buffer.values()]
 
     @contextmanager

@@ -20,6 +20,7 @@ from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import (
     GREATER_KEYS,
     LESS_KEYS,
+    NO_SCORES,
     check_score_exists,
     metrics_of,
     names_of,
@@ -96,7 +97,7 @@ class EvalHook(StoringHook):
         hooks: Sequence[Any] = (),
         **eval_kwargs: Any,
     ) -> None:
-        self._named = {} if isinstance(dataloader, DataLoader) else _by_name(dataloader)
+        self._named = {} if isinstance(dataloader, DataLoader) else _checked_loaders(dataloader)
         check_whole_number('interval', interval)
         check_whole_number('start', start, at_least=0, or_none=True)
         if not isinstance(by_epoch, bool):
@@ -111,8 +112,8 @@ class EvalHook(StoringHook):
         # Looked up in the module at this moment, because downstream code replaces these functions there.
         self.test_fn: Callable[..., Any] = find_function(test_fn, 'test_fn') or self._default_test_fn()
         self._is_default_test = test_fn is None
-        self.greater_keys = _names(greater_keys, self._default_greater_keys)
-        self.less_keys = _names(less_keys, self._default_less_keys)
+        self.greater_keys = _score_keys(greater_keys, self._default_greater_keys)
+        self.less_keys = _score_keys(less_keys, self._default_less_keys)
         self.out_dir = out_dir
         self.file_client_args = file_client_args
         self.hooks = [hook if isinstance(hook, Hook) else build_from_cfg(hook, HOOKS) for hook in hooks]
@@ -128,8 +129,7 @@ class EvalHook(StoringHook):
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run
         self._own_points: dict[Hook, Hook] = {}  # of each registered hook that is called
-        self._recorded: dict[str, Any] = {}  # the scores of the running evaluation
-        self._candidates: list[float] | None = None  # scores of the running evaluation that decide
+        self._candidates: list[float] | None = None  # scores of the running evaluation that decide; None outside
         self.rule: str | None = None
         self.key_indicator = save_best or ''
         if save_best not in (None, 'auto') and '' not in self.dataloaders:
@@ -261,32 +261,30 @@ class EvalHook(StoringHook):
         """Evaluate, log, and save the checkpoint if it is the best. Subclasses override this."""
         if not self._should_evaluate(runner):
             return
-        first, self._recorded, found = self.dataloader, {}, None
+        first, output, decides = self.dataloader, runner.log_buffer.output, None
+        lengths = [length_of(loader) for loader in self.dataloaders.values()]
+        if None not in lengths and (runner.by_epoch or self._asks_dataset):
+            # The text log names the number of batches, as MMCV's does; that of an iteration runner, the iteration.
+            output['eval_iter_num'] = sum(filter(None, lengths))
         try:
             for self.dataloader in self.dataloaders.values():
                 score = self._score(runner)
-                found = found if score is None else score
+                decides = decides if score is None else score
         finally:
             self.dataloader = first
-        if self.save_best is not None and (found is not None or self._recorded):
-            self._save_ckpt(runner, self._key_score(self._recorded) if found is None else found)
+        if decides is None and len(self.dataloaders) > 1:
+            scores = {name: value for name, value in output.items() if name not in NO_SCORES}
+            decides = self._key_score(scores) if scores and self.save_best is not None else None
+        if decides is not None:
+            self._save_ckpt(runner, decides)
 
     def _score(self, runner: RunnerView) -> float | None:
         """Evaluate on the loader at hand; returns the score that ``save_best`` names, if it is among its scores."""
-        if not self.asks_dataset_of(self.dataloader):
-            scores = runner.evaluate(self.dataloader, hooks=self._called(runner))
-            if runner.by_epoch:  # a line of an iteration runner says after which iteration instead
-                self._note_batches(runner)
-            return self._record(runner, {name: float(value) for name, value in scores.items()})
-        results = self._test(runner)
-        self._note_batches(runner)
-        return None if results is None else self.evaluate(runner, results)
-
-    def _note_batches(self, runner: RunnerView) -> None:
-        """Let the text log name the number of the evaluation's batches, as MMCV's does."""
-        lengths = [length_of(loader) for loader in self.dataloaders.values()]
-        if None not in lengths:
-            runner.log_buffer.output['eval_iter_num'] = sum(filter(None, lengths))
+        if self.asks_dataset_of(self.dataloader):
+            results = self._test(runner)
+            return None if results is None else self.evaluate(runner, results)
+        scores = runner.evaluate(self.dataloader, hooks=self._called(runner))
+        return self._record(runner, {name: float(value) for name, value in scores.items()})
 
     def _test(self, runner: RunnerView) -> Any:
         """Return the model's predictions; None on the other ranks if the first rank has collected them."""
@@ -316,7 +314,6 @@ class EvalHook(StoringHook):
         if self.rule is None or self.key_indicator == 'auto':
             first = self._first_score(runner, scores) if self.save_best == 'auto' else self.save_best
             self._init_rule(self.given_rule or self._better(runner, first), first)
-        self._recorded.update(scores)
         if self.key_indicator not in scores and len(self.dataloaders) > 1:
             return None  # it may be among the others'
         return self._key_score(scores)
@@ -509,7 +506,7 @@ class _OwnPoints(Hook):
                 setattr(self, point, getattr(hook, point))
 
 
-def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:
+def _checked_loaders(loader: Any) -> dict[str, DataLoader[Any]]:
     """The loaders by name, each of which knows its own."""
     if not isinstance(loader, Mapping) or not all(isinstance(each, DataLoader) for each in loader.values()):
         raise TypeError(f'dataloader must be a pytorch DataLoader, or several by name, but got {type(loader)}')
@@ -518,7 +515,7 @@ def _by_name(loader: Any) -> dict[str, DataLoader[Any]]:
     return {name: name_scores(each, name) for name, each in loader.items()}
 
 
-def _names(given: Sequence[str] | str | None, default: list[str]) -> list[str]:
+def _score_keys(given: Sequence[str] | str | None, default: list[str]) -> list[str]:
     if given is None:
         return default
     names = [given] if isinstance(given, str) else list(given)

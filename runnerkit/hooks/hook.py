@@ -31,8 +31,10 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
 uint8 array ``[height, width, channels]``; ``while_waiting`` some times a second while the run waits for the data of a
-stream, and after each iteration of a run inside it. At every point, hooks with a lower priority number are called
-first, before and after alike. Rings (``around_*``) nest instead: the lowest number is the outermost.
+stream, and after each iteration of a run inside it; ``after_outcome`` last of all, when ``runner.outcome`` includes
+errors of ``after_run`` on any rank (but not in a ``run`` of a subclass, which has no outcome). At every point, hooks
+with a lower priority number are called first, before and after alike. Rings (``around_*``) nest instead: the lowest
+number is the outermost.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
+from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import EntryPoints
 
 if TYPE_CHECKING:
@@ -164,8 +167,11 @@ class Outcome:
         return self.kind in ('completed', 'stopped')
 
     def __str__(self) -> str:
-        if self.kind == 'failed':
-            return f'failed: {self.error!r}'
+        if self.kind == 'failed' and self.error is not None:
+            try:
+                return f'failed: {self.error!r}'
+            except Exception:  # of the user's own __repr__
+                return f'failed: {one_line(self.error)}'
         return self.kind if self.reason is None else f'{self.kind}: {self.reason}'
 
 

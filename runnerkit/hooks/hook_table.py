@@ -43,7 +43,8 @@ class HookTable(list[Hook]):
         self.calls_parts = True
         self.entered: list[Hook] | None = None
         self.point: str | None = None
-        self.calls, self.around = _Calls(self), _Around(self)
+        self.calls: dict[str, list[Call]] = _Compiled(self.calls_at)
+        self.around: dict[str, AbstractContextManager[None]] = _Compiled(self.rings_around)
         self._former: dict[str, list[Call]] = {}  # of points that may be running
 
     def with_hooks(self, hooks: Iterable[Hook]) -> HookTable:
@@ -52,11 +53,12 @@ class HookTable(list[Hook]):
         vars(table).update({**vars(self), 'calls': table.calls, 'around': table.around})
         return table
 
-    def forget_calls(self) -> None:
-        """Compile the calls again at their next use."""
-        self._former.update(self.calls)
-        self.calls.clear()
-        self.around.clear()
+    def forget_calls(self, *points: str) -> None:
+        """Compile the calls of these points, by default of all, again at their next use."""
+        for point in points or {**self.calls, **self.around}:
+            if point in self.calls:
+                self._former[point] = self.calls.pop(point)
+            self.around.pop(point, None)
 
     def add_part(self, part: Any, is_last: bool = False) -> None:
         """Call the methods of ``part`` that are named like points, before all hooks or after them."""
@@ -67,7 +69,7 @@ class HookTable(list[Hook]):
     def listen(self, point: str, call: Call, is_last: bool = False) -> None:
         """Call ``call`` at ``point``, before all hooks or after them, until `unlisten`."""
         (self.last if is_last else self.first).setdefault(point, []).append(call)
-        self.forget_calls()
+        self.forget_calls(point)
 
     def at_end(self, point: str, call: Call) -> None:
         """Call ``call`` once, at the end of ``point``, which may be running."""
@@ -86,7 +88,7 @@ class HookTable(list[Hook]):
         for calls in (self.first.get(point, []), self.last.get(point, [])):
             if call in calls:
                 calls.remove(call)
-        self.forget_calls()
+        self.forget_calls(point)
 
     def register(self, hook: Hook, priority: int) -> None:
         """Insert ``hook`` after the hooks with the same or a lower priority number."""
@@ -130,6 +132,19 @@ class HookTable(list[Hook]):
         calls_them = self.calls_parts or point in RINGS  # call_hook does not enter rings
         return (self.first.get(point, ()), self.last.get(point, ())) if calls_them else ((), ())
 
+    def calls_at(self, point: str) -> list[Call]:
+        """Compile the calls of ``point``."""
+        if point == 'after_run':  # every call is made, even if others raise
+            return [self.leave]
+        methods = [_method(hook, point) for hook in self.dispatch_order()] if point != 'before_run' else [self.enter]
+        first, last = self._parts(point)
+        return [*first, *filter(None, methods), *last]
+
+    def rings_around(self, span: str) -> AbstractContextManager[None]:
+        """Compile the context of the rings around ``span``."""
+        rings = self.calls[span]
+        return _Rings(rings, self.runner) if rings else _NO_RINGS
+
     def info(self, validates: bool = True) -> str:
         """A table of the calls at each point, for the start of the log.
 
@@ -151,23 +166,19 @@ class HookTable(list[Hook]):
         return '\n'.join(blocks)
 
 
-class _Calls(dict[str, list[Call]]):
-    def __init__(self, hooks: HookTable) -> None:
-        self._hooks = hooks
+class _Compiled(dict[str, Any]):
+    """Values by name that ``make`` makes at their first use."""
 
-    def __missing__(self, point: str) -> list[Call]:
-        hooks = self._hooks
-        if point == 'after_run':  # every call is made, even if others raise
-            return [hooks.leave]
-        found = (_method(hook, point) for hook in hooks.dispatch_order())
-        methods = [hooks.enter] if point == 'before_run' else [method for method in found if method is not None]
-        first, last = hooks._parts(point)
-        calls = self[point] = [*first, *methods, *last]
-        return calls
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        self._make = make
+
+    def __missing__(self, name: str) -> Any:
+        value = self[name] = self._make(name)
+        return value
 
 
-def call_each(calls: Iterable[Call], runner: Any) -> None:
-    """Make all ``calls``, even if some raise."""
+def call_each(calls: Iterable[Call], runner: Any, point: str = 'after_run') -> None:
+    """Make all ``calls`` of ``point``, even if some raise."""
     failures: list[BaseException] = []
     for call in calls:
         try:
@@ -177,20 +188,10 @@ def call_each(calls: Iterable[Call], runner: Any) -> None:
         except BaseException as failure:
             trace = None if isinstance(failure, NotSavedError) else failure  # whose message says everything
             name = type(getattr(call, '__self__', call)).__name__
-            runner.logger.error('after_run of %s failed', name, exc_info=trace)
+            runner.logger.error('%s of %s failed', point, name, exc_info=trace)
             failures.append(failure)
     if failures:
         raise failures[0]
-
-
-class _Around(dict[str, AbstractContextManager[None]]):
-    def __init__(self, hooks: HookTable) -> None:
-        self._hooks = hooks
-
-    def __missing__(self, span: str) -> AbstractContextManager[None]:
-        rings = self._hooks.calls[span]
-        self[span] = found = _Rings(rings, self._hooks.runner) if rings else _NO_RINGS
-        return found
 
 
 class _Rings:
@@ -259,7 +260,17 @@ def priority_name(hook: Hook) -> str:
 
 
 #: Every method of a hook that a runner calls, including the optional points.
-CALLED = (*POINTS, *RINGS, 'after_save', 'after_roll_back', 'after_resume', 'after_log', 'after_image', 'while_waiting')
+CALLED = (
+    *POINTS,
+    *RINGS,
+    'after_save',
+    'after_roll_back',
+    'after_resume',
+    'after_log',
+    'after_image',
+    'while_waiting',
+    'after_outcome',
+)
 
 
 @cache
@@ -282,5 +293,6 @@ def meant_points(name: str, at_most: int | None = None) -> list[str]:
     """The points with names similar to ``name``, the nearest first."""
     if at_most is None:
         return nearest(name, CALLED)
-    close = [point for point in CALLED if abs(len(name) - len(point)) <= at_most]
+    # Each difference changes one letter of each side at most; comparing the names in full is slow.
+    close = [point for point in CALLED if len({*name} ^ {*point}) <= 2 * at_most]
     return [point for point in close if edit_distance(name, point) <= at_most]

@@ -66,7 +66,7 @@ class LossJumpHook(Hook):
                     self._high.discard(name)
                 elif name not in self._high:
                     self._high.add(name)
-                    place = _highest(buffer.val_history.get(name, []), done, done - before)
+                    place = _iteration_of_highest(buffer.val_history.get(name, []), done, done - before)
                     command = replay_command(runner.work_dir, place - 1)
                     runner.logger.warning(
                         '%s has jumped to %.4g, most of it at iteration %d: the median of the %d log lines before is '
@@ -86,7 +86,7 @@ class LossJumpHook(Hook):
         self._begun, self._high, self._seen = dict(state['begun']), set(state['high']), state['seen']
 
 
-def _highest(values: list[Any], done: int, count: int) -> int:
+def _iteration_of_highest(values: list[Any], done: int, count: int) -> int:
     """The number, from 1, of the iteration with the highest of the last ``count`` values, one for each iteration;
     ``done`` if none is known. Those of an epoch's last iterations, which are in no line, are gone."""
     last = values[-count:] if count > 0 else []

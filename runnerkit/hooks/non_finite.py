@@ -125,7 +125,9 @@ class NonFiniteHook(Hook):
             for loss in losses_of(runner.outputs):
                 self._check(LOSS, loss)
         elif self._statistics:
-            self._mend_statistics()
+            with torch.no_grad():
+                for now, kept in self._statistics:
+                    now.copy_(torch.where(torch.isfinite(now), now, kept))
         done = runner.iter + 1
         if done == runner.max_iters or any(done % interval == 0 for interval in self._looks):
             self._look(runner)
@@ -183,11 +185,6 @@ class NonFiniteHook(Hook):
             layers = [layer for layer in unwrap(runner.model).modules() if isinstance(layer, _NormBase)]
             running = [each for layer in layers for each in (layer.running_mean, layer.running_var)]
             self._statistics = [(each, each.clone()) for each in running if each is not None]
-
-    @torch.no_grad()
-    def _mend_statistics(self) -> None:
-        for now, kept in self._statistics:
-            now.copy_(torch.where(torch.isfinite(now), now, kept))
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import (
     Update,
     autocast,
+    check_update_options,
     clip_gradients,
     cycle_length,
     device_type_of,
@@ -70,6 +71,9 @@ class OptimizerHook(Hook):
     gives_way = False
     _has_given_way = False
     _of_each: _OfEach | None = field(default=None, init=False)  # where there are several optimizers
+
+    def __post_init__(self) -> None:
+        check_update_options(self.grad_clip, self.cumulative_iters, self.amp, self.loss_scale, self.fused)
 
     def before_run(self, runner: RunnerView) -> None:
         self._configure(runner)

@@ -12,6 +12,7 @@ from torch.profiler import schedule as make_schedule
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.registry import find_function
 from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.small_files import refuse_link
 from runnerkit.utils.suggest import suggestion
 
@@ -53,11 +54,15 @@ class ProfilerHook(Hook):
     ) -> None:
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
-        if profile_iters < 1:
-            raise ValueError(f'profile_iters should be greater than 0, but got {profile_iters}')
+        check_whole_number('profile_iters', profile_iters)
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
-        self.activities = _activities(activities)
+        if not isinstance(activities, (list, tuple)):
+            raise ValueError(f"activities should be a list such as ['cpu', 'cuda'], but got {type(activities)}")
+        for name in activities:
+            if str(name).lower() not in _ACTIVITIES:
+                raise ValueError(f"activity should be 'cpu' or 'cuda', but got {name!r}")
+        self.activities = [_ACTIVITIES[name.lower()] for name in activities]
         if schedule is not None and not isinstance(schedule, dict):
             raise TypeError(f'schedule must be a dict of arguments of torch.profiler.schedule, but got {schedule!r}')
         self.schedule: Callable[[int], Any] | None = None if schedule is None else make_schedule(**schedule)
@@ -145,12 +150,3 @@ class ProfilerHook(Hook):
             return find_function(given, 'on_trace_ready')
         hint = suggestion(str(kind), ['log_trace', 'tb_trace'])
         raise ValueError(f"on_trace_ready's type should be 'log_trace' or 'tb_trace', but got {kind!r}{hint}")
-
-
-def _activities(names: Sequence[str]) -> list[ProfilerActivity]:
-    if not isinstance(names, (list, tuple)):
-        raise ValueError(f"activities should be a list such as ['cpu', 'cuda'], but got {type(names)}")
-    for name in names:
-        if str(name).lower() not in _ACTIVITIES:
-            raise ValueError(f"activity should be 'cpu' or 'cuda', but got {name!r}")
-    return [_ACTIVITIES[name.lower()] for name in names]

@@ -86,11 +86,11 @@ class StepRecord:
 
 def record_of(outputs: Mapping[str, Any], model_name: str, epoch: int, iter: int, mode: str) -> StepRecord:
     """Make the record of a step that has returned ``outputs``."""
-    values = {key: _detached(outputs[key]) for key in ('loss', 'log_vars', 'num_samples') if key in outputs}
+    values = {key: _without_graph(outputs[key]) for key in ('loss', 'log_vars', 'num_samples') if key in outputs}
     return StepRecord(epoch, iter, mode, model_name, values)
 
 
-def _detached(value: Any) -> Any:
+def _without_graph(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach()
-    return {name: _detached(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+    return {name: _without_graph(each) for name, each in value.items()} if isinstance(value, Mapping) else value

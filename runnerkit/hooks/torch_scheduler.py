@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -141,7 +140,7 @@ class TorchLrUpdaterHook(ScheduleHook):
 
     def _load(self, state: dict[str, Any]) -> None:
         """Load the schedulers' states; where the schedule or its rates are others now, go to the same place of it."""
-        was = state.get('schedule', self.schedule)  # checkpoints of earlier versions do not have it
+        was = state['schedule']
         # At most one step is due, unless the number of iterations was rescaled since the save.
         counts_as_before = self.by_epoch or self._runner.iter - self._done in (0, 1)
         is_same = was == self.schedule and state['schedulers'].keys() == self.schedulers.keys()
@@ -149,15 +148,12 @@ class TorchLrUpdaterHook(ScheduleHook):
             same_kind = was.partition('(')[0] == self.scheduler
             for name in self.schedulers.keys() & state['schedulers'].keys() if same_kind else ():
                 scheduler, saved = self.schedulers[name], state['schedulers'][name]
-                same_aim = (saved['mode'], state.get('monitor', self.monitor)) == (scheduler.mode, self.monitor)
+                same_aim = (saved['mode'], state['monitor']) == (scheduler.mode, self.monitor)
                 kept = saved if was == self.schedule else {key: saved[key] for key in _OF_PLATEAU}
                 scheduler.load_state_dict(kept if same_aim else {'last_epoch': saved['last_epoch']})
-        elif is_same and state.get('rates', self._rates()) == self._rates() and counts_as_before:
+        elif is_same and state['rates'] == self._rates() and counts_as_before:
             for name, scheduler in self.schedulers.items():
                 scheduler.load_state_dict(state['schedulers'][name])
-                for part in (scheduler, *getattr(scheduler, '_schedulers', ())):
-                    if isinstance(getattr(part, 'milestones', None), dict):  # in checkpoints of earlier versions
-                        part.milestones = Counter(part.milestones)
         else:
             self._begin_again()
             return

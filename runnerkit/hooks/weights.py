@@ -6,7 +6,7 @@ import cmath
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, why_not_finite
 from runnerkit.distributed import all_gather_objects, reduce_max
+from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.optimizer import OptimizerHook
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import largest
 from runnerkit.parallel.bits import bit_words, has_bits, in_memory_order
@@ -28,17 +30,26 @@ from runnerkit.parallel.dtensors import local_part
 STATISTICS = ('running_mean', 'running_var')
 
 
+class WatchedRun(RunnerView, Protocol):
+    """What `Finiteness` reads of a runner, beyond what hooks do."""
+
+    updater: Any  # the part, which is further down
+    train_log: LogBuffer
+    world_size: int
+    lr_scaled_for: tuple[int, int] | None
+
+
 class Finiteness:
     """Checks for NaN and infinite values when a checkpoint is saved and when a run ends, never in between.
 
     Args:
-        runner: the run's runner.
+        runner: the run.
 
     Attributes:
         last: on rank 0, the newest finite checkpoint that is written.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: WatchedRun) -> None:
         self._runner = runner
         self.last: str | None = None
 
@@ -86,7 +97,7 @@ class Finiteness:
         )
 
 
-def _weights_to_check(runner: Any) -> dict[str, Tensor]:
+def _weights_to_check(runner: WatchedRun) -> dict[str, Tensor]:
     """What has to be finite, by its name in a checkpoint: what is trained, statistics of norms, and their averages."""
     if not isinstance(runner.model, nn.Module):
         return {}
@@ -96,7 +107,7 @@ def _weights_to_check(runner: Any) -> dict[str, Tensor]:
     return {name: tensors[name] for name in [*names, *map(ema_name, names)] if name in tensors}
 
 
-def _states(runner: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _states(runner: WatchedRun, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Optimizer states with a value per element of a parameter, like momenta. A shared one has its first name."""
     names = {id(each): name for name, each in reversed([*weights.items()])}
     return {
@@ -109,7 +120,7 @@ def _states(runner: Any, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _command(runner: Any, checkpoint: str) -> str:
+def _command(runner: WatchedRun, checkpoint: str) -> str:
     config = os.path.join(runner.work_dir or '', str(runner.meta.get('exp_name', '')))
     if not os.path.isfile(config):
         return f'runner.resume({checkpoint!r})'

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from runnerkit.parallel import named_modules
+from runnerkit.parallel import submodule
 from runnerkit.utils.suggest import did_you_mean
 
 #: The known options: ``modules`` and the keyword arguments of torch.compile.
@@ -55,7 +55,7 @@ def compile_model(
     Only calls are compiled, ``self(…)``: a step that calls ``self.backbone(…)`` needs ``modules=['backbone', …]``.
     """
     check_options({'modules': modules, 'dynamic': dynamic, **options})
-    parts = [model] if modules is None else [_submodule(model, name) for name in modules]
+    parts = [model] if modules is None else [submodule(model, name, 'compile: ') for name in modules]
     for part, name in zip(parts, modules or [''], strict=True):
         if getattr(part.forward, '__func__', None) is nn.Module.forward:
             what = f'the submodule {name!r}' if name else f'{type(model).__name__}'
@@ -91,15 +91,6 @@ def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     compile this function. It is bound to the module as its ``forward``, and is copied and pickled with it.
     """
     return type(module).forward(module, *args, **kwargs)
-
-
-def _submodule(model: nn.Module, name: str) -> nn.Module:
-    found = {each: part for each, part in named_modules(model, remove_duplicate=False).items() if each}
-    if name in found:
-        return found[name]
-    hint = did_you_mean(name, found)
-    children = ', '.join(child for child, _ in model.named_children())
-    raise ValueError(f'compile: {type(model).__name__} has no submodule {name!r}; {hint or "it has " + children}')
 
 
 def _mark_step(model: nn.Module, args: Any) -> None:

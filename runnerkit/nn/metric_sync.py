@@ -28,9 +28,9 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
     One collective where a metric keeps a list, none elsewhere. Metrics that are not of torchmetrics, and those with
     their own ``dist_sync_fn`` or ``process_group``, are left alone.
     """
-    keeping = [] if get_dist_info()[1] == 1 else [each for each in _metrics_inside(metrics) if _lists(each)]
+    keeping = [] if get_dist_info()[1] == 1 else [each for each in _torchmetrics_in(metrics) if _lists(each)]
     mine = [
-        {name: (len(items), all(isinstance(item, Tensor) for item in items)) for name, items in _lists(each).items()}
+        {name: (len(items), all(isinstance(each, Tensor) for each in items)) for name, items in _lists(each).items()}
         for each in keeping
     ]
     ranks = all_gather_objects(mine) if keeping else []
@@ -57,7 +57,7 @@ def unequal_lists(metrics: Iterable[Any]) -> Iterator[None]:
             metric.dist_sync_fn = None
 
 
-def _metrics_inside(metrics: Iterable[Any]) -> Iterator[Any]:
+def _torchmetrics_in(metrics: Iterable[Any]) -> Iterator[Any]:
     """All metrics of torchmetrics among ``metrics`` and inside them."""
     for metric in metrics:
         if isinstance(metric, nn.ModuleDict) and hasattr(metric, 'compute_groups'):

@@ -148,7 +148,7 @@ class Supervised(BaseModule):
             note_loss(error, self.loss, preds, target, self._where)
             raise
         loss, log_vars = _total(result)
-        samples = _batch_size([*args, *kwargs.values()])
+        samples = _samples_in([*args, *kwargs.values()])
         return {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}, preds, target
 
     def _output(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -236,7 +236,7 @@ def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
     return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}
 
 
-def _batch_size(values: Iterable[Any]) -> int:
+def _samples_in(values: Iterable[Any]) -> int:
     """Return the length of the first input that has one."""
     for value in values:
         if isinstance(value, Tensor) and value.dim() > 0:
@@ -244,5 +244,5 @@ def _batch_size(values: Iterable[Any]) -> int:
         if isinstance(value, list | tuple):
             return len(value)
         if isinstance(value, Mapping):
-            return _batch_size(value.values())
+            return _samples_in(value.values())
     return 1

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.parallel import named_modules
+from runnerkit.parallel import submodule
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.signatures import bind_arguments
@@ -35,30 +35,30 @@ _POSITIONAL, _REST = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.
 
 def constant_init(module: nn.Module, val: float, bias: float = 0) -> None:
     """Set the weight to ``val`` and the bias to ``bias``, where ``module`` has them."""
-    _fill(module, lambda weight: nn.init.constant_(weight, val), bias)
+    _fill_weight(module, lambda weight: nn.init.constant_(weight, val), bias)
 
 
 def xavier_init(module: nn.Module, gain: float = 1, bias: float = 0, distribution: str = 'normal') -> None:
     """Xavier weights, 'uniform' or 'normal' (Glorot and Bengio 2010: variance ``gain**2 * 2 / (fan_in + fan_out)``)."""
     draw = _by_distribution(distribution, nn.init.xavier_uniform_, nn.init.xavier_normal_)
-    _fill(module, lambda weight: draw(weight, gain=gain), bias)
+    _fill_weight(module, lambda weight: draw(weight, gain=gain), bias)
 
 
 def normal_init(module: nn.Module, mean: float = 0, std: float = 1, bias: float = 0) -> None:
     """Normally distributed weights."""
-    _fill(module, lambda weight: nn.init.normal_(weight, mean, std), bias)
+    _fill_weight(module, lambda weight: nn.init.normal_(weight, mean, std), bias)
 
 
 def trunc_normal_init(
     module: nn.Module, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, bias: float = 0
 ) -> None:
     """Normally distributed weights, cut off at ``a`` and ``b`` (values, not multiples of ``std``)."""
-    _fill(module, lambda weight: trunc_normal_(weight, mean, std, a, b), bias)
+    _fill_weight(module, lambda weight: trunc_normal_(weight, mean, std, a, b), bias)
 
 
 def uniform_init(module: nn.Module, a: float = 0, b: float = 1, bias: float = 0) -> None:
     """Weights uniform in ``[a, b)``."""
-    _fill(module, lambda weight: nn.init.uniform_(weight, a, b), bias)
+    _fill_weight(module, lambda weight: nn.init.uniform_(weight, a, b), bias)
 
 
 def kaiming_init(
@@ -80,7 +80,7 @@ def kaiming_init(
         distribution: 'uniform' or 'normal'.
     """
     draw = _by_distribution(distribution, nn.init.kaiming_uniform_, nn.init.kaiming_normal_)
-    _fill(module, lambda weight: draw(weight, a=a, mode=mode, nonlinearity=nonlinearity), bias)
+    _fill_weight(module, lambda weight: draw(weight, a=a, mode=mode, nonlinearity=nonlinearity), bias)
 
 
 def caffe2_xavier_init(module: nn.Module, bias: float = 0) -> None:
@@ -107,7 +107,7 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
     return tensor.uniform_(low, high).erfinv_().mul_(std * math.sqrt(2)).add_(mean).clamp_(min=a, max=b)
 
 
-def _fill(module: nn.Module, draw: Callable[[Tensor], Any], bias: float) -> None:
+def _fill_weight(module: nn.Module, draw: Callable[[Tensor], Any], bias: float) -> None:
     if getattr(module, 'weight', None) is not None:
         draw(module.weight)  # type: ignore[arg-type]
     if getattr(module, 'bias', None) is not None:
@@ -219,22 +219,12 @@ class PretrainedInit:
         """
         from runnerkit.checkpoint.state_dict import load_checkpoint, load_part
 
-        target = module if self.part is None else self._part_of(module, self.part)
+        target = module if self.part is None else submodule(module, self.part, f'part={self.part!r}: ')
         if self.prefix is None:
             load_checkpoint(target, self.checkpoint, map_location=self.map_location, strict=False, logger=_LOG)
         else:
             load_part(target, self.prefix, self.checkpoint, map_location=self.map_location, logger=_LOG)
         update_init_info(module, self._get_init_info())
-
-    @staticmethod
-    def _part_of(module: nn.Module, name: str) -> nn.Module:
-        modules = named_modules(module, remove_duplicate=False)
-        if name not in modules:
-            raise ValueError(
-                f'part={name!r} is no submodule of {type(module).__name__}{suggestion(name, modules)}; its children: '
-                f'{", ".join(child for child, _ in module.named_children()) or "none"}'
-            )
-        return modules[name]
 
     def _get_init_info(self) -> str:
         return f'PretrainedInit: load from {self.checkpoint}'
@@ -254,14 +244,14 @@ def initialize(module: nn.Module, init_cfg: dict[str, Any] | Sequence[dict[str, 
         ValueError: a layer is misspelt, or an ``override`` lacks its ``name`` or ``type``.
         RuntimeError: ``module`` has no attribute that an ``override`` names.
     """
-    for cfg in _list_of_dicts(init_cfg, 'init_cfg'):
+    for cfg in _configs_in(init_cfg, 'init_cfg'):
         own = copy.copy(cfg)
         overrides = own.pop('override', None)
         initializer = build_from_cfg(own, INITIALIZERS)
         _check_layers(module, initializer, cfg)
         initializer(module)
         if overrides is not None:
-            for override in _list_of_dicts(overrides, 'override'):
+            for override in _configs_in(overrides, 'override'):
                 _initialize_override(module, override, own)
 
 
@@ -314,7 +304,7 @@ def _initialize_override(module: nn.Module, override: dict[str, Any], outer: dic
     initializer(getattr(module, name))
 
 
-def _list_of_dicts(value: Any, name: str) -> list[dict[str, Any]]:
+def _configs_in(value: Any, name: str) -> list[dict[str, Any]]:
     items = [value] if isinstance(value, dict) else value
     if not (isinstance(items, list | tuple) and all(isinstance(item, dict) for item in items)):
         raise TypeError(f'{name} must be a dict or a list of dict, but got {type(value)}: {value!r}')

@@ -11,10 +11,9 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel import named_modules, named_parameters, unwrap
+from runnerkit.parallel import named_parameters, submodule
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.numbers import check_finite
-from runnerkit.utils.suggest import did_you_mean
 
 #: The names of all optimizers of torch, including their base class, as in MMCV.
 TORCH_OPTIMIZERS = sorted(
@@ -22,12 +21,12 @@ TORCH_OPTIMIZERS = sorted(
 )
 
 
-def _torch_optimizer(name: str) -> type[Optimizer] | None:
-    return getattr(torch.optim, name) if name in TORCH_OPTIMIZERS else None
-
-
 #: Classes of optimizers: those you register, and all of torch's by their names.
-OPTIMIZERS = Registry('optimizer', fallback=_torch_optimizer, fallback_names=lambda: TORCH_OPTIMIZERS)
+OPTIMIZERS = Registry(
+    'optimizer',
+    fallback=lambda name: getattr(torch.optim, name) if name in TORCH_OPTIMIZERS else None,
+    fallback_names=lambda: TORCH_OPTIMIZERS,
+)
 
 #: Classes of constructors, which make an optimizer's parameter groups from a model.
 OPTIMIZER_BUILDERS = Registry('optimizer builder')
@@ -67,7 +66,12 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
         raise TypeError(f"the optimizer is given as a dict such as dict(type='SGD', lr=0.1), got {cfg!r}")
     if 'type' not in cfg and cfg and all(isinstance(part, dict) for part in cfg.values()):
         optimizers = {
-            name: build_optimizer(model if part.get('params') is not None else _part_of(model, name), part)
+            name: build_optimizer(
+                model
+                if part.get('params') is not None
+                else submodule(getattr(model, 'module', model), name, f'there is an optimizer for {name!r}, but '),
+                part,
+            )
             for name, part in cfg.items()
         }
         check_disjoint(optimizers, model)
@@ -118,20 +122,6 @@ def check_disjoint(optimizers: Mapping[str, Any], model: nn.Module) -> None:
                     "one gets, as in dict(a=dict(type='SGD', lr=0.1, params=['a.*']), …); a part that two networks "
                     'share can have its own optimizer'
                 )
-
-
-def _part_of(model: nn.Module, name: str) -> nn.Module:
-    """Return the submodule that the optimizer of that name trains."""
-    model = unwrap(getattr(model, 'module', model))
-    part = named_modules(model, remove_duplicate=False).get(name)
-    if part is None or not name:
-        names = [child for child, _ in model.named_children()]
-        hint = did_you_mean(name, names)
-        raise ValueError(
-            f'there is an optimizer for {name!r}, but {type(model).__name__} has no submodule of that name'
-            f'{"; " + hint if hint else "."} Its children: {", ".join(names) or "none"}.'
-        )
-    return part
 
 
 def check_optimizer(optimizer: Any) -> None:

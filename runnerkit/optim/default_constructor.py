@@ -20,8 +20,8 @@ from runnerkit.utils.suggest import did_you_mean
 
 def as_patterns(given: Any, key: str) -> list[str]:
     """A list of patterns from ``given``, one or several of them."""
-    are_several = isinstance(given, Iterable) and not isinstance(given, (bytes, Mapping))
-    patterns: list[Any] = [given] if isinstance(given, str) else list(given) if are_several else []
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
+    patterns: list[Any] = [given] if isinstance(given, str) else list(given) if several else []
     if not patterns or not all(isinstance(pattern, str) for pattern in patterns):
         raise WrongType(f"{key} must be names or patterns such as ['backbone.*'], but got {given!r}")
     return patterns

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -14,6 +14,7 @@ from runnerkit.checkpoint.conditions import Settings, changed, differs
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import named_parameters
 from runnerkit.utils.logging import printable
+from runnerkit.utils.numbers import plain_number
 
 #: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
 _IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')
@@ -36,30 +37,12 @@ CYCLES = ('OneCycleLR', 'CyclicLR')
 _WITH_OWN_RATES = (*CYCLES, 'OneCycleLrUpdaterHook')
 
 
-class _NotPlain(Exception):
-    """A value that a checkpoint cannot hold, such as a function."""
-
-
-def _plain_setting(value: Any) -> Any:
-    if isinstance(value, (Tensor, np.ndarray, np.generic)) and math.prod(value.shape) == 1:
-        value = value.item()
-    if isinstance(value, Mapping):
-        return {str(key): _plain_setting(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain_setting(item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise _NotPlain
-
-
 def plain_settings(values: Iterable[tuple[str, Any]]) -> Settings:
     """Those of ``values`` that are plain: numbers, texts, None, and lists and dicts of them. Tuples become lists."""
     found = {}
     for name, value in values:
-        try:
-            found[name] = _plain_setting(value)
-        except _NotPlain:
-            continue
+        with suppress(TypeError, ValueError):  # of what JSON does not have, such as a function
+            found[name] = json.loads(json.dumps(value, default=plain_number))
     return found
 
 
@@ -151,7 +134,7 @@ def why_not_settled(optimizer: Optimizer, state: Mapping[str, Any], was: Setting
 def why_other_parameters(was: Mapping[str, list[Settings]], now: Mapping[str, list[Settings]]) -> str | None:
     """Why the states of optimizers cannot be matched: the same parameters, in other groups or another order."""
     before, after = ({key: [each['parameters'] for each in groups] for key, groups in of.items()} for of in (was, now))
-    if before == after or sorted(_names_in_groups(before)) != sorted(_names_in_groups(after)):
+    if before == after or sorted(_names_in(before)) != sorted(_names_in(after)):
         return None
     counts = [sum(map(len, of.values())) for of in (before, after)]
     if counts[0] != counts[1]:
@@ -159,7 +142,7 @@ def why_other_parameters(was: Mapping[str, list[Settings]], now: Mapping[str, li
     return 'its parameters are in other groups, or in another order'
 
 
-def _names_in_groups(groups: Mapping[str, list[list[str]]]) -> list[str]:
+def _names_in(groups: Mapping[str, list[list[str]]]) -> list[str]:
     return [name for each in groups.values() for group in each for name in group]
 
 
@@ -185,7 +168,7 @@ def check_values(state: Mapping[str, Any]) -> None:
                 raise ValueError(f'its {key} of one parameter is a {type(value).__name__}, and a tensor of others')
 
 
-def _is_number_or_tensor(value: Any) -> bool:
+def _has_numeric_type(value: Any) -> bool:
     return isinstance(value, float | Tensor) or (isinstance(value, int) and abs(value) < 2**63)
 
 
@@ -194,9 +177,9 @@ def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     needed = {key for group in optimizer.param_groups for key in group if key in _ESSENTIAL}
     check_values(state)
     given = [item for group in optimizer.param_groups for item in group.items()]
-    numbers = {key for key, value in given if _is_number_or_tensor(value) and not isinstance(value, bool)}
+    numbers = {key for key, value in given if _has_numeric_type(value) and not isinstance(value, bool)}
     for group in state['param_groups']:
-        wrong = [key for key in group if key in {*numbers, 'initial_lr'} and not _is_number_or_tensor(group[key])]
+        wrong = [key for key in group if key in {*numbers, 'initial_lr'} and not _has_numeric_type(group[key])]
         if wrong:
             raise ValueError(f'its {wrong[0]} is {printable(group[wrong[0]], 60)}, which is not a number')
         missing = sorted(needed - set(group))

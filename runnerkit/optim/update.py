@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from torch.optim import optimizer as _torch
 from runnerkit.optim.builder import drop_missing_fused, use_fused
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, local_part, stacked
 from runnerkit.parallel.wrappers import is_fsdp2, named_parameters
+from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite, check_whole_number
 
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ def step(optimizer: Optimizer) -> None:
 
 AMP_DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16}
 
+#: What the arguments of `torch.amp.GradScaler` must be, of which torch checks little, and that by assertions.
+_SCALER_ARGUMENTS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    'init_scale': ('above 0', lambda value: value > 0),
+    'growth_factor': ('above 1', lambda value: value > 1),
+    'backoff_factor': ('between 0 and 1', lambda value: 0 < value < 1),
+    'growth_interval': ('of at least 1', lambda value: value >= 1),
+}
+
 
 class Update:
     """Zero at the start of a cycle, scale, backward, unscale, clip, step; for one or several optimizers at once.
@@ -104,20 +113,10 @@ class Update:
         parameters: Iterable[nn.Parameter] | None = None,
         is_one_of_several: bool = False,
     ) -> None:
-        check_whole_number('cumulative_iters', cumulative_iters)
-        if amp is not None and amp not in AMP_DTYPES:
-            raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
-        if fused not in (None, 'auto'):
-            raise ValueError(
-                f"fused must be 'auto' or None, but got {fused!r}; to require it, use optimizer=dict(..., fused=True)"
-            )
+        check_update_options(grad_clip, cumulative_iters, amp, loss_scale, fused)
         self.optimizers = list(optimizers)
         drop_missing_fused(self.optimizers)
         self.fused = [use_fused(optimizer) for optimizer in self.optimizers] if fused == 'auto' else []
-        if grad_clip is not None and not isinstance(grad_clip, dict):
-            raise TypeError(f'grad_clip must be a dict such as dict(max_norm=35), or None, but got {grad_clip!r}')
-        check_finite('grad_clip', grad_clip, lambda path: True)
-        check_finite('fp16', {'loss_scale': loss_scale})
         self.grad_clip = None if grad_clip is None else dict(grad_clip)
         self.cumulative_iters = cumulative_iters
         self.amp = amp
@@ -297,6 +296,25 @@ class Update:
         self.steps += 1
 
 
+def check_update_options(
+    grad_clip: Any = None, cumulative_iters: Any = 1, amp: Any = None, loss_scale: Any = 'dynamic', fused: Any = None
+) -> None:
+    """Refuse options of `Update` that it cannot follow."""
+    check_whole_number('cumulative_iters', cumulative_iters)
+    if amp is not None and amp not in AMP_DTYPES:
+        raise ValueError(f"amp must be 'bf16', 'fp16' or None, but got {amp!r}")
+    if fused not in (None, 'auto'):
+        raise ValueError(
+            f"fused must be 'auto' or None, but got {fused!r}; to require it, use optimizer=dict(..., fused=True)"
+        )
+    if grad_clip is not None and not isinstance(grad_clip, dict):
+        raise TypeError(f'grad_clip must be a dict such as dict(max_norm=35), or None, but got {grad_clip!r}')
+    check_finite('grad_clip', grad_clip, lambda path: True)
+    check_finite('fp16', {'loss_scale': loss_scale})
+    if amp == 'fp16':
+        make_scaler(loss_scale, 'cpu')
+
+
 def clip_gradients(
     parameters: Sequence[nn.Parameter], options: Mapping[str, Any], model: nn.Module | None = None
 ) -> Tensor:
@@ -393,6 +411,10 @@ def make_scaler(loss_scale: float | str | dict[str, Any], device_type: str) -> t
     if loss_scale == 'dynamic':
         return torch.amp.GradScaler(device_type)
     if isinstance(loss_scale, dict):
+        for name in loss_scale.keys() & _SCALER_ARGUMENTS.keys():
+            (wanted, is_right), value = _SCALER_ARGUMENTS[name], loss_scale[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_right(value):
+                raise WrongValue(f'loss_scale: {name} must be a number {wanted}, but got {value!r}')
         return torch.amp.GradScaler(device_type, **loss_scale)
     if isinstance(loss_scale, (int, float)) and not isinstance(loss_scale, bool) and loss_scale > 0:
         return torch.amp.GradScaler(device_type, init_scale=float(loss_scale))

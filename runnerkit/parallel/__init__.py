@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from runnerkit.parallel.distributed import MMDistributedDataParallel
     from runnerkit.parallel.fsdp import FSDP2
     from runnerkit.parallel.scatter_gather import scatter, scatter_kwargs, to_device
-    from runnerkit.parallel.wrappers import named_buffers, named_modules, named_parameters
+    from runnerkit.parallel.wrappers import named_buffers, named_modules, named_parameters, submodule
 
 __all__ = [
     'FSDP2',
@@ -28,6 +28,7 @@ __all__ = [
     'named_parameters',
     'scatter',
     'scatter_kwargs',
+    'submodule',
     'to_device',
     'unwrap',
 ]

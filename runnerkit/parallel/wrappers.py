@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from runnerkit.registry import Registry
 from runnerkit.utils.lazy import loaded_class
+from runnerkit.utils.suggest import did_you_mean
 
 MODULE_WRAPPERS = Registry('module wrapper')
 MODULE_WRAPPERS.register_module(module=nn.parallel.DataParallel)
@@ -127,6 +128,21 @@ def named_modules(model: nn.Module, remove_duplicate: bool = True) -> dict[str, 
     model = unwrap(model)
     clean = name_cleaner(model)
     return {clean(name): part for name, part in model.named_modules(remove_duplicate=remove_duplicate)}
+
+
+def submodule(model: nn.Module, name: str, asked_by: str = '') -> nn.Module:
+    """The module of that name in `named_modules`.
+
+    Raises:
+        ValueError: there is none; the message begins with ``asked_by``.
+    """
+    modules = named_modules(model, remove_duplicate=False)
+    if name and name in modules:
+        return modules[name]
+    inner = unwrap(model)
+    children = ', '.join(child for child, _ in inner.named_children()) or 'none'
+    hint = did_you_mean(name, modules) or f'its children: {children}'
+    raise ValueError(f'{asked_by}{type(inner).__name__} has no submodule {name!r}; {hint}')
 
 
 def named_parameters(model: nn.Module, remove_duplicate: bool = True) -> dict[str, nn.Parameter]:

@@ -29,6 +29,7 @@ from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import learning_rates, momenta
 from runnerkit.parallel import to_device, unwrap
 from runnerkit.parallel.steps import check_samples, check_step, required_output
+from runnerkit.runner.builder import absolute_work_dir, check_settings
 from runnerkit.runner.changes import Changes
 from runnerkit.runner.evaluator import Evaluator
 from runnerkit.runner.lifecycle import Lifecycle
@@ -39,7 +40,7 @@ from runnerkit.runner.saver import Saver
 from runnerkit.runner.snapshots import Snapshots
 from runnerkit.runner.stop import Stop
 from runnerkit.runner.updater import Updater, update
-from runnerkit.runner.workflow import Workflow, absolute_work_dir, check_settings
+from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.paths import mkdir_or_exist
@@ -164,15 +165,15 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         self.changes = Changes(self)
         self.updater = Updater(self)
         self.evaluator = Evaluator(self)
-        self.readers = Readers(
+        self.readers: Readers = Readers(
             self.progress,
             self.plan,
             logger=lambda: self.logger,
             reading=lambda: (self.data_loader, self.data_batch),
             restore=lambda: self.snapshots.restore_moment(),
         )
-        self.snapshots = Snapshots(self)
-        self.lifecycle = Lifecycle(self)
+        self.snapshots: Snapshots = Snapshots(self)
+        self.lifecycle: Lifecycle = Lifecycle(self)
         self.weight_watch = WeightWatch()
         self.finiteness = Finiteness(self)
         self._parts = {name: type(part) for name, part in vars(self).items() if name not in others}
@@ -219,6 +220,10 @@ class BaseRunner(Registration, metaclass=ABCMeta):
     @abstractmethod
     def val(self, data_loader: Any, **kwargs: Any) -> Any:
         """Run one validation unit."""
+
+    def validate_entry(self, data_loader: Any, **kwargs: Any) -> None:
+        """Validate a unit of a ``'val'`` entry by iterations."""
+        self.val(data_loader, **kwargs)
 
     @abstractmethod
     def save_checkpoint(
@@ -280,11 +285,6 @@ class BaseRunner(Registration, metaclass=ABCMeta):
             reader.give_back(self.data_batch)
             self.data_batch = None
 
-    @property
-    def is_in_iteration(self) -> bool:
-        """Whether a training iteration has begun, and is not over."""
-        return self.data_batch is not None
-
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
         """Pass one batch to the model and store what it returns as ``outputs``. Subclasses may override it."""
         if self.batch_device is not None:
@@ -313,7 +313,11 @@ class BaseRunner(Registration, metaclass=ABCMeta):
                 check_samples(samples, self._model_name)
             self.log_buffer.update(outputs['log_vars'], samples)
         self.outputs = outputs
-        self.outputs_of = self.progress.iter if train_mode else self.mode
+        if train_mode:
+            self.outputs_of = self.progress.iter
+            self.progress.is_in_iter = not self.progress.iter_is_done  # a user's loop begins an iteration here
+        else:
+            self.outputs_of = self.mode
         if self.hooks.calls['after_forward'] and not self.evaluator.is_repeating:
             self.call_hook('after_forward')
 

@@ -24,7 +24,7 @@ from runnerkit.checkpoint.conditions import (
 from runnerkit.data.kinds import doubts_about, loader_facts
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.evaluation import EvalHook
-from runnerkit.hooks.hook import VAL_POINTS, Hook, listens, overrides
+from runnerkit.hooks.hook import Hook, listens, overrides
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.settings import (
@@ -44,7 +44,6 @@ from runnerkit.optim.settings import (
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import optimizer_state_like
 from runnerkit.utils.logging import NOT_EXACT
-from runnerkit.utils.user_files import is_ours
 
 #: Arguments of hooks that are stored in attributes with other names.
 _ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
@@ -214,7 +213,7 @@ class Changes:
             )
             saving = next(saves, None)
             for hook in calls[calls.index(saving) + 1 :] if saving is not None else ():
-                if not hook.runs_last and not only_looks_on(hook) and keeps_state(hook):
+                if not hook.runs_last and not only_looks_on(type(hook).__name__) and keeps_state(hook):
                     yield (
                         f'{type(runner).__name__}.call_hook calls {type(hook).__name__} after '
                         f'{type(saving).__name__}, so a checkpoint holds its state of the step before. Register it '
@@ -300,53 +299,6 @@ class Changes:
         pairs = zip(state['param_groups'], was, now, optimizer.param_groups, strict=False)
         groups = [settled_group(*each, replaced_schedules) for each in pairs]
         return {**state, 'param_groups': [*groups, *state['param_groups'][len(groups) :]]}
-
-
-#: Points in whose middle a user's hook may save, called while another point is.
-_INNER = ('after_forward', 'after_backward', 'after_step', 'after_evaluate', *VAL_POINTS)
-
-
-def why_not_exact(runner: Any, caller: Any = None) -> str | None:
-    """Why a run could not continue exactly from a checkpoint that is saved now; None if it could."""
-    progress = runner.progress
-    if runner.stopping.signals is None or runner.outcome is not None:
-        return None
-    if runner.lifecycle.inner is not None:
-        return 'inside a nested run'
-    is_done = progress.iter_is_done or progress.epoch_is_done
-    if runner.evaluator.scores is not None:  # that of a workflow's entry is repeated, or continues
-        entries = runner.plan.workflow[progress.entry : progress.entry + 1]
-        is_apart = is_done or progress.epoch_is_open or any(runner.plan.trains_in(mode) for mode, _ in entries)
-        return 'inside an evaluation' if is_apart else None
-    is_inside = not is_done and runner.is_in_iteration
-    if is_inside and caller is None:
-        return 'inside an iteration'
-    if not (is_done or is_inside or (progress.epoch_is_open and not progress.batches)):
-        return None
-    if progress.iter_is_done:
-        point = 'after_train_iter'
-    else:
-        point = 'after_train_epoch' if is_done else 'before_train_iter' if is_inside else 'before_train_epoch'
-    order = [hook for hook in runner.hooks.dispatch_order() if hook is caller or _acts(hook, point, runner)]
-    if not is_done:
-        again = [type(hook).__name__ for hook in order if not is_ours(type(hook).__module__)]
-        return f'in {point}, where a resumed run calls {", ".join(again)} again' if again else None
-    if caller is not None:
-        left_out = order[order.index(caller) + 1 :] if caller in order else ()
-        names = ', '.join(type(hook).__name__ for hook in left_out)
-        return f'in {point}, before the run called {names} there' if names else None
-    users = [hook for hook in runner.hooks.dispatch_order() if not is_ours(type(hook).__module__)]
-    is_last = len(users) == 1 and order[-1:] == users and not any(listens(users[0], inner) for inner in _INNER)
-    return None if is_last else f'in {point}, among hooks that may change the run'
-
-
-def _acts(hook: Hook, point: str, runner: Any) -> bool:
-    """Whether ``hook``, called never or twice at ``point``, may change the run."""
-    if hook.runs_last or only_looks_on(hook) or not listens(hook, point):
-        return False
-    if isinstance(hook, EvalHook) and point.startswith('after_'):
-        return hook.by_epoch == (point == 'after_train_epoch') and hook._should_evaluate(runner)
-    return True
 
 
 def keeps_state(hook: Hook) -> bool:

@@ -47,6 +47,7 @@ class EpochBasedRunner(BaseRunner):
         with self.hooks.around['around_epoch']:
             self.call_hook('before_train_epoch')
             for progress.inner_iter, self.data_batch in self.readers.batches(data_loader):
+                progress.is_in_iter = True
                 with self.hooks.around['around_iter']:
                     self.call_hook('before_train_iter')
                     self.run_iter(self.data_batch, train_mode=True, **kwargs)

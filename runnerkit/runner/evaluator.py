@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -20,9 +20,13 @@ from runnerkit.distributed import (
     tell_failure,
 )
 from runnerkit.evaluation import Scores, evaluation_mode, numbers_of, score_dataset, with_equal_steps
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.hook import Hook, RunnerView, Score
 from runnerkit.hooks.hook_table import HookTable, call_each
 from runnerkit.log_buffer import LogBuffer
+from runnerkit.runner.plan import Plan
+from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
+from runnerkit.runner.stop import Stop
 from runnerkit.runner.workflow import trains
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.report import scope as report_scope
@@ -31,6 +35,23 @@ from runnerkit.utils.report import scope as report_scope
 _KEPT = ('mode', 'data_loader', 'data_batch', 'outputs', 'outputs_of')
 
 _NOBODY = HookTable()
+
+
+class _EvaluatedRunner(RunnerView, Protocol):
+    """What `Evaluator` reads of its runner, in addition to what hooks read."""
+
+    hooks: HookTable
+    plan: Plan
+    progress: Progress
+    readers: Readers
+    stopping: Stop
+    keeps_random_states: bool
+    train_log: LogBuffer
+    outputs_of: int | str | None
+    world_size: int
+
+    def call_hook(self, fn_name: str) -> None: ...
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None: ...
 
 
 class Evaluator:
@@ -44,7 +65,7 @@ class Evaluator:
         is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: _EvaluatedRunner) -> None:
         self._runner = runner
         self.scores: dict[str, Any] | None = None
         self.is_repeating = False
@@ -79,7 +100,7 @@ class Evaluator:
 
     @contextmanager
     def around_val(self) -> Iterator[dict[str, Any]]:
-        """The span of an evaluation; a span inside another one is part of it.
+        """The span of an evaluation, which yields the scores to fill in; a span inside another one is part of it.
 
         It enters the hooks' ``around_val`` rings and puts the model into evaluation mode. At the end it restores the
         runner, and with `keeps_random_states` the random generators. All ranks enter and leave it together.
@@ -87,8 +108,37 @@ class Evaluator:
         if self.scores is not None:
             yield self.scores
             return
-        with self.apart(self._runner.keeps_random_states), self._span() as found:
-            yield found
+        runner = self._runner
+        with self.apart(runner.keeps_random_states):
+            kept = {name: getattr(runner, name, None) for name in _KEPT}  # MMCV's loops delete the batch
+            inner_iter, log, before = runner.progress.inner_iter, runner.log_buffer, dict(runner.log_buffer.output)
+            scores: dict[str, Any] = {}
+            self.scores = scores
+            log.output.clear()
+            if runner.world_size > 1:  # all ranks evaluate the model that rank 0 saves
+                from runnerkit.parallel.same_weights import broadcast_shared_buffers
+
+                meet_patiently()
+                broadcast_shared_buffers(runner.model)
+            try:
+                with runner.hooks.around['around_val'], evaluation_mode(runner.model):
+                    yield scores
+            except BaseException as error:
+                tell_failure(error)
+                raise
+            finally:
+                self.scores = None
+                written = dict(log.output)
+                log.output.clear()
+                log.output.update({**before, **written})
+                for name, value in kept.items():
+                    setattr(runner, name, value)
+                runner.progress.inner_iter = inner_iter
+            # Rank 0 may have scored alone, for hours.
+            numbers = broadcast_patiently(numbers_of({**written, **scores}))
+            if numbers:
+                runner.scores.update({name: Score(value, runner.progress.iters) for name, value in numbers.items()})
+                runner.hooks.dispatch('after_evaluate', runner, numbers)
 
     @contextmanager
     def apart(self, keeps: bool = True) -> Iterator[None]:
@@ -114,47 +164,9 @@ class Evaluator:
                     'it, the weights would be others. runner.keeps_random_states = True keeps them apart'
                 )
 
-    @contextmanager
-    def as_before(self) -> Iterator[None]:
+    def as_before(self) -> AbstractContextManager[None]:
         """In it, the random generators are the training's: a resumed run does not repeat the evaluation."""
-        if self._training_rng is None:
-            yield
-            return
-        with self._training_rng.restored():
-            yield
-
-    @contextmanager
-    def _span(self) -> Iterator[dict[str, Any]]:
-        runner = self._runner
-        kept = {name: getattr(runner, name, None) for name in _KEPT}  # MMCV's loops delete the batch
-        inner_iter = runner.progress.inner_iter
-        found: dict[str, Any] = {}
-        self.scores, log, before = found, runner.log_buffer, dict(runner.log_buffer.output)
-        log.output.clear()
-        if runner.world_size > 1:  # all ranks evaluate the model that rank 0 saves
-            from runnerkit.parallel.same_weights import broadcast_shared_buffers
-
-            meet_patiently()
-            broadcast_shared_buffers(runner.model)
-        try:
-            with runner.hooks.around['around_val'], evaluation_mode(runner.model):
-                yield found
-        except BaseException as error:
-            tell_failure(error)
-            raise
-        finally:
-            self.scores = None
-            written = dict(log.output)
-            log.output.clear()
-            log.output.update({**before, **written})
-            for name, value in kept.items():
-                setattr(runner, name, value)
-            runner.progress.inner_iter = inner_iter
-        # Rank 0 may have scored alone, for hours.
-        scores = broadcast_patiently(numbers_of({**written, **found}))
-        if scores:
-            runner.scores.update({name: Score(value, runner.completed_iters) for name, value in scores.items()})
-            runner.hooks.dispatch('after_evaluate', runner, scores)
+        return nullcontext() if self._training_rng is None else self._training_rng.restored()
 
     # --- on a loader -------------------------------------------------------------------------------------------------
 
@@ -166,8 +178,8 @@ class Evaluator:
         The training continues as without the evaluation, even if this one draws random numbers.
         """
         runner = self._runner
-        table = _NOBODY if not hooks else hooks if isinstance(hooks, HookTable) else HookTable(hooks, runner)
-        others = [hook for hook in table if not any(hook is own for own in runner.hooks)]
+        called = HookTable(hooks, runner) if hooks else _NOBODY
+        others = [hook for hook in called if not any(hook is own for own in runner.hooks)]
         guests = HookTable(others, runner) if others else _NOBODY
         with (
             self.apart(),
@@ -179,7 +191,7 @@ class Evaluator:
                 if test_fn is not None or hasattr(getattr(loader, 'dataset', None), 'evaluate'):
                     scores = score_dataset(runner.model, loader, test_fn, logger=runner.logger)
                 else:
-                    scores = self.validate(loader, table, scope, guests=guests)
+                    scores = self.validate(loader, called, scope, guests=guests)
             found.update(scores)
             numbers = broadcast_patiently(numbers_of(scores))
             guests.dispatch('after_evaluate', runner, numbers)
@@ -196,13 +208,19 @@ class Evaluator:
     @contextmanager
     def _visited_by(self, guests: Iterable[Hook]) -> Iterator[None]:
         """Call ``before_run`` of the new ``guests``; they leave with the run, or here if no run is active."""
-        entered = [] if self._guests is None else self._guests
-        with _leaving(entered if self._guests is None else [], self._runner):
+        entered: list[Hook] = [] if self._guests is None else self._guests
+        leaving = entered if self._guests is None else []
+        try:
             for hook in guests:
-                if not any(hook is known for known in entered):
+                if not any(hook is other for other in entered):
                     entered.append(hook)
                     hook.before_run(self._runner)
             yield
+        except BaseException:
+            with suppress(BaseException):  # which is logged
+                call_each([hook.after_run for hook in leaving], self._runner)
+            raise
+        call_each([hook.after_run for hook in leaving], self._runner)
 
     def validate(
         self, loader: Any, hooks: HookTable, mode: str, epoch: int = 0, guests: HookTable = _NOBODY
@@ -312,15 +330,3 @@ def _averages(log: LogBuffer, scores: Scores, loader: Any, tells: bool = True) -
         log.add_prefix(f'{name}/')
     log.average(reduce=reduce_named_sums, tells=tells)
     return dict(log.output)
-
-
-@contextmanager
-def _leaving(entered: list[Hook], runner: Any) -> Iterator[None]:
-    """At the end, call ``after_run`` of the hooks that have ``entered``."""
-    try:
-        yield
-    except BaseException:
-        with suppress(BaseException):
-            call_each([hook.after_run for hook in entered], runner)
-        raise
-    call_each([hook.after_run for hook in entered], runner)

@@ -7,26 +7,19 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
 from runnerkit.checkpoint.integrity import reading
 from runnerkit.distributed.collectives import run_on_all_ranks
 from runnerkit.fileio.paths import shown
 from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.hook_table import call_each
 from runnerkit.runner.snapshots import RollBackRequest
 from runnerkit.runner.workflow import Workflow
 from runnerkit.utils.logging import DETAIL, NOT_EXACT
 from runnerkit.utils.report import image_scope
 from runnerkit.utils.report import scope as report_scope
 from runnerkit.utils.waiting import waiting_scope
-
-
-def _raise(error: BaseException | None) -> None:
-    """Raise ``error``, if there is one."""
-    if error is not None:
-        raise error
-
 
 #: The runner whose run began last.
 INNERMOST: ContextVar[Any] = ContextVar('runnerkit_innermost_run', default=None)
@@ -44,7 +37,7 @@ class Lifecycle:
     """The part of the engine that begins and ends a run.
 
     Args:
-        runner: the run's runner.
+        runner: the run's runner, not its parts: a run begins and ends in each of them.
 
     Attributes:
         own_loop: within a user's loop: begins the run, and returns whether ``train`` (or ``val``) runs.
@@ -117,8 +110,9 @@ class Lifecycle:
             stack.enter_context(self._innermost())
             signals = stack.enter_context(runner.stopping.listening())
             stack.enter_context(report_scope(runner.log_buffer))
-            stack.enter_context(image_scope(self._hand_on))
+            stack.enter_context(image_scope(self.show))
             stack.enter_context(waiting_scope(runner.stopping.while_waiting))
+            stack.callback(lambda: call_each(runner.hooks.calls['after_outcome'], runner, 'after_outcome'))
             stack.enter_context(self._settling())
             error: BaseException | None = None
             try:
@@ -239,6 +233,11 @@ class Lifecycle:
         """
         stopping = self._runner.stopping
         failure: BaseException | None = None
+
+        def fail() -> None:
+            if failure is not None:
+                raise failure
+
         try:
             yield
         except BaseException as error:
@@ -246,13 +245,13 @@ class Lifecycle:
                 raise
             failure = error
         try:
-            run_on_all_ranks(partial(_raise, failure))
+            run_on_all_ranks(fail)
         except BaseException as error:
             stopping.outcome = Outcome.of(error)
             self._runner.logger.error('Run %s', stopping.outcome)
             raise
 
-    def _hand_on(self, name: str, pixels: Any) -> bool:
+    def show(self, name: str, pixels: Any) -> bool:
         """Hand a reported picture to the hooks that take pictures; returns whether there are any."""
         self._runner.hooks.dispatch('after_image', self._runner, name, pixels)
         return bool(self._runner.hooks.calls['after_image'])

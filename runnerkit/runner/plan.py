@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from runnerkit.data.kinds import is_unbounded, length_of
+from runnerkit.runner.progress import Progress
+from runnerkit.runner.stop import Stop
 from runnerkit.runner.workflow import (
     Workflow,
     agree_on_lengths,
@@ -25,6 +27,20 @@ COUNTING = (
 )
 
 
+class _PlannedRunner(Protocol):
+    """What a plan reads of its runner, whose methods are the units of the workflow."""
+
+    by_epoch: bool
+    has_own_train: bool
+    model: Any
+    data_loader: Any
+    progress: Progress
+    stopping: Stop
+    world_size: int
+
+    def validate_entry(self, data_loader: Any, **kwargs: Any) -> None: ...
+
+
 class Plan:
     """The workflow over its loaders, and how long it is repeated. Iterating over it yields one unit after another.
 
@@ -40,7 +56,7 @@ class Plan:
         workflow: pairs of a mode and how many units of it.
     """
 
-    def __init__(self, runner: Any, max_epochs: int | None, max_iters: int | None) -> None:
+    def __init__(self, runner: _PlannedRunner, max_epochs: int | None, max_iters: int | None) -> None:
         self._runner = runner
         self.max_epochs, self.max_iters = max_epochs, max_iters
         self.by_iters = max_iters is not None
@@ -54,30 +70,25 @@ class Plan:
         agree_on_lengths(data_loaders, workflow, runner)
         loader = first_training_loader(data_loaders, workflow, runner)
         if runner.by_epoch:
-            self._measure_epochs(loader)
+            if self.max_epochs is None and not self.by_iters:
+                raise WrongValue(
+                    'max_epochs must be specified before run: EpochBasedRunner(…, max_epochs=12), or max_iters'
+                )
+            if self.max_epochs is None:
+                self.max_epochs = epochs_in(self.max_iters, loader)
+            elif not self.by_iters:
+                self.max_iters = iters_in(self.max_epochs, loader)
         else:
-            self._measure_iterations(data_loaders[0] if loader is None and data_loaders else loader, data_loaders)
+            if self.max_iters is None:
+                first = data_loaders[0] if loader is None and data_loaders else loader
+                self.max_iters = iters_in(self.max_epochs, first)
+            is_endless = self.max_iters is None and bool(data_loaders) and all(map(is_unbounded, data_loaders))
+            if self.max_iters is None and not is_endless:
+                raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
+            self.by_iters = not is_endless  # a stream ends the run itself
         self._units = {mode: unit_of(runner, mode) for mode, _ in workflow}
         if 'val' in self._units and not runner.by_epoch:
             self._units['val'] = runner.validate_entry
-
-    def _measure_epochs(self, loader: Any) -> None:
-        if self.max_epochs is None and not self.by_iters:
-            raise WrongValue(
-                'max_epochs must be specified before run: EpochBasedRunner(…, max_epochs=12), or max_iters'
-            )
-        if self.max_epochs is None:
-            self.max_epochs = epochs_in(self.max_iters, loader)
-        elif not self.by_iters:
-            self.max_iters = iters_in(self.max_epochs, loader)
-
-    def _measure_iterations(self, loader: Any, data_loaders: Sequence[Any]) -> None:
-        if self.max_iters is None:
-            self.max_iters = iters_in(self.max_epochs, loader)
-        is_endless = self.max_iters is None and bool(data_loaders) and all(map(is_unbounded, data_loaders))
-        if self.max_iters is None and not is_endless:
-            raise WrongValue('max_iters must be specified before run: IterBasedRunner(…, max_iters=40000)')
-        self.by_iters = not is_endless  # a stream ends the run itself
 
     def begin(self, workflow: Workflow) -> None:
         """A run of ``workflow`` begins; a changed workflow begins with its first entry."""
@@ -90,7 +101,15 @@ class Plan:
         """Whether the run has reached its length."""
         progress = self._runner.progress
         done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
-        return limit is not None and done >= limit
+        return limit is not None and done >= limit and not self.awaits_end_of_epoch
+
+    @property
+    def awaits_end_of_epoch(self) -> bool:
+        """Whether the resumed run was saved between the last iteration before ``max_iters`` and the end of its epoch:
+        only ``after_train_epoch`` is left."""
+        progress = self._runner.progress
+        is_cut_here = self.by_iters and progress.epoch_is_open and progress.iters == self.max_iters
+        return is_cut_here and progress.ended_at != progress.iters
 
     @property
     def epoch_is_over(self) -> bool:
@@ -143,7 +162,7 @@ class Plan:
             entry, unit, begins = progress.entry, progress.unit, False
             # As `is_done`, without its call.
             done, limit = (progress.iter, self.max_iters) if self.by_iters else (progress.epoch, self.max_epochs)
-            is_done = limit is not None and done >= limit
+            is_done = limit is not None and done >= limit and not (progress.epoch_is_open and self.awaits_end_of_epoch)
             while True:
                 if entry >= len(units):
                     if began is not None and began[0] == done and limit is not None and any(training) and not is_done:

@@ -25,6 +25,7 @@ class Progress:
         began: the first iteration of the open epoch.
         epoch_is_open: whether a training epoch has begun and not ended; always False in the iteration runner, whose
             readers know their own passes.
+        is_in_iter: whether ``iter`` has begun and is not done.
         iter_is_done: whether ``iter`` is done already.
         epoch_is_done: whether ``epoch`` is done already.
         samples: of the open epoch, how many samples of its order all ranks together had consumed when the state was
@@ -32,6 +33,7 @@ class Progress:
         entry: the index of the workflow's entry.
         unit: how many units (epochs or iterations) of that entry are done.
         running: the index of the running unit; None if the loop left it.
+        ended_at: after how many iterations `after_train_epoch` was last called.
     """
 
     by_epoch: bool = field(default=True, compare=False)
@@ -40,12 +42,14 @@ class Progress:
     inner_iter: int = field(default=0, compare=False)
     began: int = field(default=0, compare=False)
     epoch_is_open: bool = False
+    is_in_iter: bool = field(default=False, compare=False)
     iter_is_done: bool = False
     epoch_is_done: bool = False
     samples: int | None = field(default=0, compare=False)
     entry: int = 0
     unit: int = 0
     running: int | None = field(default=0, compare=False)
+    ended_at: int = field(default=0, compare=False)
 
     @property
     def iters(self) -> int:
@@ -85,13 +89,13 @@ class Progress:
 
     def after_train_iter(self, runner: Any) -> None:
         """The running iteration is done."""
-        self.iter_is_done = True
+        self.is_in_iter, self.iter_is_done = False, True
         if not self.by_epoch:
             self.unit = self.inner_iter + 1
 
     def after_train_epoch(self, runner: Any) -> None:
         """The running epoch is done, unless ``max_iters`` cut it short."""
-        plan = runner.plan
+        plan, self.ended_at = runner.plan, self.iters
         if not plan.by_iters or self.iters < (plan.max_iters or 0) or self.batches == length_of(runner.data_loader):
             self.epoch_is_open, self.epoch_is_done = False, True
             self.end_unit()
@@ -122,7 +126,7 @@ class Progress:
 
     def begin_run(self) -> None:
         """A run begins. An iteration of the former run that an error interrupted after its end is done."""
-        self.iter, self.iter_is_done = self.iters, False
+        self.iter, self.is_in_iter, self.iter_is_done = self.iters, False, False
         self.next_epoch()
 
     def begin_unit(self, entry: int, unit: int) -> None:
@@ -163,13 +167,15 @@ class Progress:
             'batches': self.batches,
             'entry': self.entry,
             'units': self.unit,
+            'ended_at': self.ended_at,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned; missing counts are 0."""
         self.epoch, self.iter = state.get('epochs', 0), state.get('iters', 0)
-        self.iter_is_done = self.epoch_is_done = False
+        self.is_in_iter = self.iter_is_done = self.epoch_is_done = False
         self.epoch_is_open = state.get('epoch_is_open', False)
         self.began = self.iter - state.get('batches', 0)
         self.samples = state.get('samples', 0)
+        self.ended_at = state.get('ended_at', self.iter)  # older files do not say it
         self.entry, self.unit, self.running = state.get('entry', 0), state.get('units', 0), None

@@ -143,6 +143,9 @@ class Readers:
         # Hooks drew random numbers and cleared values in before_train_epoch before the save already.
         is_resumed, self._is_inside = self._is_inside, False
         progress.inner_iter = progress.batches - 1  # the last one done, should none be left
+        if self._plan.awaits_end_of_epoch:
+            self._restore()
+            return iter(())
         if is_resumed and not reader.is_to_enter:
             self._restore()
         moves = reader.is_to_enter

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import distributed as dist
 
@@ -17,13 +17,22 @@ from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NON_FINITE, NotSavedError, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
-from runnerkit.parallel.dtensors import is_sharded, local_part
-from runnerkit.runner.changes import why_not_exact
+from runnerkit.hooks.hook import RunnerView
+from runnerkit.parallel.dtensors import is_sharded
+from runnerkit.runner.exactness import boundary, why_not_exact
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.async_writer import AsyncWriter
+    from runnerkit.hooks.hook_table import HookTable
+    from runnerkit.hooks.weights import Finiteness
+    from runnerkit.log_buffer import LogBuffer
+    from runnerkit.runner.changes import Changes
+    from runnerkit.runner.evaluator import Evaluator
+    from runnerkit.runner.progress import Progress
+    from runnerkit.runner.readers import Readers
+    from runnerkit.runner.updater import Updater
 
 
 class Request(NamedTuple):
@@ -32,43 +41,68 @@ class Request(NamedTuple):
     Attributes:
         store: where the file goes.
         name: of the file, or of the folder of a sharded model.
-        given: further arguments for ``save_checkpoint``.
-        is_sharded: whether each rank writes its part of a folder.
+        options: further arguments of ``save_checkpoint``.
+        messages: added to those of the hooks.
+        in_parts: whether the model is sharded, and each rank writes its part of a folder.
         async_save: whether to write in the background.
         only_finite: whether values that are not finite are an error of the storage.
         alone: whether this rank saves without the others.
         is_direct: whether user code has called ``save_checkpoint``.
         not_exact: why a run could not continue exactly from here.
-        messages: added to those of the hooks.
-        former: messages of these names before.
         after_write: called when the file is in its place.
         on_error: called with the error of the storage.
-        found: values that are not finite, by kind.
-        latest: whether ``latest.pth`` moves to it; it stays at a finite one.
     """
 
     store: Store
     name: str
-    given: dict[str, Any]
-    is_sharded: bool = False
+    options: Mapping[str, Any]
+    messages: Mapping[str, Any] = {}
+    in_parts: bool = False
     async_save: bool = False
     only_finite: bool = False
     alone: bool = False
     is_direct: bool = False
     not_exact: str | None = None
-    messages: Mapping[str, Any] = {}
-    former: Mapping[str, Any] = {}
     after_write: Callable[[], None] | None = None
     on_error: Callable[[NotSavedError], None] | None = None
-    found: Mapping[str, str] = {}
-    latest: bool = False
+
+
+class State(NamedTuple):
+    """What a save has collected.
+
+    Attributes:
+        ranks: the state of each rank; on other ranks than the first, none.
+        found: values that are not finite, by kind.
+        tensors: of a sharded model, sharded gradients of unfinished updates by name.
+        places: where these belong in the checkpoint.
+    """
+
+    ranks: list[dict[str, Any]]
+    found: Mapping[str, str]
+    tensors: Mapping[str, Any] = {}
+    places: Mapping[str, Any] = {}
+
+
+class SavedRun(RunnerView, Protocol):
+    """What a save reads of a runner, beyond what hooks do."""
+
+    train_log: LogBuffer
+    progress: Progress
+    changes: Changes
+    updater: Updater
+    evaluator: Evaluator
+    readers: Readers
+    finiteness: Finiteness
+    hooks: HookTable
+    world_size: int
+    call_hook: Callable[[str], None]
 
 
 class Saver:
     """Saves a run, one checkpoint at a time in the background.
 
     Args:
-        runner: the run's runner.
+        runner: the run.
         parts: objects that are saved on each rank, in their order.
 
     Attributes:
@@ -76,15 +110,16 @@ class Saver:
         seconds: how long saves have kept the training waiting.
     """
 
-    def __init__(self, runner: Any, parts: list[Any]) -> None:
+    def __init__(self, runner: SavedRun, parts: list[Any]) -> None:
         self._runner, self._parts = runner, parts
         self.is_saving = False
         self.seconds = 0.0
         self._moved: list[Request] = []  # to the next boundary
-        self._assembled: tuple[Any, Request] | None = None  # for `save_checkpoint`
+        self._former: dict[str, Any] = {}  # the hooks' messages that those of the running save replace
+        self._open: tuple[Any, State, Request] | None = None  # what `save_checkpoint` of a subclass is to write
+        self._is_written = False  # by the latter
         self._writer: AsyncWriter | None = None  # created by the first background save
-        self._in_flight: Request | None = None  # until the end of a background save is reported
-        self._events: Any = None  # the state of rank 0 in it
+        self._in_flight: tuple[State, Request] | None = None  # until the end of a background save is reported
         self._group: Any = None  # of the ranks of a sharded run, created by the first save
         self._has_warned = False  # of a direct `save_checkpoint`
 
@@ -114,79 +149,85 @@ class Saver:
 
         Where a run could not continue exactly, in the middle of an iteration, of an evaluation or of a nested run, or
         before other hooks of a point, the save moves to the next boundary: the end of the point ``after_train_iter`` or
-        ``after_train_epoch``. The log says so.
+        ``after_train_epoch``, or in a resumed run that of ``before_run``. The log says so.
         """
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
         if folder is None:
             raise ValueError('there is nowhere to save to: give save an out_dir, or the runner a work_dir')
+        in_parts = is_sharded(runner.model)
+        if alone and in_parts:
+            raise RuntimeError(NO_FILE)
         given = {'filename_tmpl': filename_tmpl, 'meta': meta, 'file_client_args': file_client_args, **options}
         given = {name: value for name, value in given.items() if value is not None}
         given['save_optimizer'] = save_optimizer
         if not create_symlink:
             given['create_symlink'] = False
-        sharded = is_sharded(runner.model)
-        if alone and sharded:
-            raise RuntimeError(NO_FILE)
         why = why_not_exact(runner, caller)
-        moves = why is not None and not alone and (caller is None or runner.lifecycle.inner is not None)
-        alone = alone or (runner.world_size == 1 and not sharded)
-        store, name = Store(folder, file_client_args), self._name(filename_tmpl, moves)
-        options = {'messages': messages or {}, 'after_write': after_write, 'on_error': on_error}
-        request = Request(store, name, given, sharded, async_save, only_finite, alone, not_exact=why, **options)
-        if moves:
-            self._move(request)
-            return store.path(name)
-        return self._save(request)
+        point = boundary(runner, caller) if why is not None and not alone else None
+        request = Request(
+            store=Store(folder, file_client_args),
+            name=self._name(filename_tmpl, point),
+            options=given,
+            messages=messages or {},
+            in_parts=in_parts,
+            async_save=async_save,
+            only_finite=only_finite,
+            alone=alone or runner.world_size == 1,
+            not_exact=why,
+            after_write=after_write,
+            on_error=on_error,
+        )
+        return self._make(request) if point is None else self._move(request, point)
 
-    def _save(self, request: Request) -> str | None:
-        runner, here = self._runner, request.alone or request.is_sharded
-        began, self.is_saving = time.monotonic(), True
+    def _make(self, request: Request) -> str | None:
+        """One save: every rank makes it, or one alone; the first rank writes, or each one its part."""
+        runner, began, self.is_saving = self._runner, time.monotonic(), True
+        each_writes = request.alone or request.in_parts
+
+        def put() -> str | NotSavedError:
+            try:
+                with ExitStack() as rings:
+                    swap = partial(rings.enter_context, runner.hooks.around['around_save'])
+                    run_on_all_ranks(swap) if request.in_parts else swap()
+                    content = self.assemble(state, request)
+                    return self.write(content, state, request)
+            except NotSavedError as error:
+                return error  # to all ranks
+
         try:
-            self.finish() if here else from_first_rank(self.finish)
-            found, messages = runner.finiteness.look(request.alone), runner.meta.get('hook_msgs', {})
-            latest = request.given.get('create_symlink', True) and not (found and runner.finiteness.last)
-            former = {key: messages[key] for key in request.messages if key in messages}
-            request = request._replace(found=found, latest=latest, former=former)
-            if request.messages:
-                runner.meta.setdefault('hook_msgs', {}).update(request.messages)
-            if found and request.only_finite:
-                error = NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
-                self._fail(request, error)
+            self.finish() if each_writes else from_first_rank(self.finish)
+            messages = runner.meta.setdefault('hook_msgs', {}) if request.messages else {}
+            self._former = {key: messages[key] for key in request.messages if key in messages}
+            messages.update(request.messages)
+            try:
+                state = self.collect(request)
+                path = put() if each_writes else from_first_rank(put)
+                if isinstance(path, NotSavedError):
+                    raise path
+            except BaseException as error:
+                self._fail(error, request)
                 return None
-            state = self.collect(request)
-            put = partial(self._assemble_and_write, state, request)
-            path = put() if here else from_first_rank(put)
-            if isinstance(path, NotSavedError):
-                self._fail(request, path)
-                return None
-            self.report(path, request, state)
+            if not request.is_direct:
+                runner.train_log.mark_losses()
+            if self._in_flight is None and (runner.rank == 0 or request.alone):
+                self.report(path, state, request)
             return path
         finally:
             self.is_saving = False
             self.seconds += time.monotonic() - began
 
-    def _assemble_and_write(self, state: Any, request: Request) -> str | NotSavedError:
-        """In the rings around a save, on the rank that writes, or on all ranks of a sharded model."""
-        ring = self._runner.hooks.around['around_save']
-        try:
-            with ExitStack() as stack:
-                if request.is_sharded:
-                    run_on_all_ranks(partial(stack.enter_context, ring))
-                    return self.write(run_on_all_ranks(partial(self.assemble, state, request)), request)
-                stack.enter_context(ring)
-                return self.write(self.assemble(state, request), request)
-        except NotSavedError as error:
-            return error
-
     # --- the four steps ----------------------------------------------------------------------------------------------
 
-    def collect(self, request: Request) -> Any:
-        """On every rank: the states of its parts; those of all ranks on the first one."""
-        if request.is_sharded:
-            return self._collect_shards(request)
+    def collect(self, request: Request) -> State:
+        """On every rank: look for values that are not finite; gather the ranks' states on the first one."""
+        found = self._runner.finiteness.look(request.alone)
+        if found and request.only_finite:
+            raise NotSavedError(None, f'NaN or infinite values in {", ".join(found.values())}')
+        if request.in_parts:
+            return self._collect_in_parts(request, found)
         state = self.rank_state()
-        return [state] if request.alone else gather_objects(state)
+        return State([state] if request.alone else gather_objects(state), found)
 
     def rank_state(self) -> dict[str, Any]:
         """The states of this rank's parts, also within an evaluation those of the training."""
@@ -198,13 +239,13 @@ class Saver:
                     state[key] = {**state[key], **value} if key in state else value
         return state
 
-    def assemble(self, state: Any, request: Request) -> Any:
-        """On the rank that writes: weights, optimizers, meta and all ranks' states."""
-        runner, given = self._runner, request.given
-        optimizer = runner.optimizer if given.get('save_optimizer', True) else None
+    def assemble(self, state: State, request: Request) -> Any:
+        """On the rank that writes: weights, optimizers, meta, all ranks' states; of a sharded model, parts."""
+        runner, options = self._runner, request.options
+        optimizer = runner.optimizer if options.get('save_optimizer', True) else None
         counts = {'epoch': runner.completed_epochs, 'iter': runner.completed_iters}
-        meta = {**(given.get('meta') or {}), **runner.meta, **counts, NON_FINITE: dict(request.found)}
-        common = {
+        meta = {**(options.get('meta') or {}), **runner.meta, **counts, NON_FINITE: dict(state.found)}
+        of_run = {
             'format': STATE_FORMAT,
             'world_size': runner.world_size,
             'progress': {**runner.progress.state_dict(), 'samples': runner.readers.samples()},
@@ -213,48 +254,38 @@ class Saver:
             'scores': {name: list(score) for name, score in runner.scores.items()},
             **({'not_exact': request.not_exact} if request.not_exact else {}),
             **({'nested': list(runner.unfinished)} if runner.unfinished else {}),
+            'ranks': state.ranks,
         }
-        ranks, tensors, places = state if request.is_sharded else (state, {}, {})
-        on_cpu = not (request.is_sharded or request.async_save)  # a copy for the background is there soon
-        content = raw_checkpoint(runner.model, optimizer, meta, {**common, 'ranks': ranks}, on_cpu)
-        if not request.is_sharded:
+        on_cpu = not (request.in_parts or request.async_save)  # a copy for the background is there soon
+        content = raw_checkpoint(runner.model, optimizer, meta, of_run, on_cpu)
+        if not request.in_parts:
             return plain_checkpoint(content)
-        from runnerkit.checkpoint.shards import PLACES, taken_apart
+        from runnerkit.checkpoint.shards import parts_of
 
-        large, rest = taken_apart(content)
-        rest = plain_checkpoint(rest) if runner.rank == 0 else rest
-        rest[PLACES].update(places)
-        tensors.update(large)
-        local = {key: local_part(tensor) for key, tensor in tensors.items()}
-        return tensors, {'local': local, 'rest': rest if runner.rank == 0 else None}
+        return run_on_all_ranks(partial(parts_of, content, state.tensors, state.places, is_first=runner.rank == 0))
 
-    def write(self, content: Any, request: Request) -> str:
+    def write(self, content: Any, state: State, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
-        if request.is_sharded or request.is_direct:
-            return self._put(content, request)
-        self._assembled = content, request
+        if request.in_parts or request.is_direct:
+            return self._put(content, state, request)
+        self._open, self._is_written = (content, state, request), False
         try:
-            path: str | None = self._runner.save_checkpoint(request.store.place, **request.given)
-            if self._assembled is not None:  # a subclass has written the file itself
-                self._written(request)
+            path: str | None = self._runner.save_checkpoint(request.store.place, **request.options)
+            if not self._is_written:  # a subclass has written the file itself
+                self._written(state, request)
         finally:
-            self._assembled = None
+            self._open = None
         return request.store.path(request.name) if path is None else path  # MMCV's returns None
 
-    def report(self, path: str, request: Request, state: Any) -> None:
-        """Log what is not finite, and call the hooks' ``after_save`` on the rank that has written, now or later."""
+    def report(self, path: str, state: State, request: Request) -> None:
+        """On the rank that has written, when the checkpoint is in its place: log what is not finite, acknowledge the
+        events of streams up to a file that a resumed run would use, and call the hooks' ``after_save``."""
         runner = self._runner
-        if not request.is_direct:
-            runner.train_log.mark_losses()
-        if runner.rank > 0 and not request.alone:
-            return
-        if request.found:
-            runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(request.found.values()))
-        events = (state[0] if isinstance(state, tuple) else state)[0]
-        if self._in_flight is None:
-            self._reported(request, events)
-        else:
-            self._events = events
+        if state.found:
+            runner.logger.warning('%s has NaN or infinite values in %s', path, ', '.join(state.found.values()))
+        elif runner.readers.streams() and self._is_resumed_from(request):
+            runner.readers.acknowledge(state.ranks[0])
+        runner.call_hook('after_save')
 
     # --- files and folders -------------------------------------------------------------------------------------------
 
@@ -267,23 +298,21 @@ class Saver:
         create_symlink: bool,
         file_client_args: dict[str, Any] | None,
     ) -> str:
-        """MMCV's method of the runners: write what is assembled; called by user code, save this rank alone and now."""
+        """MMCV's method of the runners: write what a save has assembled; called by user code, save this rank now."""
         if meta is not None and not isinstance(meta, Mapping):
             raise TypeError(f'meta should be a dict or None, but got {type(meta)}')
-        runner, (assembled, self._assembled) = self._runner, (self._assembled, None)
-        given = dict(
-            filename_tmpl=filename_tmpl, save_optimizer=save_optimizer, meta=meta, create_symlink=create_symlink
-        )
-        store, name = Store(out_dir, file_client_args), self._name(filename_tmpl)
-        if assembled is not None:
-            content, request = assembled
+        runner, store, name = self._runner, Store(out_dir, file_client_args), self._name(filename_tmpl)
+        options = {'save_optimizer': save_optimizer, 'meta': meta, 'create_symlink': create_symlink}
+        if self._open is not None:
+            content, state, request = self._open
             if meta is not None:  # a subclass may have added to it
-                content['meta'] = {**to_plain(meta, 'meta'), **content['meta']}
+                content = {**content, 'meta': {**to_plain(meta, 'meta'), **content['meta']}}
             if not save_optimizer:
                 content.pop('optimizer', None)
-            return self._put(
-                content, request._replace(store=store, name=name, latest=create_symlink and request.latest)
-            )
+            if self._is_written:  # a subclass writes another file
+                return store.write(name, content)
+            self._is_written = True
+            return self._put(content, state, request._replace(store=store, name=name, options=options))
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         why = why_not_exact(runner)
@@ -296,41 +325,42 @@ class Saver:
                 why or 'the states of the other ranks are not in it',
                 extra=NOT_EXACT,
             )
-        path = self._save(Request(store, name, given, alone=True, is_direct=True, not_exact=why))
-        return str(path)
+        return str(self._make(Request(store, name, options, alone=True, is_direct=True, not_exact=why)))
 
-    def _put(self, content: Any, request: Request) -> str:
-        """Write the file or the folder now, or in the background from a copy."""
-        tensors, content = content if request.is_sharded else (None, content)
-        written = partial(self._written, request)
+    def _put(self, content: Any, state: State, request: Request) -> str:
+        """Write the file or the part of a folder now, or in the background from a copy."""
+        store, name, runner = request.store, request.name, self._runner
+        latest = request.options.get('create_symlink', True) and not (state.found and runner.finiteness.last)
+        written = partial(self._written, state, request)
 
-        def write(content: dict[str, Any]) -> None:
-            if tensors is None:
-                request.store.write(request.name, content, request.latest)
-                written()
-            else:
-                parts = content['local'], content['rest']
-                request.store.write_folder(request.name, tensors, *parts, request.latest, self._group, written)
+        def write_file(content: Mapping[str, Any]) -> None:
+            store.write(name, content, latest)
+            written()
 
+        def write_part(copied: tuple[Any, Any]) -> None:
+            local, rest = copied
+            store.write_folder(name, content.tensors, local, rest, latest, self._group, written)
+
+        write, memory = (write_part, content[1:]) if request.in_parts else (write_file, content)
         if request.async_save:
             from runnerkit.checkpoint.async_writer import AsyncWriter
 
             self._writer = self._writer or AsyncWriter()
-            self._writer.start(content, write)
-            self._in_flight = request
-            self._runner.hooks.listen('before_train_iter', self.poll)
+            self._writer.start(memory, write)
+            self._in_flight = state, request
+            runner.hooks.listen('before_train_iter', self.poll)
         else:
-            write(content)
-        return request.store.path(request.name)
+            write(memory)
+        return store.path(name)
 
-    def _written(self, request: Request) -> None:
+    def _written(self, state: State, request: Request) -> None:
         """The checkpoint is in its place; of a background save, called in its thread."""
-        if not request.found:
+        if not state.found:
             self._runner.finiteness.note_saved(request.store.path(request.name))
         if request.after_write is not None:
             request.after_write()
 
-    def _collect_shards(self, request: Request) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+    def _collect_in_parts(self, request: Request, found: Mapping[str, str]) -> State:
         """The states of all ranks, without gradients of unfinished cycles that are sharded: these, and their places."""
         from runnerkit.checkpoint.shards import EACH, PLACES, taken_apart
 
@@ -343,40 +373,25 @@ class Saver:
             )
         if self._group is None and runner.world_size > 1:
             self._group = dist.new_group(backend='gloo')  # apart from the collectives of the training
-        state, kept = run_on_all_ranks(self.rank_state), runner.updater.kept_gradients()
-        for name, update in runner.updater.named().items():
-            if not update.accumulated:
-                continue
-            if kept:
-                state['updates'][name]['kept'] = [kept.get(id(parameter)) for parameter in update.parameters()]
-            elif not any(parameter.grad is not None for parameter in update.parameters()):
-                state['updates'][name]['is_without_gradients'] = True
-                runner.logger.warning(
-                    'the checkpoint is saved after %d of the losses of one update, whose gradients the model keeps '
-                    'to itself until the update (no_sync): a resumed run makes that update without them. Save where '
-                    'cumulative_iters (%d) ends',
-                    update.accumulated,
-                    update.cumulative_iters,
-                    extra=NOT_EXACT,
-                )
+        state = run_on_all_ranks(self.rank_state)
+        runner.updater.add_kept(state['updates'])
         tensors, updates = taken_apart({'updates': state['updates']}, ('runnerkit', 'ranks', EACH))
         places = updates.pop(PLACES)
-        return gather_objects({**state, **updates}), tensors, places
+        return State(gather_objects({**state, **updates}), found, tensors, places)
 
     # --- when --------------------------------------------------------------------------------------------------------
 
-    def _move(self, request: Request) -> None:
-        """Save at the end of the running point, or of the running iteration."""
-        runner, progress = self._runner, self._runner.progress
-        point = 'after_train_epoch' if progress.epoch_is_done and not progress.iter_is_done else 'after_train_iter'
-        runner.logger.info(
-            'the save of %s moves to the end of this iteration or point, from which a run can continue exactly: it was '
-            'asked for %s',
+    def _move(self, request: Request, point: str) -> str:
+        """Save at the end of ``point``, which is running or comes next."""
+        self._runner.logger.info(
+            'the save of %s moves to the end of %s, from which a run can continue exactly: it was asked for %s',
             request.name,
+            point if point == 'before_run' else 'this iteration or point',
             request.not_exact,
         )
         self._moved.append(request._replace(not_exact=None))
-        runner.hooks.at_end(point, self._save_moved)
+        self._runner.hooks.at_end(point, self._make_moved)
+        return request.store.path(request.name)
 
     def drop_moved(self) -> None:
         """Forget the saves that wait for a boundary: the run goes back to an earlier checkpoint."""
@@ -384,10 +399,10 @@ class Saver:
             self._runner.logger.info('%s is not saved: the run has gone back before that', request.name)
         self._moved = []
 
-    def _save_moved(self, runner: Any) -> None:
+    def _make_moved(self, runner: Any) -> None:
         moved, self._moved = self._moved, []
         for request in moved:
-            self._save(request)
+            self._make(request)
 
     def poll(self, runner: Any) -> None:
         """Report a background save that has ended, without waiting. Other ranks than the first call `finish`."""
@@ -396,22 +411,23 @@ class Saver:
 
     def finish(self) -> None:
         """Wait for a checkpoint that is being written in the background, and report its end."""
-        request, self._in_flight = self._in_flight, None
-        if request is None or self._writer is None:
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is None or self._writer is None:
             return
         self._runner.hooks.unlisten('before_train_iter', self.poll)
+        state, request = in_flight
         try:
             self._writer.wait()
         except Exception as error:
-            self._fail(request, error)
+            self._fail(error, request)
             return
         if self._runner.rank == 0:
-            self._reported(request, self._events)
+            self.report(request.store.path(request.name), state, request)
 
     def after_run(self, runner: Any) -> None:
         """Make moved saves, and wait for the one in the background; then release its thread, memory and group."""
         if runner.outcome is not None and runner.outcome.ended_well:
-            self._save_moved(runner)
+            self._make_moved(runner)
         for request in self._moved:
             runner.logger.warning('%s is not saved: the run failed before the end of the iteration', request.name)
         self._moved = []
@@ -447,34 +463,27 @@ class Saver:
         found = store.newest()
         return None if found is None else found.path
 
-    def _fail(self, request: Request, error: Exception) -> None:
+    def _fail(self, error: BaseException, request: Request) -> None:
         """Take back the messages of a checkpoint that was not written, and report or raise the error."""
         for key in request.messages:
             self._runner.meta['hook_msgs'].pop(key, None)
-        self._runner.meta.get('hook_msgs', {}).update(request.former)
+        self._runner.meta.get('hook_msgs', {}).update(self._former)
         if request.on_error is None or not isinstance(error, NotSavedError):
             raise error
         request.on_error(error)
 
-    def _reported(self, request: Request, events: Any) -> None:
-        """On the rank that has written: the events of streams up to a file that a resumed run would use are done."""
-        runner = self._runner
-        if runner.readers.streams() and self._is_resumed_from(request):
-            runner.readers.acknowledge(events)
-        runner.call_hook('after_save')
-
     def _is_resumed_from(self, request: Request) -> bool:
-        if request.found or not (request.latest or number_in(request.name) is not None):
+        if not request.options.get('create_symlink', True) and number_in(request.name) is None:
             return False
         hooks = [hook for hook in self._runner.hooks if isinstance(hook, CheckpointHook)]
         places: list[Any] = [hook.store(self._runner).place for hook in hooks]
         return request.store.place in (places or [self._runner.work_dir])
 
-    def _name(self, template: str | None, moves: bool = False) -> str:
-        """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last; of a
-        save that moves, at the boundary."""
+    def _name(self, template: str | None, point: str | None = None) -> str:
+        """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last, or
+        will be at the end of ``point``."""
         runner, progress = self._runner, self._runner.progress
-        ahead = moves and not progress.iter_is_done and not progress.epoch_is_done
+        ahead = point == 'after_train_iter' and not progress.iter_is_done
         iters = number = progress.iters + ahead
         if runner.by_epoch:
             number = progress.epochs + (progress.epoch_is_open and progress.batches + ahead > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
@@ -14,16 +14,41 @@ from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.checkpoint import saves_by_epoch
-from runnerkit.hooks.hook import Hook, Score
+from runnerkit.hooks.hook import Hook, RunnerView, Score
+from runnerkit.hooks.hook_table import HookTable
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
+from runnerkit.hooks.weights import Finiteness
+from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.parallel.wrappers import name_cleaner, named_buffers
+from runnerkit.runner.changes import Changes
+from runnerkit.runner.progress import Progress
+from runnerkit.runner.readers import Readers
 from runnerkit.runner.saver import Saver
+from runnerkit.runner.updater import Updater
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
+
+
+class _ResumedRunner(RunnerView, Protocol):
+    """What `Snapshots` reads of its runner, and restores in it, in addition to what hooks read."""
+
+    hooks: HookTable
+    progress: Progress
+    updater: Updater
+    readers: Readers
+    changes: Changes
+    finiteness: Finiteness
+    lifecycle: Any
+    train_log: LogBuffer
+    outputs_of: int | str | None
+    world_size: int
+
+    def call_hook(self, fn_name: str) -> None: ...
+    def start_readers(self) -> None: ...
 
 
 class RollBackRequest(Exception):
@@ -47,10 +72,11 @@ class Snapshots:
         parts: objects that are saved on each rank, in the order in which they are restored. The keys of their
             ``state_dict`` become keys of the rank's state; ``load_state_dict`` gets the whole state of the rank.
         resumed: the ``'runnerkit'`` content of the resumed checkpoint until the run ends, or None.
+        is_waiting: whether the rest of a resumed checkpoint waits for the start of the run.
         saver: writes the checkpoints.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: _ResumedRunner) -> None:
         self._runner = runner
         self.parts: list[Any] = [
             HookStates(runner),
@@ -59,6 +85,7 @@ class Snapshots:
             runner.readers,
         ]
         self.resumed: dict[str, Any] | None = None
+        self.is_waiting = False
         self.saver = Saver(runner, self.parts)
         self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
@@ -177,7 +204,7 @@ class Snapshots:
         """Restore the counters: `Progress`, or from MMCV's files the counts of epochs and iterations."""
         runner, meta, state = self._runner, loaded['meta'], loaded.get('runnerkit')
         self._from_mmcv = is_mmcv_file(loaded)
-        self.resumed = state
+        self.resumed, self.is_waiting = state, True
         runner.readers.expect(state)
         counts = {'epochs': int(meta['epoch']), 'iters': int(meta['iter'])} if state is None else state['progress']
         if self._from_mmcv:
@@ -201,7 +228,7 @@ class Snapshots:
 
     def restore(self) -> None:
         """Restore the parts; called after ``before_run``."""
-        runner = self._runner
+        runner, self.is_waiting = self._runner, False
         if self._from_mmcv:
             self._from_mmcv = False
             runner.readers.go_to_counts(saves_by_epoch(runner.hooks))
@@ -254,7 +281,7 @@ class Snapshots:
 
     def forget(self) -> None:
         """The run is over: the next run of this runner continues from its current state."""
-        self.resumed = None
+        self.resumed, self.is_waiting = None, False
         self._runner.readers.expect(None)
 
     # --- rolling back ------------------------------------------------------------------------------------------------

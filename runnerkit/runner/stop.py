@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from runnerkit.distributed.signals import StopSignals
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.hook_table import HookTable
+from runnerkit.runner.progress import Progress
 
 #: The prefix of an inner run's reason to end that is the outer run's.
 OUTER = 'the run around it has been asked to end: '
+
+
+class _StoppedRunner(Protocol):
+    """What `Stop` reads of its runner; ``parent`` is another one, or None."""
+
+    logger: logging.Logger
+    hooks: HookTable
+    progress: Progress
+    lifecycle: Any
+    evaluator: Any
+    snapshots: Any
+    parent: Any
+    rank: int
+    world_size: int
 
 
 class Stop:
@@ -28,7 +45,7 @@ class Stop:
         signals: the signals and requests of the running run; None outside a run.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: _StoppedRunner) -> None:
         self._runner = runner
         self.reason: str | None = None
         self.signal: signal.Signals | None = None
@@ -130,7 +147,7 @@ class Stop:
         if due.signal is None:
             return
         runner = self._runner
-        runner.logger.warning('%s: the run stops after iteration %d', due.reason, runner.completed_iters)
+        runner.logger.warning('%s: the run stops after iteration %d', due.reason, runner.progress.iters)
         if not any(isinstance(hook, CheckpointHook) and hook.save_last for hook in runner.hooks):
             runner.logger.warning(
                 'nothing is saved: no CheckpointHook with save_last=True is registered, which would save the end of '

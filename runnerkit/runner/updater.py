@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,18 @@ from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.suggest import suggestion
 
 
+class _UpdatedRunner(Protocol):
+    """What `Updater` reads of its runner. Model, optimizer and logger may be replaced before a run."""
+
+    model: Any
+    optimizer: Optimizer | dict[str, Optimizer] | None
+    logger: logging.Logger
+    snapshots: Any
+    config_wins: bool
+    rank: int
+    world_size: int
+
+
 class Updater:
     """The part of the engine that changes weights.
 
@@ -35,7 +48,7 @@ class Updater:
         orders: the order in which gradients are summed over the ranks; created at the first start.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: _UpdatedRunner) -> None:
         self._runner = runner
         self.updates: dict[Any, Update] = {}
         self.calls = 0
@@ -132,6 +145,26 @@ class Updater:
                 state = {key: value for key, value in state.items() if key != 'first_scale'}
             self._of(name).load_state_dict(state)
         self._restore_kept({name: state.get('kept', ()) for name, state in updates.items()})
+
+    def add_kept(self, states: dict[str, Any]) -> None:
+        """Add to the ``states`` of the updates what FSDP2 has not summed over the ranks yet, or warn that it is lost.
+        All ranks call it."""
+        kept = self.kept_gradients()
+        for name, update in self.named().items():
+            if not update.accumulated:
+                continue
+            if kept:
+                states[name]['kept'] = [kept.get(id(parameter)) for parameter in update.parameters()]
+            elif not any(parameter.grad is not None for parameter in update.parameters()):
+                states[name]['is_without_gradients'] = True
+                self._runner.logger.warning(
+                    'the checkpoint is saved after %d of the losses of one update, whose gradients the model keeps '
+                    'to itself until the update (no_sync): a resumed run makes that update without them. Save where '
+                    'cumulative_iters (%d) ends',
+                    update.accumulated,
+                    update.cumulative_iters,
+                    extra=NOT_EXACT,
+                )
 
     def kept_gradients(self) -> dict[int, Any]:
         """Gradients that FSDP2 has not summed over the ranks yet, by parameter id; each is a `DTensor` with one part

@@ -1,21 +1,17 @@
-"""Checks of what a runner is given, and of its workflow and the lengths of that."""
+"""Checks of a workflow, and its lengths."""
 
 from __future__ import annotations
 
-import logging
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from runnerkit.data.kinds import is_empty, is_unbounded, length_of, order_of
 from runnerkit.distributed.groups import get_dist_info
-from runnerkit.fileio.paths import is_url, local_path
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.steps import steps_of_modes
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 from runnerkit.utils.user_files import is_ours
 
@@ -126,7 +122,10 @@ def trains(mode: str, runner: Any) -> bool:
 def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
     """The runner's method ``mode``, or its train loop with ``model.<mode>_step``."""
     method = getattr(runner, mode, None)
-    if callable(method) and not mode.startswith('_') and not _is_no_mode(method, mode):
+    # Methods of our runners such as ``run`` and ``save_checkpoint`` are no modes.
+    module = getattr(method, '__module__', None) or ''
+    is_mode = mode in ('train', 'val') or not module.startswith(('runnerkit.runner.', 'runnerkit.hooks.'))
+    if callable(method) and not mode.startswith('_') and is_mode:
         return method
     if hasattr(runner.model, f'{mode}_step'):
         return partial(runner.train, mode=mode)
@@ -137,12 +136,6 @@ def unit_of(runner: Any, mode: str) -> Callable[..., Any]:
         f'runner has no method named "{mode}" to run an epoch, and {model} has no {mode}_step; modes are train, '
         f'val, and methods of the runner or the model{hint}'
     )
-
-
-def _is_no_mode(method: Any, mode: str) -> bool:
-    """Whether ``method`` is one of our runners' other methods: ``run``, ``save_checkpoint`` and the like."""
-    module = getattr(method, '__module__', None) or ''
-    return mode not in ('train', 'val') and module.startswith(('runnerkit.runner.', 'runnerkit.hooks.'))
 
 
 def iters_in(epochs: int | None, loader: Any) -> int | None:
@@ -161,28 +154,3 @@ def first_training_loader(data_loaders: Sequence[Any], workflow: Sequence[Any], 
     """The loader of the first entry that trains, or None."""
     pairs = zip(data_loaders, workflow, strict=True)
     return next((loader for loader, (mode, _) in pairs if trains(mode, runner)), None)
-
-
-def check_settings(logger: Any, meta: Any, work_dir: Any, max_epochs: Any, max_iters: Any) -> None:
-    """Raise TypeError or ValueError unless these are arguments of `BaseRunner`."""
-    if logger is not None and not isinstance(logger, logging.Logger):
-        raise TypeError(f'logger must be a logging.Logger object, but got {type(logger)}')
-    if meta is not None and not isinstance(meta, Mapping):
-        raise TypeError(f'meta must be a dict or None, but got {type(meta)}')
-    if work_dir is not None and not isinstance(work_dir, (str, os.PathLike)):
-        raise TypeError(f'"work_dir" must be a str, a path or None, but got {type(work_dir)}')
-    for name, limit in (('max_epochs', max_epochs), ('max_iters', max_iters)):
-        check_whole_number(name, limit, at_least=0, or_none=True)
-    if max_epochs is not None and max_iters is not None:
-        raise ValueError(f'Only one of `max_epochs` or `max_iters` can be set, but got {max_epochs} and {max_iters}')
-
-
-def absolute_work_dir(work_dir: str | os.PathLike[str]) -> str:
-    """``work_dir`` as an absolute path."""
-    path = local_path(work_dir)
-    if is_url(path):
-        raise ValueError(
-            f"a runner's work_dir is a folder on this machine, but got {path!r}: give one for the logs, and the URL to "
-            f'the hooks that write there, checkpoint_config=dict(out_dir={path!r}, ...); the train tool does that'
-        )
-    return os.path.abspath(path)

@@ -8,9 +8,10 @@ from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.record import Record
-from runnerkit.utils.exceptions import WrongType
+from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.suggest import suggestion
 
 _ALGORITHMS = EntryPoints('runnerkit.search_algorithms')
 _CODECS = EntryPoints('runnerkit.codecs')
@@ -70,6 +71,28 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return plain_number(value)
+
+
+def as_type(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """A name, or a dict of arguments, as a config with ``type``."""
+    if isinstance(config, str):
+        return {'type': config}
+    if not isinstance(config, Mapping) or 'type' not in config:
+        raise WrongType(f"this must be a name, or a dict with the key 'type', but got {config!r}")
+    return dict(config)
+
+
+def checked_objectives(objectives: Mapping[str, str]) -> dict[str, str]:
+    """The declared objectives."""
+    if not isinstance(objectives, Mapping):
+        raise WrongType(f"objectives must be a dict such as dict(accuracy='max'), but got {objectives!r}")
+    if not objectives:
+        raise WrongValue("objectives must name at least one score, such as dict(accuracy='max')")
+    for name, rule in objectives.items():
+        if rule not in ('max', 'min'):
+            hint = suggestion(str(rule), ['max', 'min'])
+            raise WrongValue(f"the objective {name!r} must be 'max' or 'min', but got {rule!r}{hint}")
+    return dict(objectives)
 
 
 class SearchAlgorithm:

@@ -16,10 +16,10 @@ from runnerkit.flow.use.load import load_model
 from runnerkit.flow.use.testing import test
 from runnerkit.flow.work_dir.record import check_made_here, config_of
 from runnerkit.registry import placed_errors
+from runnerkit.search.algorithm import checked_objectives
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable, PipeStep
 from runnerkit.search.quota import counted, first_batch
 from runnerkit.search.record import COMPLETED, FAILED, Record
-from runnerkit.search.sections import checked_objectives
 from runnerkit.utils.exceptions import WrongKey, WrongType, one_line
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import preserved_rng

@@ -156,7 +156,7 @@ def _judged(result: TrainResult, hook: ReportHook, objectives: Mapping[str, str]
     if outcome.kind in ('stopped', 'diverged') and result.signal is not None:
         return Result('stopped', dict(result.scores), str(outcome), None, step, result.signal)
     moment, message = _moment_of(result, hook, objectives), str(outcome)
-    what = _not_finite_at_end(result, objectives)
+    what = _diverged_in(result, objectives)
     if outcome.kind not in ('completed', 'stopped'):
         status, message = 'failed', message if what is None else f'it has diverged: {what}'
     elif outcome.reason == PRUNED:
@@ -210,7 +210,7 @@ def _scores_in(checkpoint: str) -> tuple[int, dict[str, float]]:
     return done, {name: float(value) for name, (value, at) in found.items() if at == done}
 
 
-def _not_finite_at_end(result: TrainResult, objectives: Mapping[str, str]) -> str | None:
+def _diverged_in(result: TrainResult, objectives: Mapping[str, str]) -> str | None:
     """What is not finite at the end of a run: weights, a loss, or an objective. None: nothing.
 
     Other scores may be NaN by their definition, such as one of a class of which there is no sample.

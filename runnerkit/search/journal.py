@@ -58,14 +58,14 @@ class Journal(BaseJournalBackend):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write the entries that are made inside at once, at the end: a kill leaves all of them or none."""
-        self._held = []
+        """Write the entries that are made inside at once, at the end: a kill or an error leaves all of them or none."""
+        held = self._held = []
         try:
             yield
         finally:
-            held, self._held = self._held, None
-            if held:
-                self.append_logs(held)
+            self._held = None
+        if held:
+            self.append_logs(held)
 
     def sync(self) -> None:
         """Wait until all of it is on the disk."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,12 +15,13 @@ from runnerkit.search.algorithm import (
     Proposal,
     SearchAlgorithm,
     as_proposal,
+    as_type,
     derived_seed,
     is_of,
 )
 from runnerkit.search.record import COMPLETED, PRUNED, Record
 from runnerkit.search.space import Forbidden, combinations_of
-from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue, check_keywords
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 
@@ -137,7 +137,7 @@ class OptunaAlgorithm(SearchAlgorithm):
             pruner=make_pruner(pruner, optuna),
             study_name=name,
             load_if_exists=True,
-            directions=[*map(direction_of, self.objectives.values())],
+            directions=['maximize' if rule == 'max' else 'minimize' for rule in self.objectives.values()],
         )
         self._open: dict[int, Any] = {}  # Optuna's trials that run, by our number
         self._count = sum(_NUMBER in trial.user_attrs for trial in self.study.get_trials(deepcopy=False))
@@ -146,21 +146,25 @@ class OptunaAlgorithm(SearchAlgorithm):
 
     def search(self) -> Proposal | None:
         """The next trial's values."""
-        number, reasons = self._count, []
+        reasons = []
         for _ in range(self.attempts):
             if self.is_completed:
                 break
             with self._together():
-                trial = self._ask()
+                number = len(self.study.get_trials(deepcopy=False))
+                if self._grid is not None:
+                    self.study.enqueue_trial(self._grid[number])
+                self.study.sampler = self._make_sampler(number)
+                trial = self.study.ask()
                 try:
-                    proposal = as_proposal(self.space.draw(_Suggester(trial, self.study)))
+                    proposal = as_proposal(self.space.draw(trial))
                     reason = self.why_not(proposal)
                 except Forbidden as error:
                     proposal, reason = Proposal(), str(error)
                 if reason is None:
-                    trial.set_user_attr(_NUMBER, number)
+                    trial.set_user_attr(_NUMBER, self._count)
+                    self._open[self._count] = trial
                     self._count += 1
-                    self._open[number] = trial
                 else:
                     reasons.append(reason)
                     trial.set_user_attr(_REJECTED, reason)
@@ -190,21 +194,18 @@ class OptunaAlgorithm(SearchAlgorithm):
         if len(self.objectives) > 1:
             return False
         trial, key = self._open[number], f'{_PRUNE} {step}'
-        frozen = self._frozen(trial)
         # A run that resumes after a kill asks again. The pruner's answer may differ by then.
-        if key not in frozen.user_attrs:
+        if key not in trial.user_attrs:
             with self._together():  # the pruner, too, notes that it was asked
-                if step not in frozen.intermediate_values:
-                    trial.report(value, step)
+                trial.report(value, step)
                 trial.set_user_attr(key, bool(trial.should_prune()))
-            frozen = self._frozen(trial)
-        return bool(frozen.user_attrs[key])
+        return bool(trial.user_attrs[key])
 
     @property
     def is_completed(self) -> bool:
         """Whether all trials are proposed, or a grid is exhausted."""
         if self._grid is not None:
-            return self._draws_again is None and self._asked() >= len(self._grid)
+            return len(self.study.get_trials(deepcopy=False)) >= len(self._grid)
         return self._count >= self.trials
 
     # --- going on ----------------------------------------------------------------------------------------------------
@@ -212,8 +213,8 @@ class OptunaAlgorithm(SearchAlgorithm):
     def restore(self, records: list[Record]) -> Proposal | None:
         """Return to where a study was when it wrote ``records``."""
         known = {record.number: record for record in records}
-        stored = {trial.user_attrs.get(_NUMBER) for trial in self.study.get_trials(deepcopy=False)} - {None}
-        if stored not in ({*known}, {*known, len(known)}):
+        stored = {each.user_attrs[_NUMBER]: each for each in self.study.get_trials() if _NUMBER in each.user_attrs}
+        if stored.keys() not in ({*known}, {*known, len(known)}):
             raise WrongValue(
                 f'the storage of the study {self.study.study_name!r} has {len(stored)} trials, but the work dir has '
                 f'records of {len(known)}: they are not of the same search, or files were deleted. Take a new work dir'
@@ -221,54 +222,28 @@ class OptunaAlgorithm(SearchAlgorithm):
         waiting = None
         # What these have drawn is stored; a sequence would move on if it were asked again.
         self.study.sampler = self._optuna.samplers.RandomSampler()
-        running = self._optuna.trial.TrialState.RUNNING
-        for frozen in self.study.get_trials():
-            number = frozen.user_attrs.get(_NUMBER)
-            if number in known:
-                self._check_same(known[number], frozen)
-            if frozen.state != running:
-                continue
-            if number is None:
-                self._draws_again = frozen.number  # stored values stay, and the rest follows from the same seed
-                continue
-            self._open[number] = self._optuna.trial.Trial(self.study, frozen._trial_id)
-            if number not in known:
-                waiting = as_proposal(self.space.draw(_Suggester(self._open[number], self.study)))
-            elif known[number].has_ended:
-                self.update(known[number])
+        for number, frozen in stored.items():
+            trial, record = self._optuna.trial.Trial(self.study, frozen._trial_id), known.get(number)
+            proposal = as_proposal(self.space.draw(trial))
+            is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
+            if record is not None:
+                self._check_same(record, proposal, is_open)
+            if is_open:
+                self._open[number] = trial
+                if record is None:
+                    waiting = proposal
+                elif record.has_ended:
+                    self.update(record)
         return waiting
 
-    def _check_same(self, record: Record, frozen: Any) -> None:
+    def _check_same(self, record: Record, proposal: Proposal, is_open: bool) -> None:
         """Refuse a record of something else than what the storage has drawn: its values would become config."""
-        trial = self._optuna.trial.Trial(self.study, frozen._trial_id)
-        is_open = frozen.state == self._optuna.trial.TrialState.RUNNING
         has_values = record.hps or record.desc is not None or record.parent  # one without any changes no config
-        if not (is_open or record.has_ended) or (has_values and not is_of(record, as_proposal(self.space.draw(trial)))):
+        if not (is_open or record.has_ended) or (has_values and not is_of(record, proposal)):
             raise WrongValue(
                 f'the record of trial {record.number} is not of what the storage of the study '
                 f'{self.study.study_name!r} has drawn: put back copies of both, or take a new work dir'
             )
-
-    _draws_again: int | None = None
-
-    def _ask(self) -> Any:
-        again, self._draws_again = self._draws_again, None
-        number = self._asked() if again is None else again
-        if again is None and self._grid is not None and len(self.study.get_trials(deepcopy=False)) == number:
-            self.study.enqueue_trial(self._grid[number])
-        self.study.sampler = self._make_sampler(number)
-        if again is None:
-            return self.study.ask()
-        frozen = self.study.get_trials(deepcopy=False)[again]
-        return self._optuna.trial.Trial(self.study, frozen._trial_id)
-
-    def _asked(self) -> int:
-        """How many trials Optuna has given out; a kill may have left another one waiting."""
-        waiting = self._optuna.trial.TrialState.WAITING
-        return sum(trial.state != waiting for trial in self.study.get_trials(deepcopy=False))
-
-    def _frozen(self, trial: Any) -> Any:
-        return self.study.get_trials(deepcopy=False)[trial.number]
 
     def _together(self) -> AbstractContextManager[None]:
         """In it, entries of the journal are written at once; a database has no such thing."""
@@ -284,33 +259,8 @@ class OptunaAlgorithm(SearchAlgorithm):
         kind = getattr(samplers, str(self._sampler), None)
         if kind is None:
             raise WrongKey(f'optuna.samplers has no {self._sampler!r}{suggestion(str(self._sampler), dir(samplers))}')
-        return _optuna_object(
-            kind, {'seed': seed, **more, **self._sampler_args}, ('trials', 'pruner', 'points', 'attempts')
-        )
-
-
-class _Suggester:
-    """Optuna's trial for `Space.draw`. Stored values stay, and the sampler continues as if it had just drawn them."""
-
-    def __init__(self, trial: Any, study: Any) -> None:
-        self._trial, self._study = trial, study
-        self._stored = study.get_trials(deepcopy=False)[trial.number].distributions
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._trial, name)
-
-        def suggest(key: str, *args: Any, **kwargs: Any) -> Any:
-            if key in self._stored and key not in self._trial.relative_params:
-                frozen = self._study.get_trials(deepcopy=False)[self._trial.number]
-                self._study.sampler.sample_independent(self._study, frozen, key, self._stored[key])
-            return method(key, *args, **kwargs)
-
-        return suggest
-
-
-def direction_of(rule: str) -> str:
-    """The direction of an objective as Optuna calls it."""
-    return 'maximize' if rule == 'max' else 'minimize'
+        check_keywords(self._sampler_args, kind, 'a search algorithm', OptunaAlgorithm)
+        return _built(kind, {'seed': seed, **more, **self._sampler_args})
 
 
 def import_optuna() -> Any:
@@ -352,15 +302,12 @@ def make_pruner(config: str | Mapping[str, Any] | None, optuna: Any) -> Any:
         raise WrongKey(f'there is no pruner {name!r}{suggestion(name, [*PRUNERS, *PRUNERS.values()])}')
     if args.get('wrapped_pruner') is not None:
         args['wrapped_pruner'] = make_pruner(args['wrapped_pruner'], optuna)
-    return _optuna_object(kind, args)
+    check_keywords(args, kind, f'the pruner {name}')
+    return _built(kind, args)
 
 
-def _optuna_object(kind: Any, args: dict[str, Any], others: tuple[str, ...] = ()) -> Any:
-    """An object of Optuna's; ``others`` are the arguments of the algorithm itself, for a suggestion."""
-    known = [*inspect.signature(kind).parameters, *others]
-    for key in args:
-        if key not in known:
-            raise WrongType(f'{kind.__name__} of Optuna has no argument {key!r}{suggestion(key, known)}')
+def _built(kind: Any, args: dict[str, Any]) -> Any:
+    """A sampler or a pruner of Optuna's."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', category=import_optuna().exceptions.ExperimentalWarning)
         try:
@@ -377,3 +324,43 @@ for _name, (_sampler, _pruner, _stands_for) in NAMES.items():
 
     _make.__name__ = _make.__qualname__ = _name  # as messages call it
     SEARCH_ALGORITHMS.register_module(_name, module=_make)
+
+
+def checked_algorithm(config: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The section of an algorithm as a dict with ``type``."""
+    found = as_type(config)
+    name = found['type']
+    if name in DECLINED:
+        raise WrongKey(f'the search algorithm {name} is not built: {DECLINED[name]}')
+    if isinstance(name, str) and SEARCH_ALGORITHMS.get(name) is None:
+        names = SEARCH_ALGORITHMS.names()
+        raise WrongKey(f'there is no search algorithm {name!r}{suggestion(name, names)} (there are {", ".join(names)})')
+    return found
+
+
+def made_algorithm(
+    config: str | Mapping[str, Any],
+    space: Any,
+    objectives: Mapping[str, str],
+    seed: int,
+    optuna: Mapping[str, Any] | None = None,
+) -> SearchAlgorithm:
+    """The algorithm that a section means."""
+    found = checked_algorithm(config)
+    kind = SEARCH_ALGORITHMS.get(found['type'])
+    is_of_optuna = getattr(kind, '__module__', '') == OptunaAlgorithm.__module__
+    if is_of_optuna and not hasattr(space, 'draw'):
+        raise WrongType(
+            f'{found["type"]} chooses values, but search_space describes a network: name the values to choose '
+            '(in `parameters`, or in `hyperparameters` as Vega does), or take PruneEA'
+        )
+    more = dict(optuna or {}) if is_of_optuna else {}
+    for key in ('storage', 'name', 'why_not'):
+        if is_of_optuna and key in found:
+            raise WrongKey(
+                f"search_algorithm.{key} is the study's own, which keeps {JOURNAL} in its work dir: remove it"
+            )
+    made: SearchAlgorithm = SEARCH_ALGORITHMS.build(
+        {'space': space, 'objectives': dict(objectives), 'seed': seed, **more, **found}
+    )
+    return made

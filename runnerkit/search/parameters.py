@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from runnerkit.registry import Registry
 from runnerkit.utils.lazy import EntryPoints
@@ -29,23 +29,12 @@ class Suggest(Protocol):
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
         """A number."""
-        ...
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
         """A whole number."""
-        ...
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
         """One of the choices: numbers, texts, bools or None."""
-        ...
-
-
-class Random(Protocol):
-    """A source of random numbers: `random.Random`, `numpy.random.Generator` …"""
-
-    def random(self) -> float:
-        """A number in [0, 1)."""
-        ...
 
 
 class RandomSuggest:
@@ -56,7 +45,7 @@ class RandomSuggest:
             value.
     """
 
-    def __init__(self, generator: Random) -> None:
+    def __init__(self, generator: Any) -> None:
         self.generator = generator
 
     def suggest_float(
@@ -88,34 +77,29 @@ class RandomSuggest:
 
 
 class GridSuggest:
-    """Suggests one combination of a grid after another: `begin` before each draw, `advance` after it.
+    """Suggests the combinations of a grid: in each draw the same one, until `advance`.
 
     Args:
         points: returns for the name of a parameter how many values of a number are tried, evenly on its scale; None
             for all of them.
 
     Attributes:
-        answers: what the current draw was given, by name.
+        answers: the current combination, by name, in the order of the questions.
     """
 
     def __init__(self, points: Callable[[str], int | None]) -> None:
         self.points = points
         self.answers: dict[str, Any] = {}
-        self._options: dict[str, Sequence[Any]] = {}
-        self._places: list[int] = []  # of the answers among their options, in the order of the questions
-        self._counts: list[int] = []
-
-    def begin(self) -> None:
-        """Start the draw of the current combination."""
-        self.answers, self._counts = {}, []
+        self._untried: dict[str, Iterator[Any]] = {}  # by name, what follows each answer
 
     def advance(self) -> bool:
-        """Go to the next combination; False if there is none."""
-        while self._places and self._places[-1] + 1 == self._counts[len(self._places) - 1]:
-            self._places.pop()
-        if self._places:
-            self._places[-1] += 1
-        return bool(self._places)
+        """Go to the next combination, which differs in the last answer that can change; False if there is none."""
+        for name in reversed([*self.answers]):
+            for answer in self._untried[name]:
+                self.answers[name] = answer
+                return True
+            del self.answers[name], self._untried[name]
+        return False
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -152,14 +136,10 @@ class GridSuggest:
             {first + step * round((each - first) / step) for each in _spread(first, numbers[-1], points, log)}
         )
 
-    def _next(self, name: str, options_of: Callable[[], Sequence[Any]]) -> Any:
-        if name not in self._options:
-            self._options[name] = options_of()
-        options, index = self._options[name], len(self._counts)
-        if index == len(self._places):
-            self._places.append(0)
-        self._counts.append(len(options))
-        self.answers[name] = options[self._places[index]]
+    def _next(self, name: str, options: Callable[[], Iterable[Any]]) -> Any:
+        if name not in self.answers:
+            self._untried[name] = iter(options())
+            self.answers[name] = next(self._untried[name])
         return self.answers[name]
 
 
@@ -273,9 +253,12 @@ class _Number(Parameter):
     step: Any = None
     points: int | None = None
 
+    _type: ClassVar[Any] = float
+    _kind: ClassVar[str] = 'a number'
+
     def __post_init__(self) -> None:
         for name in ('low', 'high', *(() if self.step is None else ('step',))):
-            self._check(name, getattr(self, name))
+            self._check_number(name, getattr(self, name))
         if self.low > self.high:
             raise ValueError(f'low={self.low} must not be above high={self.high}')
         if not isinstance(self.log, bool):
@@ -288,27 +271,35 @@ class _Number(Parameter):
             raise ValueError(f'step={self.step} and log=True exclude each other: leave one of them out')
         check_whole_number('points', self.points, or_none=True)
 
-    def _check(self, name: str, value: Any) -> None:
+    def _check_number(self, name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
             hint = ''
             with suppress(ValueError):
                 if isinstance(value, str) and math.isfinite(float(value)):
                     hint = f'; without quotes, and in YAML with a point before the exponent, it is {float(value)!r}'
             raise TypeError(f'{name} must be a number, but got {value!r}{hint}')
+        if self._type is int and not isinstance(value, int):
+            raise TypeError(f'{name} must be a whole number, but got {value!r}; for other numbers there is Float')
 
-    @property
-    def last(self) -> Any:
-        """The highest value that occurs: ``high``, or the last step below it."""
-        return self.high
+    def draw(self, name: str, suggest: Suggest) -> Any:
+        """As for any parameter."""
+        last = self.high
+        if self.step is not None:
+            # In decimals, as they are written: 0.3 is three steps of 0.1, which 3 * 0.1 exceeds.
+            low, high, step = (Decimal(repr(self._type(each))) for each in (self.low, self.high, self.step))
+            last = self._type(low + (high - low) // step * step)
+        ask = suggest.suggest_int if self._type is int else suggest.suggest_float
+        return self._type(ask(name, self.low, last, step=self.step, log=self.log))
 
     def why_not(self, value: Any) -> str | None:
         """As for any parameter."""
-        fits = isinstance(value, Real) and not isinstance(value, bool) and self.low <= value <= self.high
+        fits = isinstance(value, int if self._type is int else Real) and not isinstance(value, bool)
+        fits = fits and self.low <= value <= self.high
         if fits and self.step is not None:
             steps = (value - self.low) / self.step
             fits = abs(steps - round(steps)) < 1e-6
         in_steps = '' if self.step in (None, 1) else f' in steps of {self.step}'
-        return None if fits else f'must be a number from {self.low} to {self.high}{in_steps}'
+        return None if fits else f'must be {self._kind} from {self.low} to {self.high}{in_steps}'
 
 
 @PARAMETERS.register_module()
@@ -326,24 +317,8 @@ class Int(_Number):
 
     step: int = 1
 
-    def _check(self, name: str, value: Any) -> None:
-        super()._check(name, value)
-        if not isinstance(value, int):
-            raise TypeError(f'{name} must be a whole number, but got {value!r}; for other numbers there is Float')
-
-    @property
-    def last(self) -> int:
-        """As for any number."""
-        return self.high - (self.high - self.low) % self.step
-
-    def draw(self, name: str, suggest: Suggest) -> int:
-        """As for any parameter."""
-        return int(suggest.suggest_int(name, self.low, self.last, step=self.step, log=self.log))
-
-    def why_not(self, value: Any) -> str | None:
-        """As for any parameter."""
-        why = super().why_not(value if isinstance(value, int) else None)
-        return why and why.replace('a number', 'a whole number')
+    _type = int
+    _kind = 'a whole number'
 
 
 @PARAMETERS.register_module()
@@ -358,19 +333,6 @@ class Float(_Number):
         step: the distance of neighbours; by default every number of the range is tried.
         points: of a grid; by default what the grid says.
     """
-
-    @property
-    def last(self) -> float:
-        """As for any number."""
-        if self.step is None:
-            return self.high
-        # In decimals, as they are written: 0.3 is three steps of 0.1, which 3 * 0.1 exceeds.
-        low, high, step = (Decimal(repr(float(each))) for each in (self.low, self.high, self.step))
-        return float(low + (high - low) // step * step)
-
-    def draw(self, name: str, suggest: Suggest) -> float:
-        """As for any parameter."""
-        return float(suggest.suggest_float(name, self.low, self.last, step=self.step, log=self.log))
 
 
 def as_parameter(given: Any) -> Parameter:

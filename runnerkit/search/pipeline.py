@@ -19,8 +19,7 @@ from runnerkit.search import benchmark, search_pipe_step, train_pipe_step  # noq
 from runnerkit.search.pipe_step import CURRENT, PIPE_STEPS, PipeStep
 from runnerkit.search.record import Record, parse_json_file
 from runnerkit.search.report import Report
-from runnerkit.search.sections import local_folder
-from runnerkit.search.study import describe_identity, settle_paths
+from runnerkit.search.study import describe_identity, local_folder, settle_paths
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.lazy import EntryPoints

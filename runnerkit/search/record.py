@@ -160,11 +160,9 @@ class Record:
 def records_in(folder: str | os.PathLike[str]) -> list[Record]:
     """The records of all trials in ``folder``, by number."""
     files = Path(folder).glob(f'*/{RECORD}')
-    return sorted(map(_read, files), key=lambda record: record.number)
-
-
-def _read(path: Path) -> Record:
-    return parse_json_file(path, Record.from_dict, 'put back a copy of it, or remove the folder of the whole search')
+    way_out = 'put back a copy of it, or remove the folder of the whole search'
+    found = [parse_json_file(path, Record.from_dict, way_out) for path in files]
+    return sorted(found, key=lambda record: record.number)
 
 
 def parse_json_file(path: Path, parse: Callable[[Any], T], way_out: str) -> T:

@@ -1,4 +1,4 @@
-"""The records of a study or a pipeline, in memory and in files."""
+"""The records of a study or a pipeline: in memory, in files, and in words."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ import io
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.search.record import COMPLETED, Record, front
+from runnerkit.fileio.paths import shown
+from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
+from runnerkit.utils.logging import shortened
+
+if TYPE_CHECKING:
+    from runnerkit.search.pipeline import Pipeline
 
 #: All records, and those of completed trials as a table.
 REPORTS, TABLE = 'reports.json', 'output.csv'
+
+#: How many records of a front, or failed trials of a step, are listed.
+MOST = 5
 
 
 class Report:
@@ -108,3 +118,51 @@ def completed(records: Iterable[Record]) -> list[Record]:
 def ranked(records: Iterable[Record]) -> list[Record]:
     """The best first objective first; equal ones in their order."""
     return sorted(records, key=lambda record: (record.rewards or [0.0])[0], reverse=True)
+
+
+def in_words(record: Record) -> str:
+    """A trial in a few words."""
+    values = ', '.join(f'{key}={_short(value)}' for key, value in record.hps.items())
+    scores = _scores(record, [name for name in record.objectives if name in record.performance])
+    return '; '.join(part for part in (scores, values, record.message) if part)
+
+
+def summary(pipeline: Pipeline) -> list[str]:
+    """What has come of each step of a pipeline, in lines."""
+    lines = []
+    for name in pipeline.names:
+        records = pipeline.report.of(name)
+        if not records:
+            continue
+        found = pipeline.report.pareto_front(name)
+        what = 'best' if found and len(found[0].objectives) == 1 else 'front'
+        many = 'trial' if len(records) == 1 else 'trials'
+        counts = Counter(record.status for record in records)
+        statuses = [f'{counts[each]} {each}' for each in (COMPLETED, PRUNED, FAILED, RUNNING) if each in counts]
+        lines.append(f'{name}: {len(records)} {many} ({", ".join(statuses)}); {what}:')
+        for record in found[:MOST]:
+            others = _scores(record, [key for key in record.performance if key not in record.objectives])
+            lines.append(f'  {record.number}: {in_words(record)}{others and f" ({others})"}')
+        if len(found) > MOST:
+            lines.append(f'  … and {len(found) - MOST} more')
+        if found and found[0].weights_file is not None:
+            moment = f' ({found[0].moment})' if found[0].moment else ''
+            lines.append(f'  checkpoint of {found[0].number}: {shown(found[0].weights_file)}{moment}')
+    return [*lines, f'Report {shown(pipeline.work_dir / "reports.json")}']
+
+
+def failures(records: list[Record]) -> str:
+    """The trials that have failed, in a few words: ``nas 2, 5``; empty if none has."""
+    by_step: dict[str, list[str]] = {}
+    for record in records:
+        if record.status == FAILED:
+            by_step.setdefault(record.step, []).append(str(record.number))
+    return '; '.join(f'{step} {shortened(numbers, MOST)}' for step, numbers in by_step.items())
+
+
+def _scores(record: Record, names: Iterable[str]) -> str:
+    return ', '.join(f'{name} {_short(record.performance[name])}' for name in names)
+
+
+def _short(value: Any) -> str:
+    return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -10,12 +10,11 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.flow.from_python import config_from
 from runnerkit.nn import build_model
 from runnerkit.registry import placed_errors
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, plain
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, as_type, checked_objectives, plain
 from runnerkit.search.job import as_option, overrides_of
-from runnerkit.search.optuna_algorithm import NAMES
+from runnerkit.search.optuna_algorithm import NAMES, made_algorithm
 from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.search.quota import COUNTED, Quota, counted
-from runnerkit.search.sections import as_type, checked_objectives, made_algorithm
 from runnerkit.search.space import Space, as_space, check_path
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.exceptions import WrongValue, one_line

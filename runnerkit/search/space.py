@@ -90,23 +90,22 @@ class Condition:
         """
         for role in ('child', 'parent'):
             check_key(f'the {role} of a condition', getattr(self, role), parameters)
-        parent = parameters[self.parent]
-        if self._is_interval(parent):
-            if not all(isinstance(each, Real) for each in self.range):
-                raise TypeError(f'range of an IN on {self.parent} must be two numbers, but got {list(self.range)!r}')
-            low, high = self.range if len(self.range) == 2 else (1, 0)
-            if low > high:
-                raise ValueError(
-                    f'range of an IN on {self.parent}, which is a number, must be [lowest, highest], but got '
-                    f'{list(self.range)!r}; for single values write EQUAL'
-                )
-            if high < parent.low or low > parent.high:  # type: ignore[attr-defined]
-                raise ValueError(f'range {list(self.range)!r}: {self.parent} {parent.why_not(None)}')
+        parent: Any = parameters[self.parent]
+        if not self._is_interval(parent):
+            for value in self.range:
+                why = parent.why_not(value)
+                if why:
+                    raise ValueError(f'range has {value!r}, but {self.parent} {why}')
             return
-        for value in self.range:
-            why = parent.why_not(value)
-            if why:
-                raise ValueError(f'range has {value!r}, but {self.parent} {why}')
+        if not all(isinstance(each, Real) for each in self.range):
+            raise TypeError(f'range of an IN on {self.parent} must be two numbers, but got {list(self.range)!r}')
+        if len(self.range) != 2 or self.range[0] > self.range[1]:
+            raise ValueError(
+                f'range of an IN on {self.parent}, which is a number, must be [lowest, highest], but got '
+                f'{list(self.range)!r}; for single values write EQUAL'
+            )
+        if self.range[1] < parent.low or self.range[0] > parent.high:
+            raise ValueError(f'range {list(self.range)!r}: {self.parent} {parent.why_not(None)}')
 
     def _is_interval(self, parent: Parameter) -> bool:
         return self.type == 'IN' and isinstance(parent, Int | Float)
@@ -140,7 +139,7 @@ _READERS = EntryPoints('runnerkit.search_spaces')
 #: Keys of a section with a space that are no parameters.
 SECTION = ('parameters', 'conditions', 'forbidden', 'hyperparameters')
 
-#: How many configurations are drawn before a space, or its quota, counts as one that allows nothing.
+#: How many configurations are drawn before a space counts as one that allows nothing.
 ATTEMPTS = 1000
 
 
@@ -148,12 +147,11 @@ class Forbidden(Exception):
     """What was drawn is one of the combinations that the space forbids.
 
     Attributes:
-        values: what was drawn, by key.
-        combination: the forbidden values in it, by key.
+        combination: the forbidden values, by key.
     """
 
-    def __init__(self, values: Mapping[str, Any], combination: Mapping[str, Any]) -> None:
-        self.values, self.combination = dict(values), dict(combination)
+    def __init__(self, combination: Mapping[str, Any]) -> None:
+        self.combination = dict(combination)
         super().__init__(f'the space forbids {" with ".join(f"{key}={each!r}" for key, each in combination.items())}')
 
 
@@ -182,22 +180,13 @@ class Space:
         conditions: Iterable[Condition | Mapping[str, Any]] = (),
         forbidden: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        self.parameters = _parameters(parameters)
+        self.parameters = _checked_parameters(parameters)
         self._given = parameters  # knows where its keys were written
         self.conditions = [*map(self._condition, _listed('conditions', conditions))]
         self.forbidden = [*map(self._combination, _listed('forbidden', forbidden))]
         self._order = order_of_names(self.parameters, self.conditions)
-        self._conditions: dict[str, list[Condition]] = {key: [] for key in self.parameters}
-        for condition in self.conditions:
-            self._conditions[condition.child].append(condition)
         if self.forbidden:
-            try:
-                draw_allowed(self, RandomSuggest(random.Random(0)))
-            except NothingAllowed:
-                raise NothingAllowed(
-                    f'the space forbids everything: none of {ATTEMPTS:,} configurations drawn at random is allowed. '
-                    'Remove some of the combinations in `forbidden`, or the values in them from the parameters'
-                ) from None
+            draw_allowed(self, RandomSuggest(random.Random(0)))
 
     @classmethod
     def of(cls, section: Any) -> Space:
@@ -247,23 +236,13 @@ class Space:
         """
         values: dict[str, Any] = {}
         for key in self._order:
-            if all(each.is_met(values, self.parameters[each.parent]) for each in self._conditions[key]):
+            conditions = (each for each in self.conditions if each.child == key)
+            if all(each.is_met(values, self.parameters[each.parent]) for each in conditions):
                 values[key] = self.parameters[key].draw(key, suggest)
         for combination in self.forbidden:
             if all(key in values and self.parameters[key].same(values[key], each) for key, each in combination.items()):
-                raise Forbidden(values, combination)
+                raise Forbidden(combination)
         return {key: values[key] for key in self.parameters if key in values}
-
-    def grid(self, points: int | None = None) -> Iterator[dict[str, Any]]:
-        """All combinations of the parameters' values that are allowed, one after another.
-
-        Args:
-            points: how many values of each number are tried, evenly on its scale; by default all whole numbers.
-
-        Raises:
-            ValueError: a `Float` has neither a step nor a number of points.
-        """
-        return (values for _, values in combinations_of(self, points))
 
     def check_config(self, cfg: Mapping[str, Any]) -> None:
         """Refuse keys that lead nowhere in a config. The last part of a key may be new, unless it looks misspelt.
@@ -332,16 +311,16 @@ def combinations_of(space: Any, points: int | None = None) -> Iterator[tuple[dic
         # A parameter of several values, such as bits, asks for each by another name; all of these are tried.
         return getattr(parameters[name], 'points', None) or points if name in parameters else None
 
-    grid, more = GridSuggest(points_of), True
-    while more:
-        grid.begin()
+    grid = GridSuggest(points_of)
+    while True:
         with suppress(Forbidden):
             values = space.draw(grid)
             yield dict(grid.answers), values
-        more = grid.advance()
+        if not grid.advance():
+            return
 
 
-def draw_allowed(space: Space, suggest: Suggest, attempts: int = ATTEMPTS) -> dict[str, Any]:
+def draw_allowed(space: Space, suggest: Suggest) -> dict[str, Any]:
     """Draw configurations until one is not forbidden, and return it.
 
     A trial of Optuna gives the same values each time; ask for a new one for each draw.
@@ -349,21 +328,20 @@ def draw_allowed(space: Space, suggest: Suggest, attempts: int = ATTEMPTS) -> di
     Args:
         space: what is drawn from.
         suggest: gives new values in each draw, such as a `RandomSuggest`.
-        attempts: how many are drawn at most.
 
     Raises:
-        NothingAllowed: all are forbidden.
+        NothingAllowed: all of `ATTEMPTS` are forbidden.
     """
-    why = ''
-    for _ in range(attempts):
-        try:
+    for _ in range(ATTEMPTS):
+        with suppress(Forbidden):
             return space.draw(suggest)
-        except Forbidden as error:
-            why = str(error)
-    raise NothingAllowed(f'none of {attempts:,} drawn configurations is allowed; of the last one, {why}')
+    raise NothingAllowed(
+        f'the space forbids everything: none of {ATTEMPTS:,} configurations drawn at random is allowed. Remove some of '
+        'the combinations in `forbidden`, or the values in them from the parameters'
+    )
 
 
-def _parameters(given: Any) -> dict[str, Parameter]:
+def _checked_parameters(given: Any) -> dict[str, Parameter]:
     if not isinstance(given, Mapping):
         raise TypeError(f'parameters must be a dict of parameters by key, but got {given!r}')
     if not given:

@@ -17,19 +17,21 @@ from runnerkit.config import Config
 from runnerkit.fileio.paths import join, lies_in, local_path
 from runnerkit.flow.work_dir.previous_runs import rename_aside
 from runnerkit.flow.work_dir.resume import out_dirs
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm, as_proposal, derived_seed, is_of, plain
+from runnerkit.search.algorithm import (
+    Proposal,
+    SearchAlgorithm,
+    as_proposal,
+    as_type,
+    checked_objectives,
+    derived_seed,
+    is_of,
+    plain,
+)
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
-from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm
+from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm, checked_algorithm, made_algorithm
 from runnerkit.search.record import COMPLETED, FAILED, Record, parse_json_file, records_in
-from runnerkit.search.report import REPORTS, TABLE, Report
-from runnerkit.search.sections import (
-    as_type,
-    checked_algorithm,
-    checked_objectives,
-    local_folder,
-    made_algorithm,
-)
+from runnerkit.search.report import REPORTS, TABLE, Report, in_words
 from runnerkit.search.space import Space, as_space
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
@@ -144,7 +146,11 @@ class Study:
                     f'{self.work_dir / TRIALS} has the trials {numbers}, but the search has learnt from others, which '
                     'are missing: put them back, or take a new work dir'
                 )
-            self.algorithm = self._make_algorithm()
+            if isinstance(self._given, SearchAlgorithm):
+                self.algorithm = self._given
+            else:
+                kept = {'storage': str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
+                self.algorithm = made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
             settle_paths(records, self.work_dir, self.name, self.config, self.overrides)
             for record in records:
                 self.report.update(record)
@@ -270,7 +276,7 @@ class Study:
         record.command = self._command(record)
         record.save(folder_of(self.work_dir, record.number))
         self.algorithm.update(record)
-        self.logger.info('Trial %d %s: %s', record.number, record.status, told(record))
+        self.logger.info('Trial %d %s: %s', record.number, record.status, in_words(record))
         self._tell_change()
         self._note_early_error(record, result)
         if missing and not any(each.status == COMPLETED for each in self.report.of(self.name)):
@@ -348,18 +354,22 @@ class Study:
         stop_after = record.epoch if record.status == 'pruned' else None
         return command_of(self._job(record), f'{record.work_dir}_again', stop_after)
 
-    def _make_algorithm(self) -> SearchAlgorithm:
-        if isinstance(self._given, SearchAlgorithm):
-            return self._given
-        kept = {'storage': str(self.work_dir / JOURNAL), 'name': self.name, 'why_not': self.why_not}
-        return made_algorithm(self._given, self.space, self.objectives, self.seed, kept)
-
     def _restore(self, records: list[Record]) -> Proposal | None:
         """Bring the algorithm to where it was; returns what was proposed and not recorded."""
         if isinstance(self.algorithm, OptunaAlgorithm):
             return self.algorithm.restore(records)
         replayed(self.algorithm, records, self._why_not)
         return None
+
+
+def local_folder(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a work dir."""
+    if '://' in str(path):
+        raise WrongValue(
+            f'the work dir of a search must be a folder of this machine, but got {str(path)!r}: a search locks it and '
+            "keeps a journal there. Checkpoints of the trials may go to a URL: checkpoint_config's out_dir"
+        )
+    return Path(path).absolute()
 
 
 def folder_of(study: Path, number: int) -> Path:
@@ -450,19 +460,6 @@ def no_score(missing: list[str], given: list[str]) -> str:
         )
     hint = ''.join(suggestion(name, given) for name in missing)
     return f'objectives has {names}, but a trial gave no such score{hint} (it gave {", ".join(given)})'
-
-
-def told(record: Record) -> str:
-    """A trial in a few words."""
-    values = ', '.join(f'{key}={format_value(value)}' for key, value in record.hps.items())
-    found = record.performance
-    scores = ', '.join(f'{name} {format_value(found[name])}' for name in record.objectives if name in found)
-    return '; '.join(part for part in (scores, values, record.message) if part)
-
-
-def format_value(value: Any) -> str:
-    """A value with four digits."""
-    return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
 def describe_identity(value: Any) -> str:

@@ -66,7 +66,7 @@ def study_page(folder: Path) -> str:
         for step, trials in steps.items()
     )
     body = (
-        head(folder.absolute().name, [str(folder.absolute()), moment(ended or None)], _facts_of_study(records, best)),
+        head(folder.absolute().name, [str(folder.absolute()), moment(ended or None)], _headline(records, best)),
         *charts,
         controls(legend, is_empty=not data['panels']),
         *(section(f'Trials of {step}', _trials(trials)) for step, trials in steps.items()),
@@ -126,7 +126,7 @@ def _curve(folder: Path, record: Record) -> Points:
     return [] if place is None else curves_of(read_log(place).lines).get(('val', name), [])
 
 
-def _facts_of_study(records: Sequence[Record], best: Mapping[str, Record]) -> Iterator[str]:
+def _headline(records: Sequence[Record], best: Mapping[str, Record]) -> Iterator[str]:
     for status in (COMPLETED, PRUNED, FAILED, RUNNING):
         count = sum(each.status == status for each in records)
         if count or status == COMPLETED:
@@ -145,7 +145,7 @@ def _keys(trials: Iterable[Record]) -> list[str]:
 
 def _charts(trials: Sequence[Record], best: Record | None) -> str:
     scored = [each for each in trials if each.values is not None]
-    texts = {each.number: _trial_as_text(each) for each in trials}
+    texts = {each.number: _tooltip(each) for each in trials}
     kinds = {each.number: 'best' if each is best else each.status for each in trials}
     spans = [
         (each.start, each.end, kinds[each.number], texts[each.number]) for each in trials if each.end > each.start > 0
@@ -193,7 +193,7 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
     return ''.join([*parts, parallel(f'Values and {name}', [*keys, name], rows), timeline('Trials by worker', spans)])
 
 
-def _trial_as_text(record: Record) -> str:
+def _tooltip(record: Record) -> str:
     values = {**{name: record.performance.get(name) for name in record.objectives}, **record.hps}
     words = ', '.join(f'{key} {in_short(value)}' for key, value in values.items())
     return f'trial {record.number} ({record.status}): {words}'
@@ -205,7 +205,7 @@ def _trials(trials: Sequence[Record]) -> str:
     names = ['trial', 'status', *scores, *keys, 'epoch', 'duration', 'message', 'command']
     return html_table(names, (
         [
-            each.number, each.status, *map(each.performance.get, scores), *(_entry(each.hps.get(key)) for key in keys),
+            each.number, each.status, *map(each.performance.get, scores), *(_cell(each.hps.get(key)) for key in keys),
             each.epoch, Cell(each.runtime, in_seconds(each.runtime), 'n'), each.message[:300],
             Cell('', folded('show', command('repeat', each.command)) if each.command else ''),
         ]
@@ -213,7 +213,7 @@ def _trials(trials: Sequence[Record]) -> str:
     ))  # fmt: skip
 
 
-def _entry(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return value if value is None or is_number(value) else str(value)
 
 

@@ -17,20 +17,15 @@ from runnerkit.fileio.paths import shown
 from runnerkit.flow.from_python import config_from
 from runnerkit.hooks import HOOKS, TensorboardLoggerHook
 from runnerkit.registry import build_from_cfg, placed_errors
-from runnerkit.search.algorithm import Proposal, plain
+from runnerkit.search.algorithm import Proposal, as_type, plain
 from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import as_option
 from runnerkit.search.pipe_step import NothingUsable, PipeStep
-from runnerkit.search.record import FAILED, PRUNED, Record
-from runnerkit.search.sections import as_type
+from runnerkit.search.record import FAILED, PRUNED
 from runnerkit.search.study import Study
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
-from runnerkit.utils.logging import shortened
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
-
-#: How many of a step's failed trials a message names.
-_NAMED = 5
 
 
 @dataclass
@@ -209,12 +204,3 @@ class StudyStep(PipeStep):
             f'{self.name}: none of {len(records)} trials has completed ({", ".join(counts) or "there was none"})'
             f'{said}{way_out}'
         )
-
-
-def failures(records: list[Record]) -> str:
-    """The trials that have failed, in a few words: ``nas 2, 5``; empty if none has."""
-    by_step: dict[str, list[str]] = {}
-    for record in records:
-        if record.status == FAILED:
-            by_step.setdefault(record.step, []).append(str(record.number))
-    return '; '.join(f'{step} {shortened(numbers, _NAMED)}' for step, numbers in by_step.items())

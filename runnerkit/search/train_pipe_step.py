@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runnerkit.search.algorithm import Proposal, SearchAlgorithm
+from runnerkit.search.algorithm import Proposal, SearchAlgorithm, checked_objectives
 from runnerkit.search.pipe_step import PIPE_STEPS, NothingUsable
 from runnerkit.search.quota import COUNTED
 from runnerkit.search.record import Record
-from runnerkit.search.sections import checked_objectives
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.exceptions import WrongKey, WrongType
 from runnerkit.utils.numbers import check_whole_number

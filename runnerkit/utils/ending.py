@@ -1,4 +1,4 @@
-"""How a process ends: the exit codes of all commands, and the end of one that may be stuck anywhere."""
+"""How a process ends: the exit codes of all commands, signals, and the end of one that may be stuck anywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ INTERRUPTED = SIGNALLED + signal.SIGINT
 MEANINGS: dict[int, str] = {
     0: 'done',
     FAILURE: 'an error, which the last line names',
-    USAGE: 'wrong usage: an unknown flag, a missing file, or a key of the config that is unknown',
+    USAGE: 'wrong usage: an unknown flag, a missing file, or an error in the config',
     DIFFERENT: 'what was compared is different: a run and its replay, or two runs',
     SOME_FAILED: 'all steps of a search are done, but some trials have failed',
     DIVERGED: 'the run has diverged: its weights are NaN or infinite, or `NonFiniteHook` has ended it',
@@ -51,6 +52,10 @@ _OF_EXCEPTIONS: tuple[tuple[type[BaseException], int], ...] = (
     (KeyboardInterrupt, INTERRUPTED),
     (BaseException, FAILURE),
 )
+
+
+class UsageError(Exception):
+    """The command line is wrong."""
 
 
 class CommandLineExit(SystemExit):
@@ -154,3 +159,61 @@ class Grace:
         if not self.is_over:
             name = signal.Signals(number).name
             end_now(f'{name}: the process has not left within {self.seconds:g} s', 128 + number)
+
+
+# --- signals after a run ----------------------------------------------------------------------------------------------
+
+#: The signals that are ignored since a run has ended.
+_postponed: dict[int, Grace] = {}
+
+
+@contextmanager
+def ignoring_repeated_signals(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Ignore SIGTERM and SIGUSR1 after a signal has stopped the run, until the command has its exit code.
+
+    A launcher sends SIGTERM to the other processes as soon as one has ended, and a scheduler repeats it. Neither may
+    interrupt what follows the run, which may take `END_WITHIN` more seconds after SIGTERM. It is the same after an
+    error on one of several ranks: each of them ends by itself, and says why. Otherwise both signals keep their effect.
+    SIGINT is not ignored.
+
+    Use this context for the run only, not for what precedes it: Python handlers are not called while C++ code waits,
+    for example for other ranks to join, and SIGTERM must end that wait.
+    """
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if not stopped():
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    former = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                former[number] = signal.signal(number, receive)
+    ends_with_others = False
+    try:
+        yield
+    except BaseException:
+        ends_with_others = world_size() > 1
+        raise
+    finally:
+        for number, handler in former.items():
+            if stopped() or ends_with_others:
+                _postponed[number] = grace = Grace()
+                signal.signal(number, grace if number == signal.SIGTERM else signal.SIG_IGN)
+            else:
+                signal.signal(number, handler)
+
+
+def obey_signals() -> None:
+    """Let signals that were ignored end this process again, also where it is stuck in its exit."""
+    while _postponed:
+        number, grace = _postponed.popitem()
+        grace.is_over = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def world_size() -> int:
+    """How many processes the launcher has started, as the environment has it."""
+    count = os.environ.get('WORLD_SIZE', '1')
+    return int(count) if count.isdigit() else 1

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -103,6 +104,7 @@ def moment(when: Any) -> str:
 _LOSS = re.compile(r'(?<![a-z])loss|loss(es)?(?![a-z])')
 
 
+@cache
 def names_a_loss(name: str) -> bool:
     """Whether a word of ``name`` begins or ends with "loss", as in ``loss_cls``, ``val/celoss`` and ``trainLoss``;
     none of ``glossary_accuracy`` does."""

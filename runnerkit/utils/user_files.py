@@ -24,7 +24,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -147,6 +147,7 @@ def file_of_module(name: str) -> str | None:
     return str(Path(_decode(folder), *stem.split('.')).with_suffix('.py'))
 
 
+@cache
 def is_ours(module: str) -> bool:
     """Whether the module of that name is part of runnerkit; a user's file, whose module is below this one, is not."""
     return module.startswith('runnerkit.') and not module.startswith(__name__ + '.')

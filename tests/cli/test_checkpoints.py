@@ -54,7 +54,7 @@ def test_wrong_usage(tmp_path, capsys, monkeypatch):
         ([file, 'nowhere/x.pth'], 2, 'OUT nowhere/x.pth: no such folder: nowhere'),
         ([file, file], 2, 'exists: delete it'),
         ([file, tmp_path / 'x.onnx'], 2, 'runnerkit export … --out x.onnx'),
-        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 1, 'no checkpoint'),
+        ([tmp_path / 'b.pth', tmp_path / 'x.pth'], 2, 'no checkpoint'),
     ):
         assert convert_main([*map(str, words)]) == code
         assert text in capsys.readouterr().err

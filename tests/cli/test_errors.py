@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from runnerkit.cli.errors import UsageError, is_of_user, usage_checked, wrong_usage
-from runnerkit.cli.parser import Parser
-from runnerkit.utils.ending import CommandLineExit
+from runnerkit.cli.errors import is_of_user
+from runnerkit.cli.parser import Parser, usage_checked, wrong_usage
+from runnerkit.utils.ending import CommandLineExit, UsageError
 from runnerkit.utils.exceptions import ToldByFirstRank
 
 

@@ -103,7 +103,7 @@ def test_wrong_usage(trained, said):
         ([run, '--out', 'x.pt2', '--shape', '1,x'], 2, "such as 1,28,28 (without the batch), but got '1,x'"),
         ([run, '--out', 'x.pt2', '--tolerance', 'big'], 2, "must be a number of at least 0, but got 'big'"),
         ([run, '--out', 'x.pt2', '--shape', '4', '--inputs', 'test'], 2, 'give one of them'),
-        ([run, '--out', 'x.pt2', '--inputs', 'tset'], 1, "did you mean 'test'"),
+        ([run, '--out', 'x.pt2', '--inputs', 'tset'], 2, "did you mean 'test'"),
     ):
         code, error = said(*words)
         assert (code, text in error) == (number, True), error

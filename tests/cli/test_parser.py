@@ -5,7 +5,8 @@ import re
 import pytest
 
 from runnerkit.cli import look, main, print_config, test, train
-from runnerkit.cli.parser import FLAGS, Parser
+from runnerkit.cli.errors import FLAGS
+from runnerkit.cli.parser import Parser
 from runnerkit.config.known_keys import TOP
 
 

@@ -166,8 +166,8 @@ def test_formats(trained, said, tmp_path):
 def test_wrong_usage(trained, said):
     run = trained / 'run'
     for words, number, text in (
-        ([run, 'tset'], 1, "did you mean 'test'?"),
-        ([run.with_name('rnu'), 'test'], 1, "did you mean 'run'?"),
+        ([run, 'tset'], 2, "did you mean 'test'?"),
+        ([run.with_name('rnu'), 'test'], 2, "did you mean 'run'?"),
         ([run, 'test', '--out', 'x.txt'], 2, '--out x.txt: predictions are written as .json, .csv, .npy'),
         ([run, 'test', '--out', trained / 'nowhere' / 'x.csv'], 2, f'no such folder: {trained / "nowhere"}'),
         ([trained / 'cfgg.py', 'test'], 2, "did you mean 'cfg.py'"),
@@ -179,7 +179,7 @@ def test_wrong_usage(trained, said):
 def test_data_sets_that_take_no_files_are_refused_with_what_to_write(project, train, said):
     train('--cfg-options', 'runner.max_epochs=1', '--device', 'cpu')
     code, error = said(project / 'run', project / 'points.py')
-    assert code == 1
+    assert code == 2
     assert 'Points takes no files; write a class method from_files(cls, files, **settings)' in error
     assert 'Traceback' not in error
 

@@ -41,10 +41,10 @@ def test_styles(cfg, capsys):
     [
         (['.'], 2, r'is a folder, not a config file; it holds bad.py, bad.yaml, base.py, cfg.py$'),
         (['nope.py'], 2, 'no such config file: nope.py'),
-        (['cfg.py', '--style', 'nope'], 1, "style 'nope' is not known"),
+        (['cfg.py', '--style', 'nope'], 2, "style 'nope' is not known"),
         (['cfg.py', '--cfg-options', 'lr.x=1'], 2, 'cannot inherit from base'),
-        (['bad.py'], 1, r'bad.py:1: division by zero'),
-        (['bad.yaml'], 1, 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),
+        (['bad.py'], 2, r'bad.py:1: division by zero'),
+        (['bad.yaml'], 2, 'bad.yaml:2: invalid YAML: while parsing a flow sequence'),
     ],
 )
 def test_failures_are_one_line(cfg, capsys, args, code, message):

@@ -8,9 +8,9 @@ import time
 import pytest
 import torch
 
-from runnerkit.cli.errors import UsageError, ignoring_repeated_signals, usage_checked
+from runnerkit.cli.parser import usage_checked
 from runnerkit.cli.train import main
-from runnerkit.utils.ending import Grace
+from runnerkit.utils.ending import Grace, UsageError, ignoring_repeated_signals
 
 HOOK = """
 import os

@@ -47,7 +47,7 @@ def test_a_work_dir_that_was_moved_and_has_no_test_split(project, train, capsys)
     train('--cfg-options', 'runner.max_epochs=1')
     (project / 'run').rename(project / 'moved')
     moved, out = str(project / 'moved'), project / 'scores.json'
-    assert main([moved]) == 1
+    assert main([moved]) == 2
     refused = "data has no 'test' section; it has train, val (use --split val)"
     assert refused in capsys.readouterr().err
     assert main([moved, '--split', 'val', '--out', str(out)]) == 0
@@ -69,9 +69,9 @@ def test_a_config_alone_is_about_its_work_dir(project, train, capsys):
         (['nowhere.py', 'x.pth'], 2, 'no such config file: nowhere.py'),
         (['nowhere'], 2, 'nowhere is neither a config nor a work dir: give the config first, runnerkit test CONFIG '),
         (['EMPTY'], 2, 'is a work dir without its config: give the config first, runnerkit test CONFIG /'),
-        (['CFG'], 1, 'no checkpoint'),
-        (['CFG', 'nowhere.pth'], 1, 'no checkpoint nowhere.pth'),
-        (['CFG', 'CFG', '--split', 'tset'], 1, "has no 'tset' section; it has train, val, test; did you mean 'test'?"),
+        (['CFG'], 2, 'no checkpoint'),
+        (['CFG', 'nowhere.pth'], 2, 'no checkpoint nowhere.pth'),
+        (['CFG', 'CFG', '--split', 'tset'], 2, "has no 'tset' section; it has train, val, test; did you mean 'test'?"),
     ],
 )
 def test_wrong_input(project, capsys, arguments, code, text):
@@ -116,7 +116,7 @@ def test_weights_that_do_not_fit_are_refused(project, train, capsys):
 def test_the_checkpoint_is_looked_for_before_the_data_are_built(project, train, capsys):
     train('--cfg-options', 'runner.max_epochs=1')
     (project / 'points.py').write_text('raise RuntimeError("read")\n')
-    assert main([str(project / 'cfg.py'), str(project / 'run' / 'epoch_2.pth')]) == 1
+    assert main([str(project / 'cfg.py'), str(project / 'run' / 'epoch_2.pth')]) == 2
     assert "cannot be found; did you mean 'epoch_1.pth'" in capsys.readouterr().err
 
 

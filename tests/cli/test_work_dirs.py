@@ -123,10 +123,10 @@ def test_what_is_refused_changes_nothing(project, train):
         (2, '--auto-resume and --if-used aside contradict', ['--if-used', 'aside', '--auto-resume']),
         (1, 'belongs to the earlier run', ['--load-from', last]),
         (1, 'belongs to the earlier run', ['--resume-from', last, '--if-used', 'aside']),
-        (1, "did you mean 'epoch_1.pth'", ['--resume-from', project / 'run' / 'epoch_2.pth']),
-        (1, 'is a file', ['--cfg-options', f'checkpoint_config.out_dir={project}/cfg.py']),
+        (2, "did you mean 'epoch_1.pth'", ['--resume-from', project / 'run' / 'epoch_2.pth']),
+        (2, 'is a file', ['--cfg-options', f'checkpoint_config.out_dir={project}/cfg.py']),
         (0, 'The run would start', ['--dry-run']),
-        (1, 'is not in the', ['--cfg-options', 'optimizer.type=SDG']),
+        (2, 'is not in the', ['--cfg-options', 'optimizer.type=SDG']),
     ):
         got, said, _ = train(*flags)
         assert (got, text in said) == (code, True), (flags, said)
@@ -145,7 +145,7 @@ def test_wrong_paths_are_told_before_the_data_are_built(project, train):
         ['--cfg-options', f'evaluation.out_dir={project}/cfg.py/x'],
     ):
         code, said, _ = train(*flags)
-        assert code == 1
+        assert code == 2
         assert 'built' not in said
     assert not (project / 'run').exists()
 

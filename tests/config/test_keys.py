@@ -40,67 +40,6 @@ def test_a_good_config_has_nothing_to_find():
     assert found(options={'optimizer.lr': 0.2, 'runner.max_epochs': 1, 'model.new': 1, 'seed': 1}) == []
 
 
-# What is written into a section: the key, and a word of what to do instead.
-ERRORS = {
-    'data = dict(samples_per_gp=2)': ('data.samples_per_gp', "Did you mean 'samples_per_gpu'"),
-    'data = dict(vall=dict(type="Points"))': ('data.vall', "Did you mean 'val'"),
-    'data = dict(train_dataloder=dict(shuffle=False))': ('data.train_dataloder', "Did you mean 'train_dataloader'"),
-    'data = dict(shuffle=False)': ('data.shuffle', 'Write data.train_dataloader.shuffle'),
-    'data = dict(imgs_per_gpu=2)': ('data.imgs_per_gpu', "Did you mean 'samples_per_gpu'"),
-    'data = dict(root="x")': ('data.root', 'It takes samples_per_gpu'),
-    'data = dict(mine=dict(root="x"))': ('data.mine', 'It takes samples'),
-    'data = dict(mine_dataloader=dict(shuffle=True))': ('data.mine_dataloader', "Did you mean 'train_dataloader'"),
-    'data = dict(train_dataloader=dict(shufle=True))': ('data.train_dataloader.shufle', "Did you mean 'shuffle'"),
-    'data = dict(val_dataloader=dict(dataset=1))': ('data.val_dataloader.dataset', 'It takes samples'),
-    'data = dict(batch_size=2)': ('data.batch_size', 'Keep one of the two'),
-    'data = dict(val_dataloader=dict(num_workers=1, workers_per_gpu=2))': (
-        'data.val_dataloader.num_workers',
-        'Keep one of the two',
-    ),
-    'runner = dict(max_epoch=3)': ('runner.max_epoch', "Did you mean 'max_epochs'"),
-    'optimizer_config = dict(grad_clp=1)': ('optimizer_config.grad_clp', "Did you mean 'grad_clip'"),
-    'optimizer_config = dict(type="OptimizerHook", clip=1)': ('optimizer_config.clip', "Did you mean 'grad_clip'"),
-    'lr_config = dict(gama=1)': ('lr_config.gama', "Did you mean 'gamma'"),
-    'lr_config = dict(_delete_=True, policy="CosineAnnealing", step=[1])': ('lr_config.step', 'It takes min_lr'),
-    'lr_config = dict(_delete_=True, type="FixedLrUpdaterHook", warmp=1)': ('lr_config.warmp', "mean 'warmup'"),
-    'momentum_config = dict(policy="cyclic", cycles=2)': ('momentum_config.cycles', "Did you mean 'cyclic_times'"),
-    'checkpoint_config = dict(max_keep=3)': ('checkpoint_config.max_keep', "Did you mean 'max_keep_ckpts'"),
-    'log_config = dict(hook=[])': ('log_config.hook', "Did you mean 'hooks'"),
-    'fp16 = dict(loss_scal=1)': ('fp16.loss_scal', "Did you mean 'loss_scale'"),
-    'auto_scale_lr = dict(batch_size=3)': ('auto_scale_lr.batch_size', "Did you mean 'base_batch_size'"),
-    'optimizer = dict(paramwise_cfg=dict(norm_decay_mul=0))': (
-        'optimizer.paramwise_cfg.norm_decay_mul',
-        "Did you mean 'norm_decay_mult'",
-    ),
-    'optimizer = dict(paramwise_cfg=dict(custom_keys={"a.b": dict(lr=0)}))': (
-        'optimizer.paramwise_cfg.custom_keys.a.b.lr',
-        'It takes lr_mult, decay_mult',
-    ),
-    'optimizer = dict(_delete_=True, g=dict(type="SGD", paramwise_cfg=dict(decay=0)))': (
-        'optimizer.g.paramwise_cfg.decay',
-        "_decay_mult'",
-    ),
-    'optimizer_config = dict(grad_clip=dict(max_nrm=1))': ('optimizer_config.grad_clip.max_nrm', "mean 'max_norm'"),
-    'fp16 = dict(loss_scale=dict(init_scal=1))': ('fp16.loss_scale.init_scal', "Did you mean 'init_scale'"),
-    'profiler_config = dict(schedule=dict(wiat=1))': ('profiler_config.schedule.wiat', "Did you mean 'wait'"),
-    'dist_params = dict(backnd="gloo")': ('dist_params.backnd', "Did you mean 'backend'"),
-    'runner = dict(_delete=True)': ('runner._delete', "Did you mean '_delete_'"),
-    'optimizer_config = dict(lr=3)': ('optimizer_config.lr', 'Write optimizer.lr'),
-    'timer_config = dict(interval=3)': ('timer_config.interval', 'IterTimerHook takes no arguments'),
-    'profiler_config = dict(with_stak=True)': ('profiler_config.with_stak', "Did you mean 'with_stack'"),
-}
-
-
-@pytest.mark.parametrize('text', ERRORS)
-def test_an_unknown_key_of_a_section_whose_reader_is_known_is_an_error(text):
-    key, way_out = ERRORS[text]
-    (finding,) = found(text)
-    assert (finding.level, finding.key, finding.where) == ('error', key, 'cfg.py:2')
-    assert way_out in finding.way_out
-    with pytest.raises(PreflightError, match=rf'{key} \(cfg.py:2\): '):
-        refuse_unread_keys(Config.fromfile('cfg.py'))
-
-
 # Keys of somebody else's classes, and own splits.
 ALLOWED = [
     'data = dict(holdout=dict(type="Points"), holdout_dataloader=dict(shuffle=True))',

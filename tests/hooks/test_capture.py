@@ -97,6 +97,25 @@ def test_outputs_and_gradients_are_those_of_the_step(wrapper):
     assert len(seen) == 6
 
 
+def test_of_several_calls_output_and_gradient_are_those_of_the_last():
+    class Twice(Plain):
+        def forward(self, x):
+            self.outs = [self.head(self.body(x)), self.head(self.body(2 * x))]
+            return 3 * self.outs[0] + self.outs[1]
+
+    def look(runner):
+        assert torch.equal(hook.captured[HEAD].output, runner.model.outs[1])
+        (grad,) = torch.autograd.grad(runner.outputs['loss'], runner.model.outs[1])
+        assert torch.equal(hook.captured[HEAD].grad, grad)
+
+    class Keeps(OptimizerHook):
+        def after_train_iter(self, runner):
+            runner.outputs['loss'].backward(retain_graph=True)
+
+    hook = CaptureHook([HEAD])
+    trained(hook, look, Twice(), optimizer_hook=Keeps(), max_iters=1)
+
+
 def test_compiled_code_runs_in_all_other_iterations():
     ran = []
 
@@ -350,7 +369,7 @@ def test_wrong_arguments(arguments, text):
     assert text in str(error.value)
 
 
-@pytest.mark.parametrize('name, hint', [('haed', "did you mean 'head'?"), ('xyz', 'it has body, body.0')])
+@pytest.mark.parametrize('name, hint', [('haed', "did you mean 'head'?"), ('xyz', 'its children: body, head')])
 def test_a_wrong_name_is_refused_before_the_first_batch(name, hint):
     model = Tiny()
     with pytest.raises(ValueError, match=f'Tiny has no submodule {name!r}; ') as error:

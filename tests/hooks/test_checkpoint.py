@@ -135,16 +135,10 @@ def test_after_save_is_called_when_the_file_is_there(tmp_path):
     assert seen == [True, True]
 
 
-@pytest.mark.parametrize(
-    'options, text',
-    [
-        ({'intervall': 2}, "CheckpointHook got an unexpected argument 'intervall'.*did you mean 'interval'"),
-        ({'interval': 1.5}, 'interval must be a whole number'),
-    ],
-)
-def test_wrong_arguments_are_said_at_the_start(tmp_path, options, text):
+def test_an_unknown_argument_is_said_at_the_start(tmp_path):
+    text = "CheckpointHook got an unexpected argument 'intervall'.*did you mean 'interval'"
     with pytest.raises(TypeError, match=text):
-        saved(tmp_path, **options)
+        saved(tmp_path, intervall=2)
     assert not list(tmp_path.rglob('*.pth'))
 
 
@@ -323,7 +317,9 @@ def test_runs_that_are_stopped_again_and_again_leave_no_growing_heap(tmp_path, a
     assert names() == ['iter_9.pth', 'latest.pth']
 
 
-@pytest.mark.parametrize('options', [{'max_keep_ckpts': '3'}, {'async_save': 'no'}, {'interval': True}])
+@pytest.mark.parametrize(
+    'options', [{'max_keep_ckpts': '3'}, {'async_save': 'no'}, {'interval': True}, {'interval': 1.5}]
+)
 def test_wrong_types_are_told_at_once(options):
     (name,) = options
     with pytest.raises(TypeError, match=f'{name} must be .*, but got {options[name]!r}'):

@@ -31,12 +31,15 @@ HOOKS_OF_OURS = {
 
 
 def run(make, folder, stop=None, resume=False):
-    """A run of nine iterations in three epochs, stopped after ``stop``; returns the runner and the hook."""
+    """A run of nine iterations in three epochs, each second one evaluated, stopped after ``stop``; returns the runner
+    and the hook."""
     torch.manual_seed(0)
     runner, hook = tiny_runner(model=Measured(), work_dir=folder, max_epochs=3), make()
     if not isinstance(hook, hooks.OptimizerHook):
         runner.register_hook(hooks.OptimizerHook(), 'ABOVE_NORMAL')
     runner.register_hook(hook)
+    if not isinstance(hook, hooks.EvalHook):
+        runner.register_hook(hooks.EvalHook(loader(8), by_epoch=False, interval=2), 'LOW')
     runner.register_hook(hooks.CheckpointHook())
     if stop is not None:
         runner.register_hook(At(stop - 1, lambda runner: runner.stop('asked')))

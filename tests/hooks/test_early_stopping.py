@@ -93,24 +93,6 @@ def test_the_rule_is_that_of_save_best(tmp_path):
         stopped(tmp_path, [0.1], monitor='quality')
 
 
-def test_a_resumed_run_goes_on_counting(tmp_path):
-    scores = [0.1, 0.9, 0.5, 0.5, 0.5]
-    whole, _ = stopped(tmp_path / 'whole', scores, save=True)
-    assert done(whole) == 5
-
-    class Kill(Hook):
-        def after_train_epoch(self, runner):
-            if runner.epoch == 3:
-                raise SystemExit
-
-    with pytest.raises(SystemExit):
-        stopped(tmp_path / 'part', scores, save=True, hooks=[Kill()])
-    resumed, hook = stopped(tmp_path / 'rest', scores[3:], resume=tmp_path / 'part' / 'epoch_3.pth')
-    assert done(resumed) == 5
-    assert (hook.best, hook.best_iter, hook.waited) == (0.9, 4, 3)
-    assert str(resumed.outcome) == str(whole.outcome)
-
-
 def test_a_run_that_was_stopped_trains_on_only_with_more_patience(tmp_path, caplog):
     stopped(tmp_path, [0.5], save=True, patience=2)
     last = tmp_path / 'latest.pth'

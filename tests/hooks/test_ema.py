@@ -175,3 +175,20 @@ def test_a_span_of_averages_inside_another_one_changes_nothing():
             assert torch.equal(runner.model.head.weight, average)
         assert torch.equal(runner.model.head.weight, average)
     assert torch.equal(runner.model.head.weight, raw)
+
+
+@pytest.mark.parametrize('how', ['save_checkpoint', 'save'])
+def test_a_save_between_forward_and_backward_leaves_the_step_alone(how, tmp_path):
+    class Saves(Hook):
+        def after_forward(self, runner):
+            if runner.iter == 1:
+                if how == 'save':
+                    runner.save(filename_tmpl='inside.pth', alone=True)
+                else:
+                    runner.save_checkpoint(str(tmp_path), 'inside.pth')
+
+    expected, runner = (trained(tmp_path, *hooks, ema=EMAHook(momentum=0.2)) for hooks in ([], [Saves()]))
+    assert torch.equal(weights(runner.model), weights(expected.model))
+    assert torch.equal(runner.model.ema_head_weight, expected.model.ema_head_weight)
+    state = torch.load(tmp_path / 'inside.pth')['state_dict']
+    assert not torch.equal(state['head.weight'], state['ema_head_weight'])

@@ -139,24 +139,25 @@ def test_a_subclass_may_leave_out_the_constructor_of_its_policy():
     assert view.optimizer.param_groups[0]['lr'] == 0.25
 
 
-def test_several_optimizers():
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    optimizers = dict(G=torch.optim.SGD([parameter], lr=1.0), D=torch.optim.Adam([parameter], lr=0.1))
-    hook = build_lr_hook(dict(policy='exp', gamma=0.5, warmup='constant', warmup_iters=2))
-    view = make_view(optimizers, epoch=1)
-    hook.before_run(view)
-    assert hook.base_lr == dict(G=[1.0], D=[0.1])
-    hook.before_train_epoch(view)
-    assert hook.regular_lr == dict(G=[0.5], D=[0.05])
-    hook.before_train_iter(view)
-    assert [optimizer.param_groups[0]['lr'] for optimizer in optimizers.values()] == pytest.approx([0.05, 0.005])
-
-
 @pytest.mark.parametrize(
     ('config', 'error', 'message'),
     [
-        (dict(policy='fixed', warmup='foo'), ValueError, '"foo" is not a supported type'),
-        (dict(policy='fixed', warmup='linear'), ValueError, '"warmup_iters" must be'),
+        (
+            dict(policy='fixed', warmup='foo'),
+            ValueError,
+            '"foo" is not a supported type of warm-up; choose one of constant, linear, exp',
+        ),
+        (dict(policy='fixed', warmup='linear'), ValueError, '"warmup_iters" must be at least 1, got 0'),
+        (
+            dict(policy='fixed', warmup='linear', warmup_iters=1, warmup_ratio=0),
+            ValueError,
+            'above 0 and at most 1, got 0',
+        ),
+        (
+            dict(policy='fixed', warmup='linear', warmup_iters=1, warmup_ratio=2),
+            ValueError,
+            'above 0 and at most 1, got 2',
+        ),
         (dict(policy='step', step=0), ValueError, '"step"'),
         (dict(policy='CosineAnnealing'), ValueError, 'exactly one of min_lr and min_lr_ratio'),
         (dict(policy='FlatCosineAnnealing', min_lr=0, start_percent=2), ValueError, '"start_percent"'),
@@ -168,6 +169,9 @@ def test_several_optimizers():
         (dict(policy='CosineRestart', periods=[0], min_lr=0), ValueError, 'periods must be a positive integer'),
         (dict(policy='cyclic', by_epoch=True), ValueError, 'CyclicLrUpdaterHook counts iterations'),
         (dict(policy='cyclic', gamma=2), ValueError, '"gamma"'),
+        (dict(policy='cyclic', gamma=0), ValueError, '"gamma"'),
+        (dict(policy='cyclic', cyclic_times=0), ValueError, 'cyclic_times'),
+        (dict(policy='cyclic', step_ratio_up=1.0), ValueError, 'step_ratio_up'),
         (dict(policy='OneCycle', max_lr=1, by_epoch=True), ValueError, 'OneCycleLrUpdaterHook counts iterations'),
         (dict(policy='OneCycle', max_lr='1'), ValueError, "max_lr is a number, .* got '1'"),
         (dict(policy='OneCycle', max_lr=1, pct_start=2), ValueError, '"pct_start"'),
@@ -182,7 +186,11 @@ def test_several_optimizers():
             'div_factor and final_div_factor must be',
         ),
         (dict(policy='OneCycle', max_lr=1, final_div_factor=0), ValueError, 'must be above 0: 25, 0'),
-        (dict(policy='OneCycle', max_lr=1, anneal_strategy='x'), ValueError, "no anneal_strategy 'x'"),
+        (
+            dict(policy='OneCycle', max_lr=1, anneal_strategy='x'),
+            ValueError,
+            "no anneal_strategy 'x'; choose one of cos, linear",
+        ),
         (dict(policy='OneCycle'), TypeError, 'max_lr'),
     ],
 )

@@ -67,18 +67,6 @@ def test_momentum_and_betas_of_several_optimizers():
     assert 'betas' not in optimizers['a'].param_groups[0]
 
 
-def test_warmup_divides():
-    hook = build_momentum_hook(dict(policy='step', step=10, warmup='linear', warmup_iters=4, warmup_ratio=0.5))
-    view = make_view(torch.optim.SGD(parameters(), lr=1.0, momentum=0.6))
-    hook.before_run(view)
-    hook.before_train_epoch(view)
-    found = []
-    for view.iter in range(6):
-        hook.before_train_iter(view)
-        found.append(view.optimizer.param_groups[0]['momentum'])
-    assert found == pytest.approx([0.6 / 0.5, 0.6 / 0.625, 0.6 / 0.75, 0.6 / 0.875, 0.6, 0.6])
-
-
 def test_settings_have_the_names_of_mmcv():
     hook = build_momentum_hook(dict(policy='LinearAnnealing', min_momentum_ratio=0.5))
     assert (hook.min_momentum, hook.min_momentum_ratio) == (None, 0.5)

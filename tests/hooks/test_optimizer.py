@@ -35,11 +35,6 @@ def trained(hook, model=None, optimizer=None, extra=(), before=(), **limits):
     return runner
 
 
-def test_clipping_logs_the_norm():
-    runner = trained(OptimizerHook(grad_clip={'max_norm': 0.01}))
-    assert len(runner.log_buffer.val_history['grad_norm']) == 5
-
-
 class Rows(Tiny):
     """`Tiny` on rows of a table with sparse gradients."""
 
@@ -83,24 +78,6 @@ def test_one_of_several_optimizers_clips_beside_another_with_sparse_gradients():
     runner.register_hook(OptimizerHook())
     runner.run([loader(8)], [('train', 1)])
     assert set(runner.log_buffer.val_history) & {'grad_norm_rows', 'grad_norm_dense'} == {'grad_norm_dense'}
-
-
-def test_a_loss_for_each_optimizer():
-    class Two(Tiny):
-        def train_step(self, data, optimizer):
-            out = super().train_step(data, optimizer)
-            return {**out, 'loss': {'body': out['loss'], 'head': self.head(self.body(data[0]).detach()).mean()}}
-
-    def two(model):
-        return {
-            'body': torch.optim.SGD(model.body.parameters(), lr=0.1),
-            'head': torch.optim.SGD(model.head.parameters(), lr=0.1),
-        }
-
-    model = Two()
-    before = weights(model)
-    trained(OptimizerHook(), model=model, optimizer=two)
-    assert not torch.equal(weights(model), before)
 
 
 def test_a_step_that_updates_by_itself_is_left_alone():
@@ -216,17 +193,6 @@ def test_an_iteration_that_fills_up_a_cycle_synchronises_also_if_another_one_was
 
     trained(OptimizerHook(cumulative_iters=2), Synchronised(), optimizer, max_iters=4, before=[UpdatesByItself()])
     assert log == ['no_sync', 'iter', 'iter', 'step', 'iter', 'step', 'iter', 'step']
-
-
-def test_anomalous_parameters_are_logged(caplog):
-    class Unused(Tiny):
-        def __init__(self):
-            super().__init__()
-            self.idle = torch.nn.Linear(1, 1)
-
-    with caplog.at_level(logging.ERROR, 'runnerkit'):
-        trained(OptimizerHook(detect_anomalous_params=True), model=Unused())
-    assert 'idle.weight (shape (1, 1)) does not contribute to the loss' in caplog.text
 
 
 def test_no_optimizer_is_said_at_the_start():
@@ -459,9 +425,8 @@ def test_arguments_of_fp16():
     hook = Fp16OptimizerHook()
     assert (hook.coalesce, hook.bucket_size_mb, hook.distributed, hook.grad_clip) == (True, -1, True, None)
     assert hook.loss_scaler.get_scale() == 512.0
-    for wrong in ('big', None, [1]):
-        with pytest.raises(ValueError, match='loss_scale must be a number'):
-            Fp16OptimizerHook(loss_scale=wrong)
+    with pytest.raises(ValueError, match='loss_scale must be a number'):
+        Fp16OptimizerHook(loss_scale=None)
 
 
 def test_copies_between_two_sets_of_weights():

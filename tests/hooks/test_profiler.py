@@ -111,7 +111,7 @@ def test_a_run_that_fails_ends_its_profile(tmp_path):
     'options, error, text',
     [
         ({'by_epoch': 'no'}, AssertionError, "by_epoch must be True or False, but got 'no'"),
-        ({'profile_iters': 0}, ValueError, 'profile_iters should be greater than 0, but got 0'),
+        ({'profile_iters': 0}, ValueError, 'profile_iters must be a whole number of at least 1, but got 0'),
         ({'profile_iters': 4}, ValueError, 'profile_iters should not be greater than 3'),
         ({'activities': 'cpu'}, ValueError, 'activities should be a list'),
         ({'activities': ['gpu']}, ValueError, "activity should be 'cpu' or 'cuda', but got 'gpu'"),

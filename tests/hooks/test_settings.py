@@ -200,7 +200,6 @@ EFFECTIVE = {
         {**sgd(), 'momentum': MOMENTUM}, {**sgd(momentum=0.8), 'momentum': MOMENTUM}, setting('momentum', 0.2),
         ['optimizer: momentum'],
     ),
-    'weight decay': (sgd(), sgd(weight_decay=0.1), setting('weight_decay', 0.1), ['optimizer: weight_decay', '0.1']),
     'weight decay of a kind': (
         {'optimizer': {**SGD, 'weight_decay': 0.1, 'paramwise_cfg': {'bias_decay_mult': 0.5}}},
         {'optimizer': {**SGD, 'weight_decay': 0.1, 'paramwise_cfg': {'bias_decay_mult': 0.0}}},
@@ -208,8 +207,6 @@ EFFECTIVE = {
         ['optimizer: weight_decay'],
     ),
     'nesterov': (sgd(), sgd(nesterov=True), setting('nesterov', True), ['optimizer: nesterov', 'False', 'True']),
-    'dampening': (sgd(), sgd(dampening=0.1), setting('dampening', 0.1), ['optimizer: dampening']),
-    'maximize': (sgd(), sgd(maximize=True), setting('maximize', True), ['optimizer: maximize']),
     'fused': (adam(), adam(fused=True), setting('fused', True), ['optimizer: fused', 'Adam (fused)']),
     'fused no more': (adam(fused=True), adam(), setting('fused', None), ['Adam (fused)']),
     'fused by the hook, no more': (
@@ -221,7 +218,6 @@ EFFECTIVE = {
         {**adam(), 'momentum': MOMENTUM}, {**adam(betas=(0.9, 0.99)), 'momentum': MOMENTUM},
         setting('betas', (0.225, 0.99)), ['optimizer: betas'],
     ),
-    'eps': (adam(), adam(eps=1e-4), setting('eps', 1e-4), ['optimizer: eps']),
     'amsgrad no more': (adam(amsgrad=True), adam(), setting('amsgrad', False), ['optimizer: amsgrad']),
     'a policy': (
         {**sgd(), 'lr': STEP}, {**sgd(), 'lr': {**COSINE}}, lrs(round(0.05 * (1 + math.cos(math.pi * 3 / 8)), 9)),
@@ -280,16 +276,9 @@ EFFECTIVE = {
         {'ema': {}}, {'ema': {'momentum': 0.5, 'warm_up': 0}}, attribute('EMAHook', 'momentum', 0.5),
         ['EMAHook#0: momentum', '0.0002', '0.5', 'EMAHook#0: warm_up'],
     ),
-    'interval of averages': (
-        {'ema': {}}, {'ema': {'interval': 3}}, attribute('EMAHook', 'interval', 3), ['EMAHook#0: interval'],
-    ),
     'patience': (
         {'stopping': {'monitor': 'error', 'patience': 50}}, {'stopping': {'monitor': 'error', 'patience': 60}},
         attribute('EarlyStoppingHook', 'patience', 60), ['EarlyStoppingHook#0: patience', '50', '60'],
-    ),
-    'min_delta': (
-        {'stopping': {'monitor': 'error'}}, {'stopping': {'monitor': 'error', 'min_delta': 0.5}},
-        attribute('EarlyStoppingHook', 'min_delta', 0.5), ['min_delta', '0.5'],
     ),
     'monitor': (
         {'stopping': {'monitor': 'error', 'patience': 99}, 'evaluation': {'interval': 1}},
@@ -303,14 +292,6 @@ EFFECTIVE = {
     ),
     'interval of checkpoints': (
         {}, {'checkpoint': {'interval': 4}}, attribute('CheckpointHook', 'interval', 4), ['CheckpointHook#0: interval'],
-    ),
-    'kept checkpoints': (
-        {}, {'checkpoint': {'interval': 3, 'max_keep_ckpts': 2}}, attribute('CheckpointHook', 'max_keep_ckpts', 2),
-        ['max_keep_ckpts'],
-    ),
-    'interval of evaluations': (
-        {'evaluation': {'interval': 1}}, {'evaluation': {'interval': 2}}, attribute('EvalHook', 'interval', 2),
-        ['EvalHook#0: interval'],
     ),
     'rule': (
         {'evaluation': BEST}, {'evaluation': {**BEST, 'rule': 'greater'}},

@@ -1,4 +1,3 @@
-import json
 import logging
 import warnings
 from itertools import product
@@ -9,7 +8,6 @@ import torch
 from support import loader, tiny_runner
 from torch.optim import lr_scheduler
 
-from runnerkit.checkpoint.plain import to_plain
 from runnerkit.hooks import build_lr_hook
 from runnerkit.hooks.hook import Outcome
 from runnerkit.hooks.torch_scheduler import LR_SCHEDULERS, build_scheduler, find_scheduler, scheduler_names, takes_epoch
@@ -368,79 +366,12 @@ def test_a_length_that_is_left_out_must_be_known():
 
 # --- torch's schedulers by name --------------------------------------------------------------------------------------
 
-TORCH = {
-    'LambdaLR': dict(lr_lambda=lambda n: 1 / (n + 1)),
-    'MultiplicativeLR': dict(lr_lambda=lambda n: 0.9),
-    'StepLR': dict(step_size=3),
-    'MultiStepLR': dict(milestones=[2, 2, 6]),
-    'ConstantLR': {},
-    'LinearLR': {},
-    'ExponentialLR': dict(gamma=0.9),
-    'PolynomialLR': {},
-    'CosineAnnealingLR': dict(T_max=10),
-    'CosineAnnealingWarmRestarts': dict(T_0=3),
-    'CyclicLR': dict(base_lr=0.1, max_lr=1.0, step_size_up=3),
-    'OneCycleLR': dict(max_lr=1.0, total_steps=20),
-    'SequentialLR': dict(
-        schedulers=[dict(policy='LinearLR', total_iters=3), dict(policy='MultiStepLR', milestones=[2, 5])],
-        milestones=[4],
-    ),
-    'ChainedScheduler': dict(schedulers=[dict(policy='ConstantLR'), dict(policy='ExponentialLR', gamma=0.9)]),
-    'ReduceLROnPlateau': dict(patience=1),
-}
-
-
-def run(scheduler, optimizer, steps):
-    found = []
-    for _ in range(steps):
-        optimizer.step()
-        scheduler.step(*([1.0] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
-        found.append((optimizer.param_groups[0]['lr'], optimizer.param_groups[0]['momentum']))
-    return found
-
-
-def test_every_scheduler_of_torch_is_covered():
-    assert set(scheduler_names()) == set(TORCH)
-    assert all(find_scheduler(name) is getattr(lr_scheduler, name) for name in TORCH)
-
 
 @pytest.mark.parametrize('name', ['LRScheduler', '_LRScheduler', 'Optimizer', 'partial', 'warnings', 'nothing'])
 def test_what_is_no_scheduler(name):
     assert find_scheduler(name) is None
     with pytest.raises(KeyError, match=f"has no '{name}', only LambdaLR"):
         build_scheduler(name, sgd())
-
-
-@pytest.mark.filterwarnings('ignore:.*epoch parameter in `scheduler.step:UserWarning')
-@pytest.mark.parametrize('name', TORCH)
-def test_a_state_continues_also_one_of_earlier_versions(name):
-    """Earlier versions saved dicts in the place of counters."""
-    optimizer = sgd()
-    scheduler = build_scheduler(name, optimizer, **TORCH[name])
-    assert type(scheduler) is find_scheduler(name)
-    run(scheduler, optimizer, 3)
-    hook, groups = build_lr_hook(config_of(name)), optimizer.state_dict()
-    hook.schedulers = {'optimizer': scheduler}
-    saved = to_plain(hook.state_dict(), '')
-    expected = run(scheduler, optimizer, 10)
-    assert len({lr for lr, _ in expected}) > 1
-    for state in (saved, json.loads(json.dumps(saved), object_pairs_hook=with_numbers)):
-        other = sgd()
-        resumed, view = build_lr_hook(config_of(name)), make_view(other)
-        view.max_epochs = 20
-        resumed.before_run(view)
-        other.load_state_dict(groups)
-        resumed.load_state_dict({**state, 'rates': resumed._rates(), 'schedule': resumed.schedule, 'done': 0})
-        assert run(resumed.schedulers['optimizer'], other, 10) == expected
-
-
-def config_of(name):
-    monitor = {'monitor': 'train/loss'} if name == 'ReduceLROnPlateau' else {}
-    return {'policy': name, **TORCH[name], **monitor}
-
-
-def with_numbers(pairs):
-    return {int(key) if key.isdigit() else key: value for key, value in pairs}
 
 
 @pytest.mark.parametrize('name, arguments', [('StepLR', {'step_size': 0}), ('CosineAnnealingLR', {'T_max': -1})])

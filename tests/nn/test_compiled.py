@@ -95,7 +95,7 @@ GENERATOR = torch.Generator()
     [
         ({'mod': 'default'}, ValueError, "compile has no key 'mod'; did you mean 'mode'"),
         ({'modules': ['bodi']}, ValueError, "compile: Tiny has no submodule 'bodi'; did you mean 'body'"),
-        ({'modules': ['xyz']}, ValueError, "no submodule 'xyz'; it has body, head"),
+        ({'modules': ['xyz']}, ValueError, "no submodule 'xyz'; its children: body, head"),
         ({'modules': 'body'}, TypeError, "modules must be a list of the names of submodules, .* got 'body'"),
         ({'modules': []}, TypeError, r'modules must be a list of the names of submodules, .* got \[\]'),
         ({'fullgraph': 1}, TypeError, 'compile: fullgraph must be True or False, but got 1'),

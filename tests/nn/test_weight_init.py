@@ -194,11 +194,11 @@ def test_a_wrong_prefix_or_part_is_named_with_the_right_one(tmp_path):
             {'prefix': 'model.'},
             r"not one of the weights below 'model.' in .* \(head.weight, body.0.weight\) fits",
         ),
-        ({'prefix': 'model.head.', 'part': 'haed'}, "part='haed' is no submodule of Linear; its children: none"),
+        ({'prefix': 'model.head.', 'part': 'haed'}, "part='haed': Linear has no submodule 'haed'; its children: none"),
     ):
         with pytest.raises(ValueError, match=words):
             initialize(nn.Linear(5, 3), {'type': 'Pretrained', 'checkpoint': path, **options})
-    with pytest.raises(ValueError, match="part='boddy' is no submodule of ModuleDict; did you mean 'body'"):
+    with pytest.raises(ValueError, match="part='boddy': ModuleDict has no submodule 'boddy'; did you mean 'body'"):
         initialize(
             nn.ModuleDict({'body': nn.Linear(1, 1)}), {'type': 'Pretrained', 'checkpoint': path, 'part': 'boddy'}
         )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from runnerkit.hooks import OptimizerHook
 from runnerkit.optim.update import Update, largest, log_anomalous_params
 
 
@@ -221,11 +222,23 @@ def test_anomalous_parameters_are_named(caplog):
         ({'amp': 'fp8'}, "amp must be 'bf16', 'fp16' or None, but got 'fp8'"),
         ({'amp': 'fp16', 'loss_scale': 0}, 'loss_scale must be a number above 0, .*, but got 0'),
         ({'amp': 'fp16', 'loss_scale': 'big'}, "loss_scale must be a number above 0, 'dynamic' or a dict"),
+        (
+            {'amp': 'fp16', 'loss_scale': {'init_scale': 0}},
+            'loss_scale: init_scale must be a number above 0, but got 0',
+        ),
+        ({'amp': 'fp16', 'loss_scale': {'growth_factor': 0.5}}, 'growth_factor must be a number above 1, but got 0.5'),
+        ({'amp': 'fp16', 'loss_scale': {'backoff_factor': 2}}, 'backoff_factor must be a number between 0 and 1, but'),
+        ({'amp': 'fp16', 'loss_scale': {'growth_interval': 0}}, 'growth_interval must be a number of at least 1, but'),
+        ({'amp': 'fp16', 'loss_scale': {'growth_factor': '2'}}, "growth_factor must be a number above 1, but got '2'"),
+        ({'fused': True}, "fused must be 'auto' or None, but got True; to require it, use optimizer="),
+        ({'grad_clip': 35}, r'grad_clip must be a dict such as dict\(max_norm=35\), or None, but got 35'),
     ],
 )
 def test_wrong_options_are_refused(options, problem):
-    with pytest.raises((TypeError, ValueError), match=problem):
-        make(**options)
+    """Also by the hook, when it is built."""
+    for build in (make, OptimizerHook):
+        with pytest.raises((TypeError, ValueError), match=problem):
+            build(**options)
 
 
 def test_a_fixed_scale_stays_what_it_is_also_after_an_overflow():

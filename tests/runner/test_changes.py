@@ -1,15 +1,14 @@
 """What a resumed run restores, and what it tells of what is not as it was."""
 
 import logging
-import os
 
 import pytest
 import torch
-from support import Counts, Noisy, Tiny, loader, thinned, tiny_runner, weights
+from support import Counts, Noisy, Tiny, loader, tiny_runner, weights
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from runnerkit.data import build_dataloader
-from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook, OptimizerHook, StepLrUpdaterHook, TextLoggerHook
+from runnerkit.hooks import CheckpointHook, EMAHook, Hook, OptimizerHook, TextLoggerHook
 from runnerkit.optim.update import mean_gradients
 from runnerkit.runner import EpochBasedRunner
 
@@ -402,161 +401,3 @@ def test_a_hook_can_see_that_its_epoch_has_begun_before(tmp_path, caplog):
     undisturbed.run([loader()], [('train', 1)])
     resumed(tmp_path, str(tmp_path / 'iter_3.pth'), caplog, hooks=[counts])
     assert counts.n == undisturbed.hooks[-1].n == 208
-
-
-class SavesInAPoint(Hook):
-    def before_train_iter(self, runner):
-        if runner.iter == 2:
-            runner.save(filename_tmpl='before.pth', create_symlink=False)
-
-    def after_train_iter(self, runner):
-        if runner.iter == 1:
-            runner.save(filename_tmpl='inside.pth', create_symlink=False)
-
-
-@pytest.mark.parametrize('priority', ['HIGH', 'NORMAL', 'LOW'])
-def test_a_save_before_other_hooks_of_its_point_moves_behind_them(priority, tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-
-    def registered(folder):
-        runner, counts = start(tmp_path / folder), Counts()
-        runner.register_hook(SavesInAPoint(), priority)
-        runner.register_hook(counts)
-        runner.register_hook(TextLoggerHook(), 'VERY_LOW')  # only looks on
-        return runner, counts
-
-    undisturbed, counts = registered('first')
-    undisturbed.run([loader()], [('train', 1)])
-    (moved,) = (each.getMessage() for each in caplog.records if 'the save of inside.pth moves' in each.getMessage())
-    assert moved.endswith('it was asked for in after_train_iter, among hooks that may change the run')
-    again, goes_on = registered('second')
-    again.resume(str(tmp_path / 'first' / 'inside.pth'))
-    caplog.clear()
-    again.run([loader()], [('train', 1)])
-    assert torch.equal(weights(again.model), weights(undisturbed.model))
-    assert goes_on.n == counts.n
-    assert told(caplog) == []
-
-
-def test_a_save_behind_all_hooks_that_act_does_not_move(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
-    hook = SavesInAPoint()
-    hook.before_train_iter = lambda runner: None
-    start(tmp_path, hooks=[hook]).run([loader()], [('train', 1)])
-    assert (tmp_path / 'inside.pth').is_file()
-    assert 'moves' not in caplog.text
-
-
-def saves_at(point):
-    """A hook that saves the run once at a point."""
-
-    def save(self, runner, *scores):
-        if runner.completed_iters >= 2 and not vars(self).setdefault('has_saved', False):
-            self.has_saved = True
-            runner.save(filename_tmpl='inside.pth', create_symlink=False)
-
-    return type('Saves', (Hook,), {point: save})()
-
-
-class Drifts(Counts):
-    """Moves the weights at a point, by what it has counted."""
-
-    def drift(self, runner, *scores):
-        self.n += 1
-        with torch.no_grad():
-            runner.model.head.weight.mul_(1 + self.n * torch.rand(()) / 100)
-
-    after_train_iter = Hook.after_train_iter
-
-
-def resumed_inside(point, priority, folder, caplog, hook=None, evaluates_by_epoch=None):
-    """Whether a run that is resumed from a save within ``point`` equals the undisturbed one, and what it warns of."""
-
-    def run(checkpoint=None):
-        runner = tiny_runner(max_epochs=2, work_dir=folder)
-        runner.register_optimizer_hook({})
-        runner.register_hook(saves_at(point), priority)
-        if hook is not None:
-            runner.register_hook(hook())
-        if evaluates_by_epoch is not None:
-            runner.register_hook(EvalHook(loader(8), by_epoch=evaluates_by_epoch), 'LOW')
-        if checkpoint is not None:
-            runner.resume(checkpoint)
-        runner.run([loader()], [('train', 1)])
-        return weights(runner.model)
-
-    undisturbed = run()
-    caplog.clear()
-    again = run(str(folder / 'inside.pth'))
-    return torch.equal(undisturbed, again), told(caplog)
-
-
-POINTS = (
-    'before_train_iter',
-    'after_forward',
-    'after_backward',
-    'after_step',
-    'after_evaluate',
-    'after_train_iter',
-    'after_train_epoch',
-)
-
-
-@thinned(point=POINTS, priority=['HIGH', 'LOW'])
-def test_a_save_that_any_point_asks_for_is_exact(point, priority, tmp_path, caplog):
-    is_free = point not in ('after_forward', 'after_backward')  # where weights must not change
-    hook = type('Drifts', (Drifts,), {point: Drifts.drift}) if is_free else None
-    assert resumed_inside(point, priority, tmp_path, caplog, hook, evaluates_by_epoch=False) == (True, [])
-
-
-def test_a_save_that_cannot_wait_says_what_it_leaves_out(tmp_path, caplog):
-    """The best checkpoint has the weights that were evaluated."""
-
-    def run(checkpoint=None):
-        runner = tiny_runner(max_epochs=2, work_dir=tmp_path)
-        runner.register_optimizer_hook({})
-        runner.register_hook(EvalHook(loader(8), by_epoch=False, start=3, interval=99, save_best='loss'), 'LOW')
-        runner.register_hook(type('Drifts', (Drifts,), {'after_train_iter': Drifts.drift})(), 'VERY_LOW')
-        if checkpoint is not None:
-            runner.resume(checkpoint)
-        runner.run([loader()], [('train', 1)])
-        return weights(runner.model)
-
-    undisturbed = run()
-    caplog.clear()
-    assert not torch.equal(run(str(tmp_path / 'best_loss_iter_3.pth')), undisturbed)
-    assert told(caplog) == [
-        'the checkpoint was saved in after_train_iter, before the run called Drifts there: a resume is not exact'
-    ]
-
-
-def test_save_checkpoint_writes_at_once_and_says_once_that_it_is_not_exact(tmp_path, caplog):
-    class Saves(Hook):
-        def after_forward(self, runner):
-            path = runner.save_checkpoint(runner.work_dir, f'now_{runner.iter}.pth')
-            assert os.path.isfile(path)
-
-    runner = start(tmp_path, hooks=[Saves()])
-    runner.run([loader()], [('train', 1)])
-    (text,) = told(caplog)
-    assert text.startswith('save_checkpoint writes at once and on one rank, so a run that resumes')
-    assert text.endswith('is not exact (inside an iteration): call runner.save() on every rank instead')
-    resumed(tmp_path, str(tmp_path / 'now_3.pth'), caplog)
-    assert 'the checkpoint was saved inside an iteration: a resume is not exact' in told(caplog)
-
-
-def test_a_save_at_the_beginning_of_an_iteration_leaves_nothing_out(tmp_path, caplog):
-    def registered(folder):
-        runner = start(tmp_path / folder)
-        runner.register_hook(SavesInAPoint(), 'VERY_HIGH')
-        runner.register_hook(StepLrUpdaterHook(step=1, by_epoch=False))
-        return runner
-
-    undisturbed = registered('first')
-    undisturbed.run([loader()], [('train', 1)])
-    again = registered('second')
-    again.resume(str(tmp_path / 'first' / 'before.pth'))
-    caplog.clear()
-    again.run([loader()], [('train', 1)])
-    assert torch.equal(weights(again.model), weights(undisturbed.model))
-    assert told(caplog) == []

@@ -318,23 +318,32 @@ class Saves(Hook):
         setattr(self, point, lambda runner: runner.save_checkpoint(str(folder), f'{runner.iter}.pth'))
 
 
-def test_a_run_resumed_at_the_very_end_of_an_epoch_hears_the_rest_of_what_the_undisturbed_one_hears(tmp_path):
+@pytest.mark.parametrize(
+    'limit, saved', [({'max_epochs': 2}, (2, 5)), ({'max_iters': 6}, (5,)), ({'max_iters': 5}, (4,))]
+)
+def test_a_run_resumed_at_the_very_end_of_an_epoch_hears_the_rest_of_what_the_undisturbed_one_hears(
+    limit, saved, tmp_path
+):
+    """Also where ``max_iters`` ends the epoch, with its last batch or before it; after the end, no point is left."""
+
     def go(seed, resume=None):
-        recorder, runner = Recorder(), tiny_runner(max_epochs=2, seed=seed)
+        recorder, runner = Recorder(), tiny_runner(**limit, work_dir=tmp_path, seed=seed)
         runner.register_hook(OptimizerHook())
         runner.register_hook(recorder)
         runner.register_hook(Saves('after_train_iter', tmp_path), 'LOWEST')
+        runner.register_checkpoint_hook(dict(interval=1))
         if resume is not None:
             runner.resume(str(tmp_path / resume))
         runner.run([loader(12)], [('train', 1)])
         return recorder.heard, weights(runner.model)
 
     whole, expected = go(0)
-    for last in (2, 5):
+    for last in saved:
         heard, found = go(9, f'{last}.pth')
-        rest = whole[whole.index(('after_train_iter', last // 3, last, 2)) + 1 :]
+        rest = whole[whole.index(('after_train_iter', last // 3, last, last % 3)) + 1 :]
         assert heard == [('before_run', last // 3, last + 1, 0), ('before_train_epoch', last // 3, last + 1, 0), *rest]
         assert torch.equal(found, expected)
+    assert [name for name, *_ in go(9, 'latest.pth')[0]] == ['before_run', 'after_run']
 
 
 def test_a_batch_that_was_fetched_and_not_trained_on_is_fetched_again(tmp_path, caplog):

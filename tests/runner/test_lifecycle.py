@@ -254,10 +254,12 @@ def test_a_loop_of_the_users_own_is_left_when_the_run_has_been_asked_to_end():
     assert str(runner.outcome) == 'stopped: enough'
 
 
-def test_after_run_is_called_even_if_the_end_cannot_be_logged():
+def test_an_error_without_a_text_is_logged_by_its_class(caplog):
     class Broken(RuntimeError):
         def __str__(self):
             raise ZeroDivisionError('an error that cannot be shown')
+
+        __repr__ = __str__
 
     class Fail(Recorder):
         def after_train_iter(self, runner):
@@ -269,6 +271,7 @@ def test_after_run_is_called_even_if_the_end_cannot_be_logged():
     with pytest.raises(Broken):
         runner.run([loader(8)], [('train', 1)])
     assert hook.names()[-1] == 'after_run'
+    assert caplog.messages[-1] == 'Run failed: Broken (its __str__ raises ZeroDivisionError)'
 
 
 def test_a_run_after_a_failed_after_run_continues_and_does_not_resume_again(tmp_path):

@@ -3,9 +3,10 @@ from runnerkit.runner.progress import Progress
 
 def test_it_is_saved_as_it_is_and_loaded_in_place():
     progress = Progress(epoch=3, iter=16, iter_is_done=True, epoch_is_open=True, began=15, samples=16, entry=1, unit=4)
+    progress.ended_at = 15
     state = progress.state_dict()
     assert state == {
-        'epochs': 3, 'iters': 17, 'epoch_is_open': True, 'batches': 2, 'entry': 1, 'units': 4
+        'epochs': 3, 'iters': 17, 'epoch_is_open': True, 'batches': 2, 'entry': 1, 'units': 4, 'ended_at': 15
     }  # fmt: skip
     other = Progress(iter=5)
     other.load_state_dict(state)
@@ -14,7 +15,7 @@ def test_it_is_saved_as_it_is_and_loaded_in_place():
 
 def test_a_fresh_one_has_done_nothing():
     assert Progress().state_dict() == {
-        'epochs': 0, 'iters': 0, 'epoch_is_open': False, 'batches': 0, 'entry': 0, 'units': 0
+        'epochs': 0, 'iters': 0, 'epoch_is_open': False, 'batches': 0, 'entry': 0, 'units': 0, 'ended_at': 0
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from support import Noisy, Tiny, loader, thinned, tiny_runner, weights
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
-from runnerkit.runner import EpochBasedRunner, IterBasedRunner
+from runnerkit.runner import EpochBasedRunner
 from runnerkit.runner.saver import Saver
 
 
@@ -375,6 +376,21 @@ def test_without_anybody_to_tell_it_raises(tmp_path, full):
     assert runner.meta['hook_msgs'] == {}
 
 
+def test_messages_are_taken_back_after_any_error(tmp_path):
+    class Refuses(Hook):
+        @contextmanager
+        def around_save(self, runner):
+            raise ArithmeticError
+            yield
+
+    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
+    runner.meta['hook_msgs'] = {'a': 1}
+    runner.register_hook(Refuses())
+    with pytest.raises(ArithmeticError):
+        runner.save(messages={'a': 2, 'b': 2})
+    assert runner.meta['hook_msgs'] == {'a': 1}
+
+
 class OfMmcvsTime(EpochBasedRunner):
     """Writes its checkpoints itself, as runners of projects of that time do: other arguments, and nothing returned."""
 
@@ -414,6 +430,33 @@ def test_hooks_go_through_a_save_checkpoint_of_a_subclass(tmp_path, kind, async_
     assert meta['hook_msgs']['last_ckpt'] == str(tmp_path / 'epoch_4.pth')
     assert ('own' in meta) == (kind is OfOurs)
     assert runner.save(filename_tmpl='own.pth') == str(tmp_path / 'own.pth')
+
+
+class WritesTwice(EpochBasedRunner):
+    """Writes each of its checkpoints to a second folder, too."""
+
+    def save_checkpoint(self, out_dir, *args, meta=None, create_symlink=True, **kwargs):
+        path = super().save_checkpoint(out_dir, *args, meta=meta, create_symlink=create_symlink, **kwargs)
+        super().save_checkpoint(f'{out_dir}/more', *args, meta={'is_copy': True}, create_symlink=False, **kwargs)
+        return path
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_subclass_may_write_a_checkpoint_twice(tmp_path, async_save, caplog):
+    runner = tiny_runner(WritesTwice, work_dir=tmp_path, max_epochs=2)
+    hears, written = Hears(), []
+    runner.register_hook(hears)
+    runner.register_hook(CheckpointHook(interval=1, async_save=async_save))
+    runner.run([loader(8)], [('train', 1)])
+    assert len(hears.heard) == 2
+    assert 'save_checkpoint' not in caplog.text
+    runner.save(async_save=async_save, after_write=lambda: written.append(runner.last_finite))
+    runner.finish_saving()
+    assert written == [str(tmp_path / 'epoch_2.pth')]
+    files = [torch.load(tmp_path / folder / 'epoch_2.pth') for folder in ('.', 'more')]
+    assert [file['meta'].pop('is_copy', False) for file in files] == [False, True]
+    assert_equal(*files)
+    assert not (tmp_path / 'more' / 'latest.pth').exists()
 
 
 def test_the_last_one_that_is_whole(tmp_path, slow):
@@ -561,18 +604,6 @@ def test_two_ranks(on_ranks, tmp_path):
 # --- in the middle of something --------------------------------------------------------------------------------------
 
 
-def test_a_file_of_one_rank_says_that_it_is_not_exact(tmp_path):
-    class Asks(Hook):
-        def before_train_iter(self, runner):
-            if runner.iter == 1:
-                runner.save(filename_tmpl='asked.pth', alone=True)
-
-    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    runner.register_hook(Asks())
-    runner.run([loader(12)], [('train', 1)])
-    assert torch.load(tmp_path / 'asked.pth')['runnerkit']['not_exact'] == 'inside an iteration'
-
-
 def test_a_save_that_waits_is_dropped_when_the_run_goes_back(tmp_path, caplog):
     class Back(Hook):
         done = False
@@ -592,21 +623,6 @@ def test_a_save_that_waits_is_dropped_when_the_run_goes_back(tmp_path, caplog):
     assert not (tmp_path / 'asked.pth').exists()
 
 
-def test_an_evaluation_inside_an_iteration_moves_the_save_behind_it(tmp_path):
-    class Evaluates(Hook):
-        def before_train_iter(self, runner):
-            if runner.iter == 1:
-                runner.evaluate(loader(4))
-
-        def after_evaluate(self, runner, scores):
-            runner.save(filename_tmpl='asked.pth')
-
-    runner = tiny_runner(IterBasedRunner, work_dir=tmp_path, max_iters=3)
-    runner.register_hook(Evaluates())
-    runner.run([loader(12)], [('train', 1)])
-    assert torch.load(tmp_path / 'asked.pth')['meta']['iter'] == 2
-
-
 @pytest.mark.parametrize('name', ['iter_2.pth', 'iter_4.pth'])
 def test_an_epoch_runner_of_so_many_iterations_resumes_at_the_end_of_an_epoch(tmp_path, name):
     def run(resume=None):
@@ -620,21 +636,3 @@ def test_an_epoch_runner_of_so_many_iterations_resumes_at_the_end_of_an_epoch(tm
 
     wanted = run()
     assert torch.equal(run(name), wanted)
-
-
-def test_a_save_moves_to_the_end_of_a_point_whose_calls_change_meanwhile(tmp_path):
-    class Changes(Hook):
-        def after_train_iter(self, runner):
-            runner.hooks.listen('after_train_epoch', print)
-            runner.hooks.unlisten('after_train_epoch', print)
-
-    class Asks(Hook):
-        def after_train_iter(self, runner):
-            if runner.iter == 1:
-                runner.save(filename_tmpl='asked.pth')
-
-    runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    runner.register_hook(Changes(), priority='HIGH')
-    runner.register_hook(Asks())
-    runner.run([loader(12)], [('train', 1)])
-    assert torch.load(tmp_path / 'asked.pth')['meta']['iter'] == 2

@@ -2,7 +2,16 @@
 
 import pytest
 
-from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Codec, Proposal, SearchAlgorithm, derived_seed
+from runnerkit.search.algorithm import (
+    CODECS,
+    SEARCH_ALGORITHMS,
+    Codec,
+    Proposal,
+    SearchAlgorithm,
+    as_type,
+    checked_objectives,
+    derived_seed,
+)
 
 
 def test_a_method_that_must_be_a_property():
@@ -37,7 +46,7 @@ def test_a_proposal():
 
 
 def test_names_of_algorithms():
-    import runnerkit.search.sections  # noqa: F401  # registers ours
+    import runnerkit.search.optuna_algorithm  # noqa: F401  # registers ours
 
     for name in (
         'TPE',
@@ -60,3 +69,19 @@ def test_seeds_of_trials_differ_and_stay():
     assert len(set(seeds)) == 900
     assert all(0 <= each < 2**31 for each in seeds)
     assert derived_seed(0, 0) == seeds[0]
+
+
+def test_a_name_stands_for_a_dict():
+    assert as_type('Serial') == {'type': 'Serial'}
+    given = {'type': 'Local', 'workers': 2}
+    assert as_type(given) == given
+    assert as_type(given) is not given
+
+
+def test_objectives_are_copied():
+    given = {'error': 'min'}
+    found = checked_objectives(given)
+    assert found == given
+    assert found is not given
+    with pytest.raises(ValueError, match="'error' must be 'max' or 'min', but got 'mn'; did you mean 'min'"):
+        checked_objectives({'error': 'mn'})

@@ -1,12 +1,17 @@
-"""Reports: the best, the front, and what lies in files."""
+"""Reports: the best, the front, what lies in files, and what a search prints at its end."""
 
 import csv
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
-from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record
-from runnerkit.search.report import Report
+sys.path.insert(0, str(Path(__file__).parent))
+from pipelines import small_pipeline  # noqa: E402
+
+from runnerkit.search.record import COMPLETED, FAILED, PRUNED, Record  # noqa: E402
+from runnerkit.search.report import Report, failures, summary  # noqa: E402
 
 
 def records():
@@ -93,3 +98,47 @@ def test_files_are_kept_up_to_date_at_little_cost(tmp_path, monkeypatch):
     report.keep(tmp_path, 'nas')
     assert saved[-1] == (tmp_path, 'nas')
     assert len(saved) == 3
+
+
+ERROR = {'error': 'min'}
+
+
+def ended(number, status, error=None, hps=None):
+    scores = {} if error is None else {'error': error, 'loss': 2 * error}
+    return Record('nas', number, hps or {}, None, ERROR, scores, status, start=100.0, end=110.0)
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    pipeline = small_pipeline(tmp_path, fullytrain=None, benchmark=None)
+    for each in (ended(0, 'completed', 0.5), ended(1, 'pruned', 0.7), ended(2, 'completed', 0.25, {'lr[0]': 0.1})):
+        pipeline.report.update(each)
+    pipeline.report.update(ended(3, 'running', 0.6))
+    return pipeline
+
+
+def test_the_summary(pipeline):
+    assert summary(pipeline) == [
+        'nas: 4 trials (2 completed, 1 pruned, 1 running); best:',
+        '  2: error 0.25; lr[0]=0.1 (loss 0.5)',
+        f'Report {pipeline.work_dir / "reports.json"}',
+    ]
+
+
+def test_the_summary_names_the_checkpoint_of_the_best(pipeline, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pipeline.report = Report()
+    best = ended(0, 'completed', 0.25)
+    best.weights_file = str(tmp_path / 'nas' / 'best.pth')
+    pipeline.report.update(best)
+    assert summary(pipeline)[:-1] == [
+        'nas: 1 trial (1 completed); best:',
+        '  0: error 0.25 (loss 0.5)',
+        '  checkpoint of 0: nas/best.pth',
+    ]
+
+
+def test_failed_trials_are_named():
+    records = [Record('nas', number, status='failed') for number in range(7)] + [Record('train', 0, status='failed')]
+    assert failures(records) == 'nas 0, 1, 2, 3, 4 … (7 in all); train 0'
+    assert failures([Record('nas', 0, status='completed')]) == ''

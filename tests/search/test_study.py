@@ -1,5 +1,6 @@
 """Studies: trials that can be repeated by hand, and that go on after any kill."""
 
+import gzip
 import json
 import os
 import random
@@ -9,9 +10,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import old_studies
 import pytest
 from odd_trials import MODEL
 from studies import AtOnce, config_file, kills_on_the_way, outcome, small_study
+from support import ROOT
 
 from runnerkit.checkpoint.loader import load_tensors
 from runnerkit.cli.train import main as train_command
@@ -21,7 +24,7 @@ from runnerkit.search.executors import Ended
 from runnerkit.search.job import Result
 from runnerkit.search.journal import Journal
 from runnerkit.search.record import Record
-from runnerkit.search.study import NotATrialsFault, Study, replayed, settle_paths
+from runnerkit.search.study import NotATrialsFault, Study, local_folder, replayed, settle_paths
 
 
 @pytest.fixture(scope='module')
@@ -197,6 +200,17 @@ def test_files_that_are_missing_are_told(lost, words, tmp_path):
     (study.work_dir / lost).rename(tmp_path / 'lost')
     with pytest.raises(ValueError, match=words):
         small_study(tmp_path, {'trials': 5}, executor=AtOnce()).run()
+
+
+@pytest.mark.parametrize('name', old_studies.STUDIES)
+def test_studies_of_former_versions_go_on(name, tmp_path):
+    began = json.loads(gzip.decompress((ROOT / 'tests/data/old/studies.json.gz').read_bytes()))[name]
+    for place, text in began['files'].items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text)
+    found = outcome(old_studies.study(name, tmp_path).run())
+    assert json.loads(json.dumps(found)) == began['outcome']
+    assert not (tmp_path / 'study.1').exists()
 
 
 def test_errors_of_the_study_are_not_those_of_a_trial(tmp_path):
@@ -675,3 +689,9 @@ def test_a_trial_goes_on_in_the_folder_of_its_study(tmp_path):
     with pytest.raises(InterruptedError):
         small_study(tmp_path, dict(trials=2), executor=jobs).run()
     assert jobs.started[0].work_dir == str(tmp_path / 'study' / 'trials' / '0000' / 'search_0000')
+
+
+def test_the_work_dir_is_a_folder_of_this_machine():
+    assert local_folder('some/where') == Path.cwd() / 'some' / 'where'
+    with pytest.raises(ValueError, match=r"a folder of this machine, but got 's3://bucket/study'"):
+        local_folder('s3://bucket/study')

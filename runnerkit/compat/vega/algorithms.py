@@ -1,4 +1,5 @@
-"""Search algorithms and codecs as Vega's users write them: ``__init__(self, search_space=None, **kwargs)``."""
+"""Search algorithms and codecs as Vega's users write them: ``__init__(self, search_space=None, **kwargs)``. And the
+generator, which asks an algorithm."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from runnerkit.compat.vega.current import General, running_part, running_pipeline, running_section
-from runnerkit.compat.vega.networks import NetworkDesc
-from runnerkit.compat.vega.record import ReportRecord
+from runnerkit.compat.vega.networks import NetworkDesc, SearchSpace
+from runnerkit.compat.vega.report import ReportClient, ReportRecord
 from runnerkit.compat.vega.steps import VegaStep
 from runnerkit.config.config_dict import as_config
 from runnerkit.search import algorithm as core
 from runnerkit.search.algorithm import CODECS, Proposal, as_proposal
+from runnerkit.search.optuna_algorithm import made_algorithm
 from runnerkit.search.record import Record
-from runnerkit.search.sections import made_algorithm
 from runnerkit.search.space import as_space
 from runnerkit.utils.exceptions import WrongKey
 
@@ -55,7 +56,7 @@ class _AnyAlgorithm(type):
             return _algorithm_of_step(*args, **kwargs)
         if not {'space', 'objectives'} <= kwargs.keys() or not _is_vegas(cls):
             return super().__call__(*args, **kwargs)
-        own = _made(cls, **kwargs)
+        own = _constructed(cls, **kwargs)
         return type(cls.__name__, (_InStudy,), {})(own, kwargs['space'])  # messages name the user's class
 
 
@@ -151,6 +152,44 @@ class _AsVegas(SearchAlgorithm):
         return self.own.is_completed
 
 
+class Generator:
+    """Asks a search algorithm what to try, and passes it the results.
+
+    Args:
+        search_alg: the algorithm; None: that of the running step.
+
+    Attributes:
+        search_space: that of the running step, if the algorithm is.
+    """
+
+    search_space: SearchSpace | None = None
+
+    def __init__(self, search_alg: core.SearchAlgorithm | None = None) -> None:
+        if search_alg is None:
+            self.search_space = SearchSpace()
+            search_alg = SearchAlgorithm(self.search_space.search_space)
+        self.search_alg: core.SearchAlgorithm = search_alg
+        self._next = 0
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the search is over."""
+        return self.search_alg.is_completed
+
+    def sample(self) -> tuple[Any, Any] | None:
+        """A number, and the description of a network, or the values if none is searched. None: nothing yet."""
+        found: Any = self.search_alg.search()
+        if found is None or isinstance(found, tuple):
+            return found
+        proposal, self._next = as_proposal(found), self._next + 1
+        return self._next - 1, proposal.hps if proposal.desc is None else proposal.desc
+
+    def update(self, step_name: str, worker_id: int) -> None:
+        """Pass the algorithm a trial that has ended."""
+        record: Any = ReportClient.get_record(step_name, worker_id)
+        self.search_alg.update(record.serialize() if isinstance(self.search_alg, SearchAlgorithm) else record)
+
+
 def _is_vegas(kind: type) -> bool:
     """Whether a class of algorithms is constructed with the search space alone."""
     parameters = inspect.signature(kind.__init__).parameters  # type: ignore[misc]
@@ -162,7 +201,7 @@ def _as_section(space: Any) -> Any:
     return getattr(space, 'search_space', space)
 
 
-def _made(kind: Any, space: Any, objectives: Mapping[str, str], seed: int = 0, **section: Any) -> Any:
+def _constructed(kind: Any, space: Any, objectives: Mapping[str, str], seed: int = 0, **section: Any) -> Any:
     """An algorithm in Vega's style. Its constructor may pass on nothing of what a study gives."""
     found = kind.__new__(kind)
     found._given = objectives, seed, section

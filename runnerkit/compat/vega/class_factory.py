@@ -68,7 +68,7 @@ class ClassFactory:
         Raises:
             KeyError: there is no such kind, or another class has the name.
         """
-        registry = _registry_of_type(type_name)
+        registry = _registry_of(type_name)
 
         def decorate(found: Any) -> Any:
             module = found
@@ -100,7 +100,7 @@ class ClassFactory:
             RuntimeError: no name was given, and nothing is running.
             TypeError: no name was given, and a config can name several of this kind.
         """
-        registry = _registry_of_type(type_name)
+        registry = _registry_of(type_name)
         if t_cls_name is None:
             return _named_by_config(type_name)
         found = (find_scheduler if registry is LR_SCHEDULERS else registry.get)(t_cls_name)
@@ -112,7 +112,7 @@ class ClassFactory:
         return inspect.unwrap(found) if inspect.isfunction(found) else found
 
 
-def _registry_of_type(type_name: str) -> Registry:
+def _registry_of(type_name: str) -> Registry:
     if type_name not in REGISTRIES:
         raise WrongKey(
             f'there is no kind of classes {type_name!r}{suggestion(str(type_name), REGISTRIES)}; there are '

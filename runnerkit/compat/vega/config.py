@@ -71,6 +71,15 @@ ELSEWHERE = {
     'multi_task': 'write a model with one head a task',
 }
 
+#: The keys around the description of a network; those with a text have no counterpart.
+MODEL = {
+    'model_desc': '',
+    'pretrained_model_file': '',
+    'model_desc_file': 'write the description as model.model_desc',
+    'models_folder': 'TrainPipeStep trains what the step before has found',
+    'head': 'a network says which weights it takes',
+}
+
 #: Vega's default callbacks that are also callbacks here.
 DEFAULT_CALLBACKS = ('ModelStatistics',)
 
@@ -299,8 +308,8 @@ class _Step:
         path: tuple[str, ...] = (section,)
         if desc is None or (section == 'search_space' and 'hyperparameters' in desc):
             raise WrongKey(f'the step needs model: the description of the network{self.at()}')
-        if isinstance(desc, Mapping) and desc.get('model_desc_file') is not None:
-            raise WrongValue('model.model_desc_file has no counterpart: write the description as model.model_desc')
+        if isinstance(desc, Mapping) and not MODEL.keys().isdisjoint(desc):
+            self.check(desc, MODEL, section, others={key: instead for key, instead in MODEL.items() if instead})
         if isinstance(desc, Mapping) and desc.get('model_desc') is not None:
             desc, path = desc['model_desc'], (section, 'model_desc')
         if not isinstance(desc, Mapping) or 'modules' not in desc:
@@ -368,7 +377,8 @@ class _Step:
                 given = section.get(part) or {}
                 self.check(given, given, 'dataset', part)  # only that it is a dict
                 settings.update(given)
-                origin = _both(origin, given)
+                own = getattr(given, '_origin_', None)
+                origin = own if origin is None else origin if own is None else origin.changed_by(own, given)
             settings.pop('type', None)
             loader = {key: settings.pop(key) for key in LOADER if key in settings}
             set_origin(settings, origin)
@@ -410,12 +420,6 @@ class _Step:
                 )
         named = [each.get('type') if isinstance(each, Mapping) else each for each in given]
         return [name for name in DEFAULT_CALLBACKS if name not in (*disabled, *named)] + given
-
-
-def _both(origin: Origin | None, part: Any) -> Origin | None:
-    """The origin of a dict after ``part`` was merged into it."""
-    own = getattr(part, '_origin_', None)
-    return own if origin is None else origin if own is None else origin.changed_by(own, part)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 
-from runnerkit.compat.vega.algorithms import Codec, SearchAlgorithm
+from runnerkit.compat.vega.algorithms import Codec, Generator, SearchAlgorithm
 from runnerkit.compat.vega.callbacks import CALLBACKS, Callback, ModelStatistics, VegaCallbacks, calc_model_flops_params
 from runnerkit.compat.vega.class_factory import ClassFactory, ClassType
 from runnerkit.compat.vega.current import General
 from runnerkit.compat.vega.metrics import Accuracy, MetricBase, Metrics, accuracy
 from runnerkit.compat.vega.networks import NetTypes, Network, NetworkDesc, NetworkFactory, SearchSpace
-from runnerkit.compat.vega.record import ReportRecord
-from runnerkit.compat.vega.report import Generator, ReportClient, ReportServer
+from runnerkit.compat.vega.report import ReportClient, ReportRecord, ReportServer
 from runnerkit.search.algorithm import Proposal
 from runnerkit.search.benchmark import BenchmarkPipeStep
 from runnerkit.search.pipe_step import PipeStep

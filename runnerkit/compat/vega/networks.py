@@ -54,12 +54,11 @@ class NetTypes(str, Enum):
     CUSTOM = 'custom'
 
 
-def _family(name: str) -> Registry:
-    return Registry(name, parent=MODELS, scope=name, fallback=MODELS.get, fallback_names=MODELS.names)
-
-
 #: The networks of each family by name. What a family does not have is looked up among all models.
-FAMILIES = {each.value: _family(each.value) for each in NetTypes}
+FAMILIES = {
+    each.value: Registry(each.value, parent=MODELS, scope=each.value, fallback=MODELS.get, fallback_names=MODELS.names)
+    for each in NetTypes
+}
 
 
 class Network(BaseModule):
@@ -83,7 +82,7 @@ class NetworkFactory:
         Raises:
             KeyError: there is no such family, or it has that name already.
         """
-        registry = _registry(family)
+        registry = _networks_of(family)
 
         def register(network: _Network) -> _Network:
             registry.register_module(name or network.__name__, module=by_keywords(network))
@@ -98,7 +97,7 @@ class NetworkFactory:
         Raises:
             KeyError: there is no such family, or no such network.
         """
-        registry = _registry(family)
+        registry = _networks_of(family)
         found = registry.get(name)
         if found is None:
             raise KeyError(f'there is no {registry.name} {name!r}{suggestion(name, registry.names())}')
@@ -199,7 +198,7 @@ class SearchSpace:
         return dict(cfg)
 
 
-def _registry(family: NetTypes | str) -> Registry:
+def _networks_of(family: NetTypes | str) -> Registry:
     name = family.value if isinstance(family, NetTypes) else family
     if name not in FAMILIES:
         raise KeyError(
@@ -208,17 +207,14 @@ def _registry(family: NetTypes | str) -> Registry:
     return FAMILIES[name]
 
 
-def _parameters_of(network: Callable[..., Any]) -> list[str]:
-    try:
-        return list(inspect.signature(network).parameters)
-    except (TypeError, ValueError):  # some classes in C have no signature
-        return []
-
-
 def by_keywords(network: Callable[..., Any]) -> Callable[..., Any]:
     """``network``, to be called with the keys of a description as keyword arguments, also if its only parameter is the
     whole description."""
-    if _parameters_of(network) not in [[each] for each in DESCRIPTION]:
+    try:
+        parameters = [*inspect.signature(network).parameters]
+    except (TypeError, ValueError):  # some classes in C have no signature
+        return network
+    if len(parameters) != 1 or parameters[0] not in DESCRIPTION:
         return network
 
     def build(**description: Any) -> Any:

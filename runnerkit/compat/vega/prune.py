@@ -10,7 +10,7 @@ from typing import Any
 
 from runnerkit.compat.vega.algorithms import Codec, SearchAlgorithm
 from runnerkit.compat.vega.networks import SearchSpace
-from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Proposal
+from runnerkit.search.algorithm import CODECS, SEARCH_ALGORITHMS, Proposal, plain
 from runnerkit.search.record import COMPLETED, Record, dominates
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
 from runnerkit.utils.numbers import check_whole_number
@@ -43,8 +43,14 @@ class PruneCodec(Codec):
 
     def __init__(self, space: Any = None) -> None:
         super().__init__(space)
-        self.base = _description(space)
-        self.widths = _widths(_pruned_part(self.base))
+        self.base = _network_to_prune(space)
+        part = _pruned_part(self.base)
+        self.widths: dict[str, list[int]] = {}
+        for name in PARTS:
+            widths = part.get(name, [])
+            if not isinstance(widths, list | range) or not all(isinstance(each, int) and each > 0 for each in widths):
+                raise WrongType(f'{name} must be a list of widths, such as [16, 16, 32], but got {widths!r}')
+            self.widths[name] = [*widths]
 
     @property
     def length(self) -> int:
@@ -63,7 +69,8 @@ class PruneCodec(Codec):
             kept = PARTS[name]
             whole = [[1] * width for width in widths]
             masks = part.get(f'{kept}_mask', whole)
-            if not _is_sequence(masks) or not all(map(_is_sequence, masks)) or [*map(len, masks)] != widths:
+            are_lists = isinstance(masks, list | tuple) and all(isinstance(mask, list | tuple) for mask in masks)
+            if not are_lists or [*map(len, masks)] != widths:
                 raise WrongType(
                     f'{kept}_mask must have a list of zeros and ones for each of the widths {widths}, but got {masks!r}'
                 )
@@ -98,7 +105,7 @@ def _mask(bits: Iterator[int], width: int) -> list[int]:
     return mask if any(mask) else [1, *mask[1:]]
 
 
-def _description(space: Any) -> dict[str, Any]:
+def _network_to_prune(space: Any) -> dict[str, Any]:
     if isinstance(space, Mapping) and 'modules' in space:
         space = SearchSpace(space)
     if hasattr(space, 'describe'):
@@ -108,14 +115,7 @@ def _description(space: Any) -> dict[str, Any]:
             'search_space must describe the network to prune, with modules or a type, and nothing else to choose, '
             f'but got a {type(space).__name__}'
         )
-    return _plain_section(space)
-
-
-def _plain_section(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _plain_section(value) if isinstance(value, Mapping) else copy.deepcopy(value)
-        for key, value in section.items()
-    }
+    return dict(plain(space))
 
 
 def _pruned_part(desc: Mapping[str, Any]) -> Any:
@@ -127,18 +127,6 @@ def _pruned_part(desc: Mapping[str, Any]) -> Any:
         'the description of the network to prune needs base_chn and base_chn_node, the widths of its layers; it has '
         f'{", ".join(map(str, desc)) or "nothing"}'
     )
-
-
-def _widths(part: Mapping[str, Any]) -> dict[str, list[int]]:
-    found = {name: part.get(name, []) for name in PARTS}
-    for name, widths in found.items():
-        if not _is_sequence(widths) or not all(isinstance(each, int) and each > 0 for each in widths):
-            raise WrongType(f'{name} must be a list of widths, such as [16, 16, 32], but got {widths!r}')
-    return {name: list(widths) for name, widths in found.items()}
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (list, tuple, range))
 
 
 @SEARCH_ALGORITHMS.register_module()

@@ -1,17 +1,59 @@
-"""Vega's names around a search: the report of the running pipeline, and the generator of a search's proposals."""
+"""Records under Vega's names, and the report of the running pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from runnerkit.compat.vega.algorithms import SearchAlgorithm
 from runnerkit.compat.vega.current import running_pipeline
-from runnerkit.compat.vega.networks import SearchSpace
-from runnerkit.compat.vega.record import ReportRecord
-from runnerkit.search import algorithm as core
-from runnerkit.search.algorithm import as_proposal
+from runnerkit.config import ConfigDict
+from runnerkit.config.config_dict import as_config
 from runnerkit.search.record import RUNNING, Record
+
+
+class ReportRecord(Record):
+    """A record under Vega's names.
+
+    Args:
+        step_name: the step.
+        worker_id: the number of the trial there.
+        **more: other attributes of a `Record`.
+    """
+
+    def __init__(self, step_name: str = '', worker_id: int = 0, **more: Any) -> None:
+        super().__init__(step_name, worker_id, **more)
+
+    @classmethod
+    def of(cls, record: Record) -> ReportRecord:
+        """``record`` itself under these names: what is changed in one of both has changed in the other one."""
+        found = cls.__new__(cls)
+        found.__dict__ = record.__dict__
+        return found
+
+    @property
+    def step_name(self) -> str:
+        """The step."""
+        return self.step
+
+    @property
+    def worker_id(self) -> int:
+        """The number of the trial in its step."""
+        return self.number
+
+    def serialize(self) -> ConfigDict:
+        """All of it as a dict whose items are also attributes. ``rewards`` is a list, also of one objective."""
+        rules = {name: rule.upper() for name, rule in self.objectives.items()}
+        names = {'step_name': self.step, 'worker_id': self.number, 'uid': self.uid, 'rewards': self.rewards}
+        found: ConfigDict = as_config({**self.as_dict(), **names, 'objectives': rules})
+        return found
+
+    @staticmethod
+    def parsed(content: Any) -> Record:
+        """The record of which `serialize` gave ``content``; a record is returned unchanged."""
+        if isinstance(content, Record):
+            return content
+        rules = {name: rule.lower() for name, rule in content['objectives'].items()}
+        return Record.from_dict({**content, 'objectives': rules})
 
 
 class ReportServer:
@@ -61,41 +103,3 @@ class ReportClient:
     def update(cls, record: Record) -> None:
         """Take in a record, or what has become of it."""
         running_pipeline().report.update(record)
-
-
-class Generator:
-    """Asks a search algorithm what to try, and passes it the results.
-
-    Args:
-        search_alg: the algorithm; None: that of the running step.
-
-    Attributes:
-        search_space: that of the running step, if the algorithm is.
-    """
-
-    search_space: SearchSpace | None = None
-
-    def __init__(self, search_alg: core.SearchAlgorithm | None = None) -> None:
-        if search_alg is None:
-            self.search_space = SearchSpace()
-            search_alg = SearchAlgorithm(self.search_space.search_space)
-        self.search_alg: core.SearchAlgorithm = search_alg
-        self._next = 0
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether the search is over."""
-        return self.search_alg.is_completed
-
-    def sample(self) -> tuple[Any, Any] | None:
-        """A number, and the description of a network, or the values if none is searched. None: nothing yet."""
-        found: Any = self.search_alg.search()
-        if found is None or isinstance(found, tuple):
-            return found
-        proposal, self._next = as_proposal(found), self._next + 1
-        return self._next - 1, proposal.hps if proposal.desc is None else proposal.desc
-
-    def update(self, step_name: str, worker_id: int) -> None:
-        """Pass the algorithm a trial that has ended."""
-        record: Any = ReportClient.get_record(step_name, worker_id)
-        self.search_alg.update(record.serialize() if isinstance(self.search_alg, SearchAlgorithm) else record)

@@ -189,7 +189,7 @@ def _parameter(item: Mapping[str, Any]) -> Parameter:
         raise_with_context(error, f'{item["key"]}: range of {kind}: ')
 
 
-def _number_parameter(kind: type[Int] | type[Float], log: bool) -> Callable[[list[Any], Mapping[str, Any]], Parameter]:
+def _within(kind: type[Int] | type[Float], log: bool) -> Callable[[list[Any], Mapping[str, Any]], Parameter]:
     def parameter(bounds: list[Any], item: Mapping[str, Any]) -> Parameter:
         if len(bounds) != 2:
             raise ValueError(f'must be [low, high], but got {bounds!r}')
@@ -213,10 +213,10 @@ def _edges(nodes: list[Any], item: Mapping[str, Any]) -> Parameter:
 TYPES: dict[str, Callable[[list[Any], Mapping[str, Any]], Parameter]] = {
     'CATEGORY': lambda choices, item: Categorical(choices),
     'BOOL': lambda choices, item: Bool(choices),
-    'INT': _number_parameter(Int, log=False),
-    'INT_EXP': _number_parameter(Int, log=True),
-    'FLOAT': _number_parameter(Float, log=False),
-    'FLOAT_EXP': _number_parameter(Float, log=True),
+    'INT': _within(Int, log=False),
+    'INT_EXP': _within(Int, log=True),
+    'FLOAT': _within(Float, log=False),
+    'FLOAT_EXP': _within(Float, log=True),
     'BINARY_CODE': _code,
     'ADJACENCY_LIST': _edges,
 }

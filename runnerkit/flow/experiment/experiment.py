@@ -118,7 +118,6 @@ class Experiment(ExperimentSetup):
     """
 
     is_validating = False
-    _in_batch = False  # from the beginning of a training iteration to its end
     _at_first: Summaries | None = None  # of the user's attributes, when the first run begins
 
     def __init__(self, config: Any = None, args: Any = None, **kwargs: Any) -> None:
@@ -241,11 +240,6 @@ class Experiment(ExperimentSetup):
         finally:
             self.close()
 
-    @property
-    def is_in_iteration(self) -> bool:
-        """Whether a training iteration has begun, and is not over."""
-        return self._in_batch
-
     def train(self, data_loader: Reader | None = None, mode: str = 'train', **kwargs: Any) -> None:
         """Train one iteration: ``train_batch``, or in other modes as in `IterBasedRunner`.
 
@@ -270,7 +264,7 @@ class Experiment(ExperimentSetup):
         if data_loader not in self.readers.entries:
             self.readers.of(data_loader)
         self.mode, self.data_loader, self._epoch = mode, data_loader, data_loader.epoch
-        self._in_batch = True
+        self.progress.is_in_iter = True
         try:
             with self.hooks.around['around_iter']:
                 self.call_hook('before_train_iter')
@@ -282,7 +276,7 @@ class Experiment(ExperimentSetup):
                     reader.give_back(batch)
             raise
         finally:
-            self._in_batch = False
+            self.progress.is_in_iter = False
             self._read.clear()
             self.data_batch = None
         self._inner_iter += 1
@@ -318,7 +312,7 @@ class Experiment(ExperimentSetup):
 
     iteration = _counter(
         'iteration',
-        lambda self: self._iter + self._in_batch,
+        lambda self: self.completed_iters + self.progress.is_in_iter,
         'The running iteration, from 1; between two, how many are done (0 before the first).',
     )
     epoch = _counter('epoch', lambda self: self._epoch, 'The running pass over the first loader that is read, from 0.')

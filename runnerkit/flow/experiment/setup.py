@@ -40,7 +40,7 @@ from runnerkit.parallel import FSDP2, is_module_wrapper
 from runnerkit.parallel.fsdp import hand_over
 from runnerkit.registry import placed_errors
 from runnerkit.runner import IterBasedRunner
-from runnerkit.runner.workflow import absolute_work_dir
+from runnerkit.runner.builder import absolute_work_dir
 from runnerkit.utils.env import collect_env, get_time_str
 from runnerkit.utils.exceptions import WrongType, WrongValue
 from runnerkit.utils.lock import FolderLock

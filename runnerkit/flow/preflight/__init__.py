@@ -1,8 +1,8 @@
 """What a run would do that its user cannot mean, found before the first batch.
 
-A check is a function from a `Plan` to findings: each public function of this folder's modules, but for ``plan``.
-`CONFIG_CHECKS` look at a config alone; `RUN_CHECKS` also look at the built runner, its hooks and its loaders. To check
-a runner that was made in Python::
+A check is a function from a `Plan` to findings: each public function of this folder's modules, but for ``plan``. Those
+in `OF_CONFIG` look at a config alone; those in `OF_RUN` also look at the built runner, its hooks and its loaders. To
+check a runner that was made in Python::
 
     from runnerkit.flow.preflight import Plan, preflight
 
@@ -14,36 +14,57 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from itertools import chain
-from types import ModuleType
 from typing import Any
 
 from runnerkit.config.origin import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.context import Context
-from runnerkit.flow.preflight import evaluation, hooks, keys, lengths, schedules, updates, wrapping
-from runnerkit.flow.preflight.plan import Plan
+from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
+from runnerkit.hooks.param_schedule import ScheduleHook
+from runnerkit.utils.lazy import loaded_class
 
-__all__ = ['CHECKS', 'CONFIG_CHECKS', 'RUN_CHECKS', 'Finding', 'Plan', 'PreflightError', 'find', 'preflight']
+__all__ = ['Finding', 'Plan', 'PreflightError', 'checks', 'find', 'preflight']
 
 Check = Callable[[Plan], Iterable[Finding]]
 
+#: The modules of checks that need nothing but the config (and the command line's flags).
+OF_CONFIG = ('keys', 'wrapping')
 
-def _checks_in(*modules: ModuleType) -> tuple[Check, ...]:
+#: The modules of checks that need the runner.
+OF_RUN = ('updates', 'evaluation', 'lengths', 'schedules', 'hooks', 'rare')
+
+#: The keys that `runnerkit.flow.preflight.wrapping` checks.
+_WRAPPING = ('model_wrapper', 'dist_params', 'sync_batchnorm', 'find_unused_parameters', 'broadcast_buffers')
+
+#: The hooks that `runnerkit.flow.preflight.rare` checks.
+_RARE_HOOKS = (
+    'runnerkit.hooks.capture:CaptureHook',
+    'runnerkit.hooks.ema:EMAHook',
+    'runnerkit.hooks.freeze:FreezeHook',
+)
+
+#: What a run must have for the checks of a module, which is imported only then; those of others concern each run.
+_CONCERNS: dict[str, Callable[[Plan], Any]] = {
+    'wrapping': lambda plan: any(plan.get(key) is not None for key in _WRAPPING),
+    'schedules': lambda plan: plan.hooks_of(ScheduleHook),
+    'rare': lambda plan: (
+        any(map(loaded_class, _RARE_HOOKS))
+        or any(len(optimizer.param_groups) > 1 for optimizer in plan.optimizers.values())
+        or any('paramwise_cfg' in config for _, _, config in parts_of_optimizer(plan))
+    ),
+}
+
+
+def checks(*modules: str) -> tuple[Check, ...]:
+    """The checks in modules of this folder."""
+    found = (import_module(f'{__name__}.{module}') for module in modules)
     return tuple(
         function
-        for module in modules
+        for module in found
         for name, function in vars(module).items()
         if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith('_')
     )
-
-
-#: Checks that need nothing but the config (and the command line's flags).
-CONFIG_CHECKS = _checks_in(keys, wrapping)
-
-#: Checks that need the runner.
-RUN_CHECKS = _checks_in(updates, evaluation, lengths, schedules, hooks)
-
-CHECKS = (*CONFIG_CHECKS, *RUN_CHECKS)
 
 
 #: Top-level keys that change how a run computes, not what it computes.
@@ -52,15 +73,18 @@ SWITCHES = ('channels_last', 'cudnn_benchmark', 'tf32', 'prefetch', 'num_threads
 
 def find(plan: Plan) -> list[Finding]:
     """All findings, errors first; without a runner in ``plan``, those of its config."""
-    checks = CONFIG_CHECKS if plan.runner is None else CHECKS
-    found = dict.fromkeys(chain.from_iterable(check(plan) for check in checks))
+    modules = OF_CONFIG if plan.runner is None else (*OF_CONFIG, *OF_RUN)
+    concerned = [module for module in modules if module not in _CONCERNS or _CONCERNS[module](plan)]
+    found = dict.fromkeys(chain.from_iterable(check(plan) for check in checks(*concerned)))
     return sorted(found, key=lambda each: each.level != 'error')
 
 
 def check_switches(cfg: Any) -> None:
     """Refuse wrong values of `SWITCHES`, for commands that do not train."""
+    from runnerkit.flow.preflight.keys import values
+
     plan = Plan(cfg=cfg)
-    without_errors(each for each in keys.values(plan) if each.key.partition('.')[0] in SWITCHES)
+    without_errors(each for each in values(plan) if each.key.partition('.')[0] in SWITCHES)
 
 
 def is_complete(plan: Plan, checkpoint: str) -> list[Finding]:

@@ -21,7 +21,6 @@ from runnerkit.hooks.hook import FALLBACKS, POINTS, RINGS, STAGES, VAL_POINTS, o
 from runnerkit.hooks.hook_table import CALLED, meant_points
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.named import named_optimizers
-from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
 from runnerkit.utils.user_files import is_ours
 
@@ -206,27 +205,6 @@ def hooks_are_single(plan: Plan) -> Iterator[Finding]:
         places.add(place)
 
 
-def captures_are_right(plan: Plan) -> Iterator[Finding]:
-    """Submodules of `CaptureHook` that the model does not have, and captures that never come or cost much."""
-    kind = loaded_class('runnerkit.hooks.capture:CaptureHook')
-    for evaluation in plan.hooks_of(EvalHook):
-        if any(isinstance(hook, kind) for hook in evaluation.hooks):
-            what = 'CaptureHook captures nothing in an evaluation'
-            yield plan.warning(plan.key_of(evaluation, 'hooks'), what, 'Write it into custom_hooks.')
-    for hook in plan.hooks_of(kind):
-        try:
-            hook.find_modules(plan.model)
-        except ValueError as error:
-            way_out = 'Write names of submodules, as in model.named_modules().'
-            yield plan.error(plan.key_of(hook, 'modules'), one_line(error), way_out)
-        if plan.get('compile') and hook.interval == 1:
-            yield plan.warning(
-                plan.key_of(hook, 'modules'),
-                'CaptureHook captures every iteration, and a captured one runs without compile',
-                'Set its interval, for example to that of the log.',
-            )
-
-
 def hooks_fit(plan: Plan) -> Iterator[Finding]:
     """Hooks whose own method ``misfit`` refuses the run."""
     for hook in plan.hooks:
@@ -235,18 +213,6 @@ def hooks_fit(plan: Plan) -> Iterator[Finding]:
         if found is not None:
             what, way_out = found
             yield plan.error(plan.path_of(hook), what, f'{way_out[0].upper()}{way_out[1:]}.')
-
-
-def average_is_slow(plan: Plan) -> Iterator[Finding]:
-    """A momentum of `EMAHook` that looks like a decay."""
-    for hook in plan.hooks_of(loaded_class('runnerkit.hooks.ema:EMAHook')):
-        one_step = 1 - (1 - hook.momentum) ** (1 / hook.interval)
-        if one_step > 0.5:
-            yield plan.warning(
-                plan.key_of(hook, 'momentum'),
-                f'momentum={one_step:.6g} is the weight of the newest parameters: hardly anything is averaged',
-                f'If it is the decay of another library, write momentum={1 - one_step:.6g}.',
-            )
 
 
 def text_log_stays(plan: Plan) -> Iterator[Finding]:

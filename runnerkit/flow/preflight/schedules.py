@@ -28,9 +28,13 @@ def steps_are_reached(plan: Plan) -> Iterator[Finding]:
         late = [str(step) for step in steps if step >= length]
         if late:
             scope = 'none of its steps is' if len(late) == len(steps) else f'{names(late)} is not'
+            hint = ''
+            if hook.by_epoch and plan.iters and plan.epochs and max(steps) < plan.iters:
+                look_like_iters = not plan.by_epoch or min(steps) >= 10 * plan.epochs
+                hint = ' (with by_epoch=False they count iterations)' if look_like_iters else ''
             yield plan.warning(
                 plan.key_of(hook, name),
-                f'{scope} reached: the run ends after {amount(length, hook.by_epoch)}' + _other_unit(plan, hook, steps),
+                f'{scope} reached: the run ends after {amount(length, hook.by_epoch)}{hint}',
                 f'Let {name} lie below {length}.',
             )
 
@@ -46,14 +50,6 @@ def _steps(hook: Any) -> tuple[str, list[int]]:
     steps = [given] if isinstance(given, int) else given
     is_list = isinstance(steps, Sequence) and all(isinstance(step, int) for step in steps)
     return name, list(steps) if is_list and steps is not None else []
-
-
-def _other_unit(plan: Plan, hook: Any, steps: Sequence[int]) -> str:
-    """A hint at ``by_epoch`` if the steps would fit the run's iterations."""
-    if not hook.by_epoch or not plan.iters or not plan.epochs:
-        return ''
-    look_like_iters = not plan.by_epoch or min(steps) >= 10 * plan.epochs
-    return ' (with by_epoch=False they count iterations)' if look_like_iters and max(steps) < plan.iters else ''
 
 
 def warmups_end(plan: Plan) -> Iterator[Finding]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
+from runnerkit.config.known_keys import DDP
 from runnerkit.config.origin import Finding
 from runnerkit.distributed import is_distributed
 from runnerkit.distributed.devices import check_backend
 from runnerkit.flow.preflight.plan import Plan
-from runnerkit.flow.stages.wrapping import DDP, OLD_KEYS, wrapper_of
+from runnerkit.flow.stages.defaults import wrapper_of
+from runnerkit.flow.stages.wrapping import OLD_KEYS
 from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.utils.suggest import did_you_mean
 

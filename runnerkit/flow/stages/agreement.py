@@ -10,7 +10,7 @@ from pathlib import Path
 from runnerkit.config.known_keys import TOP
 from runnerkit.distributed.collectives import broadcast_object, reduce_max, same_on_all_ranks
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.wrapping import wrapper_of
+from runnerkit.flow.stages.defaults import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
 from runnerkit.utils.numbers import values_in
 

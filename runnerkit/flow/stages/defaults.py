@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runnerkit.config.known_keys import REQUIRED
+from runnerkit.config.known_keys import DDP, REQUIRED
 from runnerkit.config.origin import at
 from runnerkit.config.pretty import is_mark
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
+from runnerkit.registry import placed_errors
 from runnerkit.runner import RUNNERS
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
 
@@ -100,11 +101,12 @@ def required_section(cfg: Any, key: str) -> Any:
         others = [name for name in REQUIRED if cfg.get(name) is None and name != key]
         if cfg.get('total_epochs') is not None and 'runner' in others:
             others.remove('runner')
-        missing = ', '.join(others)
-        raise KeyError(
-            f'the config {cfg.filename or ""} has no {key!r}{at(cfg, key) if key in cfg else ""}'
-            f'{f" (nor {missing})" if missing else ""}; a run needs {", ".join(REQUIRED)}'
-        )
+        where = at(cfg, key) if key in cfg else ''
+        nor = f' (nor {", ".join(others)})' if others else ''
+        with placed_errors('CONFIG'):
+            raise KeyError(
+                f'the config {cfg.filename or ""} has no {key!r}{where}{nor}; a run needs {", ".join(REQUIRED)}'
+            )
     return cfg[key]
 
 
@@ -116,7 +118,8 @@ def runner_config(cfg: Any) -> Any:
         raise TypeError(f'runner must be {_RUNNER}, but got {cfg.runner!r}')
     if cfg.get('total_epochs') is not None:
         return {'type': 'EpochBasedRunner', 'max_epochs': cfg.total_epochs}
-    raise KeyError(f"the config has no 'runner', {_RUNNER}")
+    with placed_errors(cfg if 'runner' in cfg else 'CONFIG', 'runner'):
+        raise KeyError(f"the config has no 'runner', {_RUNNER}")
 
 
 def optimizer_config(cfg: Any) -> Any:
@@ -146,6 +149,13 @@ def compile_options(cfg: Any) -> dict[str, Any] | None:
             f"compile must be True, False or a dict such as compile=dict(mode='reduce-overhead'), but got {options!r}"
         )
     return dict(options)
+
+
+def wrapper_of(cfg: Any) -> str | Any:
+    """The ``type`` of the config's ``model_wrapper``: ``'DDP'`` where it says nothing, or uses one of its names."""
+    section = cfg.get('model_wrapper')
+    kind = section.get('type', 'DDP') if isinstance(section, Mapping) else 'DDP'
+    return 'DDP' if kind in DDP else kind
 
 
 def updating(cfg: Any) -> Any:

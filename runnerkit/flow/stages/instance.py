@@ -90,7 +90,8 @@ class InstanceBase(Stage):
         context.rank, context.world_size = get_dist_info()
         context.jobs = jobs_of_all_ranks()
         context['engine'] = EngineMode.SINGLE if context.world_size == 1 else EngineMode.CLUSTER
-        context.device = choose_device(options.device, options.gpu_id, context.world_size)
+        with placed_errors('--device'):
+            context.device = choose_device(options.device, options.gpu_id, context.world_size)
 
     def open_work_dir(self, context: Context) -> None:
         """Create the work dir (``--work-dir``, else the config's, else ``work_dirs/<config>``) and its log file.
@@ -111,7 +112,7 @@ class InstanceBase(Stage):
         if options.dry_run:
             remote, context.work_dir = None, Path(tempfile.mkdtemp(prefix='runnerkit-dry-run-'))
             context.closing.callback(shutil.rmtree, context.work_dir, ignore_errors=True)
-        with placed_errors(None if options.work_dir else cfg, 'work_dir', name='work dir'):
+        with placed_errors('--work-dir' if options.work_dir else cfg, 'work_dir', name='work dir'):
             try:
                 context.work_dir.mkdir(parents=True, exist_ok=True)
             except OSError as error:

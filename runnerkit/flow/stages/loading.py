@@ -86,7 +86,8 @@ def build_loaders(
 ) -> dict[str, Any]:
     """The loaders of ``data[split]`` by the data sets' names; ``prefix`` and name stand before each's scores."""
     # An evaluation must count each sample once.
-    settings = {'shuffle': trains, 'round_up': trains, **loader_settings(data, split)}
+    with placed_errors(data):
+        settings = {'shuffle': trains, 'round_up': trains, **loader_settings(data, split)}
     if context.cfg.get('prefetch') and context.device.type == 'cuda':
         if settings.get('seeded', True):
             settings = {'pin_memory': True, 'prefetch_to': context.device, **settings}

@@ -11,10 +11,9 @@ from runnerkit.config.pretty import refuse_marks
 from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import class_names
 from runnerkit.flow.context import Context
-from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section
+from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section, wrapper_of
 from runnerkit.flow.stages.loading import load_data, loader_settings
 from runnerkit.flow.stages.stage import STAGES, Stage
-from runnerkit.flow.stages.wrapping import placed, wrapped, wrapper_of
 from runnerkit.flow.work_dir.resume import resume_from, resumes
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
@@ -76,7 +75,13 @@ class NetworkBase(Stage):
             model = build_without_weights(build, context.logger)
         else:
             model = build()
-        model = placed(model, context.cfg, context.device)
+        wraps = context.world_size > 1 or context.cfg.get('model_wrapper') is not None or context.device.type == 'cuda'
+        if wraps:
+            from runnerkit.flow.stages.wrapping import placed, wrapped
+
+            model = placed(model, context.cfg, context.device)
+        else:
+            model = model.to(context.device)
         if context.cfg.get('channels_last'):
             for tensor in (*model.parameters(), *model.buffers()):
                 if tensor.dim() == 4:
@@ -85,7 +90,7 @@ class NetworkBase(Stage):
         if options is not None:
             with placed_errors(context.cfg, 'compile'):
                 compile_model(model, **options)
-        context.model = wrapped(model, context.cfg, context.device, context.logger)
+        context.model = wrapped(model, context.cfg, context.device, context.logger) if wraps else model
         if context.cfg.get('channels_last') and isinstance(context.model, Steps):
             context.model.keep_strides = True
         if context.options.diff_seed:  # only now, so that all ranks have the same weights

@@ -10,8 +10,8 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from runnerkit.config.known_keys import DDP
 from runnerkit.distributed import from_first_rank, get_dist_info
+from runnerkit.flow.stages.defaults import wrapper_of
 from runnerkit.parallel import MODULE_WRAPPERS
 from runnerkit.registry import build_from_cfg, placed_errors
 from runnerkit.utils.exceptions import WrongType, WrongValue
@@ -19,13 +19,6 @@ from runnerkit.utils.lazy import loaded_class
 
 #: MMCV's top-level keys that are arguments of the wrapper.
 OLD_KEYS = ('find_unused_parameters', 'broadcast_buffers')
-
-
-def wrapper_of(cfg: Any) -> str | Any:
-    """The ``type`` of the config's ``model_wrapper``: ``'DDP'`` where it says nothing, or uses one of its names."""
-    section = cfg.get('model_wrapper')
-    kind = section.get('type', 'DDP') if isinstance(section, Mapping) else 'DDP'
-    return 'DDP' if kind in DDP else kind
 
 
 def placed(model: nn.Module, cfg: Any, device: torch.device) -> nn.Module:

@@ -26,7 +26,7 @@ from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.look.log_lines import is_count, is_number
-from runnerkit.flow.work_dir.record import write_record
+from runnerkit.flow.work_dir.record import read_record, write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook
@@ -172,7 +172,8 @@ class JournalHook(Hook):
         self._write_starts()
         with self._trouble.instead_of_raising():
             work_dir = self._context.work_dir
-            write_record(work_dir, files=sorted({*os.listdir(work_dir)} - {*self._context.others}))
+            others = read_record(work_dir).get('others', ())  # no run wrote them
+            write_record(work_dir, files=sorted({*os.listdir(work_dir)} - {*others}))
 
     def after_roll_back(self, runner: RunnerView) -> None:
         """Note the completed iterations to which the run has gone back."""

@@ -60,9 +60,9 @@ def files_of_a_run(work_dir: Path) -> list[str]:
     return [] if all(name.endswith('.log') for name in found) else found
 
 
-def make_room(context: Context, reads: Collection[str] = ()) -> None:
-    """On rank 0: rename the work dir of an earlier run, and move its checkpoints elsewhere. This run ``reads`` files of
-    these names in the work dir."""
+def make_room(context: Context, reads: Collection[str] = ()) -> bool:
+    """On rank 0: rename the work dir of an earlier run, and move its checkpoints elsewhere; returns whether there was
+    such a work dir. This run ``reads`` files of these names in it."""
     work_dir, logger = context.work_dir, context.logger
     stores = [(store, is_owned(store, str(work_dir))) for store in other_stores(context)]
     names = files_of_a_run(work_dir)
@@ -79,13 +79,13 @@ def make_room(context: Context, reads: Collection[str] = ()) -> None:
                 f'{_WAYS_OUT}'
             )
         folder = rename_aside(work_dir, context.others)
-        context.others = []
         logger.info(
             'moved the earlier run in %s to %s (continue it with --resume-from %s)',
             *map(shown, (work_dir, folder, folder)),
         )
     for store, is_ours in stores:
         set_checkpoints_aside(logger, store, is_ours)
+    return bool(names)
 
 
 _WAYS_OUT = 'choose another work dir (--work-dir), or continue that run (--auto-resume)'

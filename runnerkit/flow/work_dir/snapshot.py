@@ -56,11 +56,12 @@ def take_over(context: Context) -> None:
     place = Path(os.path.realpath(work_dir))
     sweep(place.parent, f'.{place.name}.')  # of a start that was killed while it renamed the work dir of an earlier run
     saves_elsewhere = any(getattr(hook, 'out_dir', None) for hook in getattr(context.runner, 'hooks', ()))
+    has_moved = False
     if not context.continues and (context.others or saves_elsewhere):
         from runnerkit.flow.work_dir.previous_runs import make_room  # a new work dir needs none of it
 
-        make_room(context, sources_in(work_dir, cfg))
-    context.others = sorted({*context.others} - {*used_files(context)})
+        has_moved = make_room(context, sources_in(work_dir, cfg))
+    others = [] if has_moved else sorted({*context.others} - {*used_files(context)})
     record, before = read_record(work_dir), config_of(work_dir)
     was_own = before is not None and is_made_here(before)
     former = keep_former(work_dir, before) if context.continues and before is not None else None
@@ -70,7 +71,7 @@ def take_over(context: Context) -> None:
     # In a work dir from elsewhere, the code of others stays unsealed, so that the work dir counts as one from there.
     own = None if was_own else [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
     sealed = seal(work_dir, noted, own)
-    found = {'others': context.others, 'files': None}  # its own are known when it ends
+    found = {'others': others, 'files': None}  # its own are known when it ends
     write_record(work_dir, **written, **found, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
     if former is not None and sealed is not None and sealed == record.get('seal'):
         shutil.rmtree(former)  # nothing has changed

@@ -16,7 +16,7 @@ from runnerkit.distributed import reduce_and_find_slowest, reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.log_files import replay_command
 from runnerkit.optim.named import learning_rates, momenta, other_rates
-from runnerkit.utils.numbers import names_a_loss
+from runnerkit.utils.numbers import check_whole_number, names_a_loss
 
 _WAY_OUT = 'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…)))'
 _FIND_IT = (
@@ -58,8 +58,7 @@ class LoggerHook(Hook):
 
     def __post_init__(self) -> None:
         """Check the interval; for subclasses that are dataclasses."""
-        if self.interval < 1:
-            raise ValueError(f'{type(self).__name__}: interval must be at least 1 iteration, but got {self.interval}')
+        check_whole_number(f'{type(self).__name__}: interval', self.interval)
 
     def log(self, runner: RunnerView) -> Any:
         """Write ``runner.log_buffer.output`` somewhere."""
@@ -170,9 +169,7 @@ class LoggerHook(Hook):
             subject = f'{self.get_mode(runner)} {name}'
             since = f'{subject} is not finite since iteration '
             if not math.isfinite(value) and not notices.get(subject, '').startswith(since):
-                command = replay_command(runner.work_dir, runner.completed_iters - 1)
-                replay = f' To replay that iteration: {command}' if command else ''
-                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_way_out_of_nan(runner)}{replay}'
+                notices[subject] = f'{since}{runner.completed_iters} ({value}). {_ways_out(runner)}'
                 runner.logger.error('%s', notices[subject])
             elif math.isfinite(value) and notices.get(subject, '').startswith(since):
                 notices[subject] = notices[subject].replace(since, f'{subject} was not finite at iteration ')
@@ -264,12 +261,15 @@ class LoggerHook(Hook):
         return tags
 
 
-def _way_out_of_nan(runner: RunnerView) -> str:
+def _ways_out(runner: RunnerView) -> str:
+    """What to do about a loss that is not finite."""
     batch = runner.data_batch if hasattr(runner, 'data_batch') else None
     bad = next(_bad_inputs('batch', batch), None)
     first = '' if bad is None else f'Look at the data first: the input {bad}. '
-    is_found = any(type(hook).__name__ == 'NonFiniteHook' for hook in runner.hooks)
-    return f'{first}{_WAY_OUT}{"" if is_found else _FIND_IT}.'
+    has_hook = any(type(hook).__name__ == 'NonFiniteHook' for hook in runner.hooks)
+    command = replay_command(runner.work_dir, runner.completed_iters - 1)
+    replay = f' To replay that iteration: {command}' if command else ''
+    return f'{first}{_WAY_OUT}{"" if has_hook else _FIND_IT}.{replay}'
 
 
 def _bad_inputs(place: str, value: Any) -> Iterator[str]:

@@ -200,7 +200,7 @@ class TextLoggerHook(LoggerHook):
         if self._memory is not None and log_dict['mode'] != 'val':
             log_dict['memory'] = self._memory
         for name, value in values.items():
-            log_dict[name] = value if type(value) is float else _without_tensors(value)
+            log_dict[name] = value if type(value) is float else _to_json(value)
         self._log_info(log_dict, runner)
         for remark in runner.log_buffer.remarks:
             runner.logger.info('%s', remark)
@@ -213,23 +213,22 @@ class TextLoggerHook(LoggerHook):
         name = runner.meta.get('exp_name')
         if name is not None and (self.every_n_iters(runner, self.interval_exp_name) or self._is_last_of_epoch(runner)):
             runner.logger.info('Exp name: %s', name, extra=DETAIL)
-        values = {name: _four_decimals(value) for name, value in log_dict.items() if name not in _ELSEWHERE}
-        if log_dict['mode'] == 'val' and runner.evaluates_on is not None:
-            scores = ', '.join(f'{name} {value}' for name, value in values.items())
-            named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''  # in the workflow
-            split = named or runner.evaluates_on
-            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), split, scores)
-            return
-        numbers = [] if log_dict['mode'] == 'val' else self._progress(log_dict, runner)
-        numbers += [f'{name}: {value}' for name, value in values.items()]
-        runner.logger.info('%s\t%s', self._heading(log_dict, runner), ', '.join(numbers))
-
-    def _heading(self, log_dict: dict[str, Any], runner: RunnerView) -> str:
+        values = {name: _with_digits(value) for name, value in log_dict.items() if name not in _ELSEWHERE}
         mode = log_dict['mode']
-        kind = ('Epoch' if self.by_epoch else 'Iter') + ('' if mode == 'train' else f'({mode})')
+        if mode == 'val' and runner.evaluates_on is not None:
+            scores = ', '.join(f'{name} {value}' for name, value in values.items())
+            named = name_of_scores(runner.data_loader) if runner.mode == 'val' else ''  # by the workflow's entry
+            data_set = named or runner.evaluates_on
+            runner.logger.info('%s evaluated on %s: %s', self._moment(runner), data_set, scores)
+            return
+        numbers = [] if mode == 'val' else self._progress(log_dict, runner)
+        numbers += [f'{name}: {value}' for name, value in values.items()]
+        kind = 'Epoch' if self.by_epoch else 'Iter'
+        of_mode = '' if mode == 'train' else f'({mode})'
+        epoch = f'[{log_dict["epoch"]}]' if self.by_epoch else ''
         end = length_of(runner.data_loader) if self.by_epoch else runner.max_iters
         of = '' if mode == 'val' or end is None else f'/{end}'
-        return f'{kind} ' + (f'[{log_dict["epoch"]}]' if self.by_epoch else '') + f'[{log_dict["iter"]}{of}]'
+        runner.logger.info('%s%s %s[%s%s]\t%s', kind, of_mode, epoch, log_dict['iter'], of, ', '.join(numbers))
 
     def _moment(self, runner: RunnerView) -> str:
         """Return the text for what is trained before an evaluation: whole epochs, or some iterations."""
@@ -255,20 +254,19 @@ class TextLoggerHook(LoggerHook):
         else:
             low, high = min(others.values()), max(others.values())
             shown.append(f'{len(others)} other lrs: {low:.3e} to {high:.3e}')
-        left = self._seconds_left(runner)
-        if left is not None:
+        done = runner.completed_iters - self.start_iter
+        if runner.max_iters is not None and done > 0:  # of this process, including evaluations
+            average = (time.monotonic() - self._started) / done
+            left = average * max(0, runner.max_iters - runner.completed_iters)
             shown.append(f'eta: {timedelta(seconds=int(left))}')
-        shown += [_time(name, log_dict) for name in TIMES if name in log_dict]
+        for name in TIMES:
+            if name in log_dict:
+                largest = log_dict.get(f'{name}_max')  # of a rank, in a distributed run
+                slowest = '' if largest is None else f' (max {largest:.3f}, rank {log_dict[f"{name}_max_rank"]:.0f})'
+                shown.append(f'{name}: {log_dict[name]:.3f}{slowest}')
         if 'memory' in log_dict:
             shown.append(f'memory: {log_dict["memory"]}')
         return shown
-
-    def _seconds_left(self, runner: RunnerView) -> float | None:
-        """Return the average time of an iteration of this process, including evaluations, times the iterations left."""
-        done = runner.completed_iters - self.start_iter
-        if runner.max_iters is None or done <= 0:
-            return None
-        return (time.monotonic() - self._started) / done * max(0, runner.max_iters - runner.completed_iters)
 
     def _dump_log(self, log_dict: dict[str, Any], runner: RunnerView) -> None:
         """Write ``log_dict`` as one line of JSON."""
@@ -307,23 +305,16 @@ class TextLoggerHook(LoggerHook):
             runner.logger.info('%s is copied to %s%s', path, copy, '' if self.keep_local else ' and removed')
 
 
-def _without_tensors(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return tensors and arrays as plain numbers or lists."""
     number = plain_number(value)
     return number.tolist() if isinstance(number, (Tensor, np.ndarray)) else number
 
 
-_ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _without_tensors(value)) is value else plain)
+_ENCODER = json.JSONEncoder(default=lambda value: str(value) if (plain := _to_json(value)) is value else plain)
 
 
-def _time(name: str, log_dict: dict[str, Any]) -> str:
-    """A time's average, and in a distributed run the largest one of a rank."""
-    largest = log_dict.get(f'{name}_max')
-    slowest = '' if largest is None else f' (max {largest:.3f}, rank {log_dict[f"{name}_max_rank"]:.0f})'
-    return f'{name}: {log_dict[name]:.3f}{slowest}'
-
-
-def _four_decimals(value: Any) -> str:
+def _with_digits(value: Any) -> str:
     """Format a number with four decimals; one that would then look like zero, in scientific notation."""
     if not isinstance(value, float):
         return str(value)

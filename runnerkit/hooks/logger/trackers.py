@@ -84,6 +84,11 @@ class TrackerHook(LoggerHook, ABC):
 
     def after_run(self, runner: RunnerView) -> None:
         super().after_run(runner)
+        if getattr(runner, 'outcome', None) is None:  # of a subclass's own run, or of MMCV's runner
+            self.after_outcome(runner)
+
+    def after_outcome(self, runner: RunnerView) -> None:
+        """Close the tracker's run, with the outcome that all ranks have agreed on."""
         if self._is_open:
             self._is_open = False
             self._try(self._close, runner)

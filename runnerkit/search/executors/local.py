@@ -17,8 +17,7 @@ from threading import Thread
 from typing import Any
 
 from runnerkit.search.blame import is_text_of_machine
-from runnerkit.search.executors.executor import EXECUTORS, Ended, Executor
-from runnerkit.search.executors.serial import OUTPUT
+from runnerkit.search.executors.executor import EXECUTORS, OUTPUT, Ended, Executor
 from runnerkit.search.job import Job, Report, Result
 from runnerkit.search.worker import Link
 from runnerkit.utils.exceptions import WrongType
@@ -33,7 +32,7 @@ _TAIL = 600  # characters of a trial's output that an error shows
 
 
 @dataclass(eq=False)
-class _Running:
+class _Trial:
     job: Job
     report: Report
     process: subprocess.Popen[bytes]
@@ -66,8 +65,8 @@ class LocalExecutor(Executor):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or limit <= 0):
             raise WrongType(f'limit must be a number of seconds above 0, or None, but got {limit!r}')
         self.slots, self.devices, self.limit = workers, devices, limit
-        self._running: list[_Running] = []
-        self._came: SimpleQueue[tuple[_Running, Any]] = SimpleQueue()
+        self._running: list[_Trial] = []
+        self._came: SimpleQueue[tuple[_Trial, Any]] = SimpleQueue()
         self._is_stopping = False
 
     @property
@@ -95,7 +94,7 @@ class LocalExecutor(Executor):
         # A trial that does not read must not block the study.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', int(_GRACE), 0))
         deadline = None if self.limit is None else time.monotonic() + self.limit
-        each = _Running(job, report, process, Link(ours), slot, deadline)
+        each = _Trial(job, report, process, Link(ours), slot, deadline)
         self._running.append(each)
         with suppress(OSError):  # it has crashed already, which `wait` finds
             each.link.send(asdict(job))
@@ -113,21 +112,19 @@ class LocalExecutor(Executor):
                 self._take(*self._came.get(timeout=min(left, _POLL)))
         return []
 
-    def _has_ended(self, each: _Running) -> bool:
+    def _has_ended(self, each: _Trial) -> bool:
         now, is_gone = time.monotonic(), each.process.poll() is not None
         if is_gone and each.gone_since is None:
             each.gone_since = now
         if each.result is None and each.gone_since is not None and (each.is_silent or now > each.gone_since + _LEFT):
             each.result = self._crashed(each)
         if each.result is None and each.deadline is not None and now > each.deadline:
-            each.result = self._too_long()
+            if self._is_stopping:
+                each.result = Result('stopped', message=f'it has not ended within {_GRACE:g} s after SIGTERM')
+            else:
+                each.result = Result('failed', message=f'it took longer than {self.limit:g} s, the limit')
             end_group(each.process)
         return each.result is not None
-
-    def _too_long(self) -> Result:
-        if self._is_stopping:
-            return Result('stopped', message=f'it has not ended within {_GRACE:g} s after SIGTERM')
-        return Result('failed', message=f'it took longer than {self.limit:g} s, the limit')
 
     def stop(self) -> None:
         """Pass SIGTERM on: the runs save and end."""
@@ -150,7 +147,7 @@ class LocalExecutor(Executor):
             found['CUDA_VISIBLE_DEVICES'] = str(self.devices[slot])
         return found
 
-    def _listen(self, each: _Running) -> None:
+    def _listen(self, each: _Trial) -> None:
         """Pass on what a trial sends; in one thread per trial, so that half a line blocks no other trial."""
         message: Any = True
         while message is not None:
@@ -162,7 +159,7 @@ class LocalExecutor(Executor):
                 self._came.put((each, Result('failed', message=wrong)))
                 return
 
-    def _take(self, each: _Running, message: Any) -> None:
+    def _take(self, each: _Trial, message: Any) -> None:
         """Take a message of a trial: a result, a report, or None if nothing more comes."""
         if message is None:
             each.is_silent = True  # the end of its process is the result then
@@ -172,7 +169,7 @@ class LocalExecutor(Executor):
             with suppress(OSError):
                 each.link.send({'prune': each.report(*message)})
 
-    def _crashed(self, each: _Running) -> Result:
+    def _crashed(self, each: _Trial) -> Result:
         code = each.process.wait()
         if self._is_stopping:  # it had not installed its signal handlers
             return Result('stopped', message=f'its process has ended: {ending(code)}')
@@ -180,7 +177,7 @@ class LocalExecutor(Executor):
         message = f'its process has ended: {ending(code)}{printed}'
         return Result('failed', message=message, is_of_machine=is_text_of_machine(printed))
 
-    def _leave(self, each: _Running) -> Ended:
+    def _leave(self, each: _Trial) -> Ended:
         has_failed = each.result is None or each.result.status == 'failed'
         with suppress(subprocess.TimeoutExpired):
             each.process.wait(timeout=_LEAVES if has_failed else _GRACE)

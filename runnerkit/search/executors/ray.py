@@ -28,7 +28,7 @@ _GRACE = 15.0  # seconds that a cancelled trial has to end its process
 
 
 @dataclass
-class _RunningTask:
+class _Task:
     job: Job
     report: Report
     attempt: int
@@ -73,7 +73,7 @@ class RayExecutor(Executor):
         self.address, self.cpus, self.gpus = address, cpus, gpus
         self.retries, self.workers, self.limit = retries, workers, limit
         self.slots = workers or 1
-        self._running: list[_RunningTask] = []
+        self._running: list[_Task] = []
         self._ray: Any = None
         self._is_ours, self._is_stopping = False, False
 
@@ -110,7 +110,7 @@ class RayExecutor(Executor):
 
     def start(self, job: Job, report: Report) -> None:
         """Hand a task to the cluster."""
-        self._running.append(_RunningTask(job, report, 0, self._submit(job, 0)))
+        self._running.append(_Task(job, report, 0, self._submit(job, 0)))
 
     def wait(self, seconds: float) -> list[Ended]:
         """Answer the trials that report; those that have ended."""
@@ -157,7 +157,7 @@ class RayExecutor(Executor):
         prune = each is not None and each.report(step, scores)
         self._get(self._mailbox.answer.remote(key, prune))
 
-    def _end(self, each: _RunningTask) -> Ended | None:
+    def _end(self, each: _Task) -> Ended | None:
         """How a task has ended; None if it is started again."""
         errors = self._ray.exceptions
         try:

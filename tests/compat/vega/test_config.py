@@ -284,6 +284,11 @@ def test_errors_name_the_line(tmp_path):
         (step(model=None), KeyError, 'the step needs model'),
         (step(model=None, search_space={'hyperparameters': []}), KeyError, 'the step needs model'),
         (step(model={'model_desc_file': 'x'}), ValueError, 'model.model_desc_file has no counterpart'),
+        (
+            step(model={'model_desc': {'type': 'Net'}, 'pretrained_model_fil': 'w.pth'}),
+            KeyError,
+            "model has no key 'pretrained_model_fil'; did you mean 'pretrained_model_file'?",
+        ),
         (step(model={'modules': 'backbone'}), TypeError, "model.modules must be a list of names, but got 'backbone'"),
         (
             step(model={'modules': ['backbone'], 'backbon': {'type': 'Net'}}),

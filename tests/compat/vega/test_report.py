@@ -3,6 +3,7 @@
 import pytest
 
 from runnerkit.compat.vega import ClassFactory, ClassType, Generator, PipeStep, ReportClient, ReportServer, run
+from runnerkit.compat.vega.report import ReportRecord
 from runnerkit.search.algorithm import Proposal, SearchAlgorithm
 from runnerkit.search.pipeline import Pipeline
 from runnerkit.search.record import Record
@@ -70,3 +71,28 @@ def test_a_step_is_registered_as_in_vega(tmp_path):
 
     (tmp_path / 'nas.yml').write_text('pipeline: [nas]\nnas: {pipe_step: {type: LoopOfMine}}\n')
     assert len(run(tmp_path / 'nas.yml', tmp_path / 'work').all_records) == 3
+
+
+def test_a_record_under_vegas_names():
+    record = ReportRecord(step_name='nas', worker_id=3, desc={'depth': 2}, performance={'score': 1.0})
+    assert (record.step, record.number, record.step_name, record.worker_id, record.uid) == ('nas', 3, 'nas', 3, 'nas_3')
+
+
+def test_both_are_the_same_record():
+    record = Record('nas', 3)
+    view = ReportRecord.of(record)
+    view.status = 'completed'
+    record.performance['score'] = 2.0
+    assert (record.status, view.performance) == ('completed', {'score': 2.0})
+
+
+def test_a_serialized_record_has_items_and_attributes_and_comes_back():
+    objectives = {'accuracy': 'max', 'params': 'min'}
+    record = Record('nas', 3, desc={'depth': 2}, objectives=objectives, performance={'accuracy': 0.5, 'params': 7.0})
+    content = ReportRecord.of(record).serialize()
+    assert content['objectives'] == {'accuracy': 'MAX', 'params': 'MIN'}
+    assert content.rewards == content['rewards'] == [0.5, -7.0]
+    assert (content.step_name, content['worker_id'], content.desc.depth, content['uid']) == ('nas', 3, 2, 'nas_3')
+    back = ReportRecord.parsed(content)
+    assert back == record
+    assert ReportRecord.parsed(record) is record

@@ -6,7 +6,7 @@ from plans import plan, said, told
 from support import Tiny, tiny_runner
 
 from runnerkit.flow.preflight import Plan
-from runnerkit.flow.preflight.updates import multipliers_match
+from runnerkit.flow.preflight.rare import multipliers_match
 from runnerkit.hooks import HOOKS, Hook, OptimizerHook
 from runnerkit.nn import MODELS, build_model
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS

@@ -237,7 +237,7 @@ def test_a_run_without_optimizer_has_no_rates():
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match='Kept: interval must be at least 1 iteration, but got 0'):
+    with pytest.raises(ValueError, match='Kept: interval must be a whole number of at least 1, but got 0'):
         Kept(interval=0)
     with pytest.raises(NotImplementedError, match=r'LoggerHook must have a method log\(runner\)'):
         LoggerHook().log(None)

@@ -365,6 +365,19 @@ class Diary(TrackerHook):
         self.lines.append(('close', str(runner.outcome)))
 
 
+def test_a_tracker_learns_that_a_later_hook_has_failed_at_the_end(train):
+    class FailsLast(Hook):
+        runs_last = True
+
+        def after_run(self, runner):
+            raise OSError('no space')
+
+    hook = Diary()
+    with pytest.raises(OSError, match='no space'):
+        train(hook, [FailsLast()])
+    assert hook.lines[-1] == ('close', "failed: OSError('no space')")
+
+
 def test_what_could_not_be_opened_is_not_closed(train):
     class Broken(Diary):
         def _open(self, runner):
