@@ -167,7 +167,7 @@ class JournalHook(Hook):
         self._starts[-1] |= {'iterations_at_end': runner.completed_iters, 'seconds': self._seconds}
         with self._trouble.instead_of_raising():  # an error of the user's may have no text
             error = outcome.error
-            reason = outcome.reason if error is None else f'{type(error).__name__}: {error}'
+            reason = outcome.reason if error is None or outcome.reason else f'{type(error).__name__}: {error}'
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
         with self._trouble.instead_of_raising():

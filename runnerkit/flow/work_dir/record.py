@@ -31,6 +31,9 @@ from runnerkit.utils.small_files import open_regular, read_json
 #: left, its seed, its seal, the jobs that it belongs to.
 RECORD = '.flow.json'
 
+#: The key of a config that names the script with a loop of the user's own.
+SCRIPT = 'loop'
+
 #: The folder with the user's files, unless the record says otherwise.
 CODE = 'code'
 
