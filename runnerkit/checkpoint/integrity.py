@@ -85,7 +85,9 @@ _STATE: dict[Any, Any] = {
             'hooks': dict,
             'buffers': dict,
             'updates': {...: {'accumulated': int, 'cumulative_iters': int}},
-            'readers': [dict | None],
+            'readers': [
+                (type(None), {'about': {'batches': int | None}, 'epoch': int, 'batches': int, 'samples': int | None})
+            ],
             'evaluations': [dict | None],
         }
     ],
@@ -155,15 +157,6 @@ def reading(checkpoint: str | os.PathLike[str], purpose: str = 'resumed') -> Ite
         ) from error
 
 
-def _problem_of_format(number: Any) -> str | None:
-    if number == STATE_FORMAT:
-        return None
-    return (
-        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format {STATE_FORMAT}: '
-        'resume with the version that saved it'
-    )
-
-
 def _problem_of_count(count: Any) -> str | None:
     """What is wrong with a number of epochs or iterations. MMCV's files may hold numpy integers."""
     try:
@@ -184,8 +177,8 @@ def check_records(file: IO[bytes]) -> bool:
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         raise Damage('it is empty')
-    starts_well = _at(file, 0, 4) == b'PK\3\4'
-    if size < _END or _at(file, size - _END, 4) != b'PK\5\6':
+    starts_well = _read_at(file, 0, 4) == b'PK\3\4'
+    if size < _END or _read_at(file, size - _END, 4) != b'PK\5\6':
         if starts_well:
             raise Damage('its end is missing')
         return False
@@ -217,7 +210,7 @@ def _check_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
         if record.header_offset < end or record.filename.lower() in names:
             raise Damage(f'its record {shown} is there twice, or overlaps another one')
         names.add(record.filename.lower())
-        lengths = struct.unpack('<HH', _at(file, record.header_offset + 26, 4))  # of its name and its extra field
+        lengths = struct.unpack('<HH', _read_at(file, record.header_offset + 26, 4))  # of its name and its extra field
         end = record.header_offset + 30 + sum(lengths) + record.file_size
         if end > archive.start_dir:
             raise Damage(f'its record {shown} is cut off')
@@ -231,7 +224,7 @@ def _check_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
             raise Damage(f'its record {shown} and its table of contents contradict each other') from error
 
 
-def _at(file: IO[bytes], position: int, size: int) -> bytes:
+def _read_at(file: IO[bytes], position: int, size: int) -> bytes:
     file.seek(position)
     data = file.read(size)
     if len(data) < size:

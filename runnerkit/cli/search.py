@@ -15,7 +15,7 @@ from runnerkit.cli.arguments import argument, count
 from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
-from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED, UsageError
+from runnerkit.utils.ending import SIGNALLED, SOME_FAILED, UsageError
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:

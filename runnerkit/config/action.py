@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from runnerkit.config.config_dict import MAX_DEPTH, TOO_DEEP
-from runnerkit.utils.exit_codes import CommandLineExit
+from runnerkit.utils.ending import CommandLineExit
 
 #: The bracket that ends a list, tuple or dict, by the first character of each.
 _CLOSING = {'(': ')', '[': ']', '{': '}', 'd': ')'}

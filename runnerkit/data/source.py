@@ -146,7 +146,7 @@ def parse_event(line: bytes, offset: Any) -> Event | Malformed:
 def parse_line(line: bytes, offset: Any = None) -> Any:
     """The JSON value in a line, or a `Malformed`."""
     try:
-        return json.loads(line, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(line, parse_constant=_refuse_constant, parse_float=_finite)
     except ValueError as error:  # wrong UTF-8 is one, too
         return Malformed(shortened_text(line), f'no JSON: {error}', offset)
     except RecursionError:
@@ -160,7 +160,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f'{name} is no number')
 
 

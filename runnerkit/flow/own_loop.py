@@ -32,8 +32,8 @@ from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import LoopLeft, Outcome
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
+from runnerkit.utils.ending import SIGNALLED
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import rng_state, set_rng_state

@@ -49,8 +49,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.lazy import EntryPoints
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -23,9 +23,8 @@ from runnerkit.optim.update import largest
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_dtensor
 from runnerkit.utils.exceptions import NonFiniteError
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.numbers import check_whole_number, names_a_loss
 from runnerkit.utils.suggest import suggestion
-from runnerkit.utils.texts import names_a_loss
 
 #: The actions, and their default limits: how many skipped updates in a row, and how many rollbacks.
 MOST = {'stop': 0, 'skip': 50, 'rollback': 3}

@@ -17,8 +17,8 @@ from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
+from runnerkit.utils.numbers import names_a_loss
 from runnerkit.utils.suggest import suggestion
-from runnerkit.utils.texts import names_a_loss
 from runnerkit.utils.user_files import is_ours
 
 
