@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from types import UnionType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
@@ -66,6 +66,13 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
 
 NUMBER = float | int
 
+
+class OrNone(NamedTuple):
+    """The kind of what may also be None, see `misfit`."""
+
+    kind: Any
+
+
 #: The kinds of values under ``'runnerkit'``, see `misfit`.
 _STATE: dict[Any, Any] = {
     'world_size': int,
@@ -86,7 +93,7 @@ _STATE: dict[Any, Any] = {
             'buffers': dict,
             'updates': {...: {'accumulated': int, 'cumulative_iters': int}},
             'readers': [
-                (type(None), {'about': {'batches': int | None}, 'epoch': int, 'batches': int, 'samples': int | None})
+                OrNone({'about': {'batches': int | None}, 'epoch': int, 'batches': int, 'samples': int | None})
             ],
             'evaluations': [dict | None],
         }
@@ -120,15 +127,24 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or misfit(state, _STATE)
+    if state is None:
+        return None
+    if (number := state.get('format', STATE_FORMAT)) != STATE_FORMAT:
+        return (
+            f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format '
+            f'{STATE_FORMAT}: resume with the version that saved it'
+        )
+    return misfit(state, _STATE)
 
 
 def misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
     """Where the first value in ``value`` is that is not of its ``kind``; None if there is none.
 
     A kind is a type, where ``int`` is a count; a dict of kinds by key, ``...`` for all keys that are not named; a list
-    with the kind of all entries; or a tuple with that of each. What has no kind, or None, is not checked.
+    with the kind of all entries; a tuple with that of each; or an `OrNone`. What has no kind, or None, is not checked.
     """
+    if isinstance(kind, OrNone):
+        kind = None if value is None else kind.kind
     if kind is None:
         return None
     if isinstance(kind, Mapping) and isinstance(value, Mapping):
