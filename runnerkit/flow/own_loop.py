@@ -161,7 +161,8 @@ class Loop:
         options = (
             Options(work_dir=os.fspath(work_dir), auto_resume=True) if replay is None else replay.options(work_dir)
         )
-        self._context = context = Context(cfg, options)
+        self._context: Context = Context(cfg, options)
+        context = self._context
         self._replay = replay
         self._run, self._epoch, self._iteration = ExitStack(), ExitStack(), ExitStack()
         self._is_open = False  # within `epochs`
