@@ -9,7 +9,7 @@ from html import escape
 from itertools import islice
 from typing import Any, NamedTuple
 
-from runnerkit.utils.texts import in_short
+from runnerkit.utils.numbers import in_short
 
 #: The most characters of a text, such as a config, in the page.
 MOST_TEXT = 100_000

@@ -15,8 +15,8 @@ from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
+from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_small
-from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
 
 #: What the marks above the curves say.
 LEGEND = (

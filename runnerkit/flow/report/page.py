@@ -19,7 +19,7 @@ from runnerkit.flow.look.log_lines import thinned
 from runnerkit.flow.report.markup import Cell, controls, head, html_table, section
 from runnerkit.flow.report.one_run import one_run
 from runnerkit.flow.report.record import RunRecord, read_run, short_names
-from runnerkit.utils.texts import in_seconds, in_short, names_a_loss
+from runnerkit.utils.numbers import in_seconds, in_short, names_a_loss
 from runnerkit.version import __version__
 
 if TYPE_CHECKING:

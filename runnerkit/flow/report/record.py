@@ -37,8 +37,8 @@ from runnerkit.flow.work_dir.journal import IMAGES, starts_in
 from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
 from runnerkit.log_files import JOURNAL
 from runnerkit.utils.lock import is_locked
+from runnerkit.utils.numbers import in_short
 from runnerkit.utils.small_files import read_json
-from runnerkit.utils.texts import in_short
 
 #: Seconds without a new log line after which a run without a lock no longer counts as running, at most and at least:
 #: lines with times tell how long it is silent between two of them.

@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.config.settings import settings_with_places
-from runnerkit.data.kinds import dataset_of, length_of
+from runnerkit.data.kinds import length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.work_dir.record import read_record, write_record
@@ -275,7 +275,7 @@ def _sizes_of_data(context: Context) -> Iterator[tuple[str, dict[str, int | None
     for name, loader in loaders:
         with suppress(Exception):  # what a user's loader raises when it is asked for its length is no matter here
             if loader is not None:
-                yield name, {'samples': length_of(dataset_of(loader)), 'batches': length_of(loader)}
+                yield name, {'samples': length_of(getattr(loader, 'dataset', None)), 'batches': length_of(loader)}
 
 
 def modules_of(model: nn.Module) -> list[dict[str, Any]]:

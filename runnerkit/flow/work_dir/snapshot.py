@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.atomic import sweep, write_atomically
 from runnerkit.config import Config
 from runnerkit.config.pretty import has_text, objects_in, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
@@ -53,6 +53,8 @@ _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
 def take_over(context: Context) -> None:
     """Make the work dir this run's, on rank 0."""
     work_dir, cfg = context.work_dir, context.cfg
+    place = Path(os.path.realpath(work_dir))
+    sweep(place.parent, f'.{place.name}.')  # of a start that was killed while it renamed the work dir of an earlier run
     saves_elsewhere = any(getattr(hook, 'out_dir', None) for hook in getattr(context.runner, 'hooks', ()))
     has_moved = False
     if not context.continues and (context.others or saves_elsewhere):
