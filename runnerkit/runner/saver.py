@@ -95,7 +95,9 @@ class SavedRun(RunnerView, Protocol):
     finiteness: Finiteness
     hooks: HookTable
     world_size: int
-    call_hook: Callable[[str], None]
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call the hooks at a point."""
 
 
 class Saver:
