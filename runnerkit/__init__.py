@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Flow as Flow
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
+    from runnerkit.flow import loop as loop
     from runnerkit.flow import train as train
     from runnerkit.flow.moment.replay import replay as replay
     from runnerkit.flow.report.comparison import runs as runs
@@ -90,6 +91,7 @@ __all__ = [
     'export',
     'load_checkpoint',
     'load_model',
+    'loop',
     'predict',
     'publish',
     'replay',
@@ -134,7 +136,7 @@ class _OtherPaths:
         if not name.startswith(f'{__name__}.') or cls not in sys.meta_path:
             return None
         sys.meta_path.remove(cls)
-        from runnerkit.utils.entry_points import EntryPoints
+        from runnerkit.utils.lazy import EntryPoints
 
         offered = EntryPoints('runnerkit.paths')
         specs = (offered.load(package)().find_spec(name, path, target) for package in offered.names())

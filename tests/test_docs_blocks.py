@@ -80,6 +80,12 @@ RUN = {
         "model = dict(type='my_denoiser.py:Denoiser', hidden=8)",
         'runnerkit train my_config.py --cfg-options model.hidden=16',
     },
+    'docs/your_loop.md': {
+        '# my_loop.py',
+        '# accumulating.py',
+        '# gan.py',
+        'runnerkit report work_dirs/mine',
+    },
     'docs/from_pytorch.md': {
         'import torch',
         'import runnerkit',
@@ -1032,6 +1038,25 @@ def test_the_steps_from_plain_pytorch(wines, tmp_path, capsys):
     said = wines(text_of(page, 'runnerkit train my_config.py'))
     assert float(re.search(r'test accuracy: (.*)', said)[1]) > 0.85
     assert len((tmp_path / 'predictions.csv').read_text().splitlines()) == 49
+
+
+def test_the_loops_of_ones_own(wines, tmp_path):
+    page = 'docs/your_loop.md'
+    for name, run, iters in (('my_loop', 'mine', 30), ('accumulating', 'accumulating', 60), ('gan', 'gan', 12)):
+        code = text_of(page, f'# {name}.py')
+        (tmp_path / f'{name}.py').write_text(code)
+        killed = code.replace('run.log(', f'run.iter == {iters} and __import__("os")._exit(0)\n        run.log(', 1)
+        assert killed != code
+        (tmp_path / 'killed.py').write_text(killed)
+        wines('python killed.py')
+        assert 'resumed from work_dirs' in wines(f'python {name}.py').replace(f'{tmp_path}/', '')
+        assert [start.get('outcome') for start in starts_of(tmp_path / 'work_dirs' / run)] == [None, 'completed']
+    said = wines(text_of(page, 'runnerkit report'))
+    assert 'All log lines on the way are equal' in said
+
+
+def starts_of(work_dir):
+    return json.loads((work_dir / 'run.json').read_text())['starts']
 
 
 def test_the_page_on_seeing_everything(wines, tmp_path, monkeypatch, capsys):

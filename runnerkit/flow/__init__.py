@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from runnerkit.flow.experiment.experiment import Experiment
     from runnerkit.flow.flow import Flow
     from runnerkit.flow.from_python import TrainResult, train
+    from runnerkit.flow.own_loop import Loop, loop
     from runnerkit.flow.stages.inference import Infer, InferNetwork
     from runnerkit.flow.stages.instance import Instance, InstanceBase
     from runnerkit.flow.stages.network import Network, NetworkBase
@@ -27,6 +28,7 @@ __all__ = [
     'InferNetwork',
     'Instance',
     'InstanceBase',
+    'Loop',
     'Network',
     'NetworkBase',
     'Options',
@@ -39,6 +41,7 @@ __all__ = [
     'TerminalBase',
     'TrainResult',
     'TrainStage',
+    'loop',
     'train',
 ]
 

@@ -176,7 +176,7 @@ class CheckpointHook(StoringHook):
             self._save_what_is_trained(runner, error)
         # A run that was stopped on purpose is also saved; its end may lie between two intervals.
         outcome = runner.outcome
-        stopped = outcome is not None and outcome.kind == 'stopped'
+        stopped = outcome is not None and outcome.kind == 'stopped' and error is None
         if self.save_last and stopped and self._saved_at != runner.completed_iters:
             runner.logger.info('Saving checkpoint at %d iterations', runner.completed_iters)
             self._save_between(runner)

@@ -26,7 +26,8 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
         …                                               # what is evaluated, see above
     after_evaluate(scores)                              # on every rank, with the same scores
 
-``around_save`` spans the writing of each checkpoint, to swap weights; ``after_save`` is called when it is written;
+``around_save`` spans the writing of each checkpoint, to swap weights: by ``.data``, as a save may come before a
+backward pass; ``after_save`` is called when it is written;
 ``after_roll_back`` is called after a return to an older checkpoint; ``after_resume`` when a resumed run is where it
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
@@ -48,8 +49,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.lazy import EntryPoints
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -140,6 +141,10 @@ POINTS = (*STAGES, *dict.fromkeys(FALLBACKS.values()), *UPDATE_POINTS, 'after_ev
 RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save')
 
 
+class LoopLeft(BaseException):
+    """Ends the run of a user's loop that was left, by ``break`` or by an error that is not known yet."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a run ended. ``str(outcome)`` is the text of the log, such as ``'stopped: SIGTERM'``.
@@ -149,7 +154,7 @@ class Outcome:
             complete or was stopped, and its weights are NaN or infinite; ``'interrupted'`` by a KeyboardInterrupt;
             ``'failed'`` by any other exception, also one of ``after_run`` or of another rank.
         reason: the argument of ``runner.stop``, or the signal's name.
-        error: the exception, if the run was interrupted or failed.
+        error: the exception, if the run was interrupted or failed; of a loop that was left, a `LoopLeft`.
     """
 
     kind: Literal['completed', 'stopped', 'diverged', 'interrupted', 'failed']
@@ -159,12 +164,14 @@ class Outcome:
     @classmethod
     def of(cls, error: BaseException) -> Outcome:
         """The outcome of a run that ``error`` ends."""
+        if isinstance(error, LoopLeft):
+            return cls('stopped', str(error), error)
         return cls('interrupted' if isinstance(error, KeyboardInterrupt) else 'failed', error=error)
 
     @property
     def ended_well(self) -> bool:
         """Whether the run is complete or was stopped on purpose, with finite weights."""
-        return self.kind in ('completed', 'stopped')
+        return self.kind in ('completed', 'stopped') and self.error is None
 
     def __str__(self) -> str:
         if self.kind == 'failed' and self.error is not None:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.registry import build_or_bind
+from runnerkit.utils.numbers import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
-from runnerkit.utils.texts import names_a_loss
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
 Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str | int]

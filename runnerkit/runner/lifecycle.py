@@ -271,7 +271,8 @@ class Lifecycle:
         if (outcome := runner.outcome) is None:  # of a subclass's own run
             return
         error = outcome.error
-        level = logging.INFO if outcome.ended_well or isinstance(error, RollBackRequest) else logging.ERROR
+        is_wanted = outcome.kind in ('completed', 'stopped') or isinstance(error, RollBackRequest)
+        level = logging.INFO if is_wanted else logging.ERROR
         runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
         if error is not None and runner.world_size > 1:
             from runnerkit.distributed.watch import DIED, is_lost

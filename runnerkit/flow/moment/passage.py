@@ -6,17 +6,19 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from runnerkit.data.kinds import is_unbounded
 from runnerkit.flow.context import Context
-from runnerkit.flow.flow import Flow
 from runnerkit.utils.logging import ConsoleHandler, get_logger
 from runnerkit.utils.seed import rng_state, set_rng_state
 
 T = TypeVar('T')
+
+#: What replays the loop of a script, which asks for it here.
+REPLAYING: ContextVar[Any] = ContextVar('runnerkit_replaying', default=None)
 
 #: Why a run over a stream is refused.
 NO_STREAM = (
@@ -48,7 +50,7 @@ class Passage:
     """
 
     def __init__(
-        self, prepare: Callable[[Callable[[Context], Any]], Flow], roll_backs_to: Callable[[int], int] = lambda _: 0
+        self, prepare: Callable[[Callable[[Context], Any]], Any], roll_backs_to: Callable[[int], int] = lambda _: 0
     ) -> None:
         get_logger('runnerkit')  # so that its console is there
         self._flow = prepare(self._guard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import sys
 import tempfile
@@ -17,17 +18,16 @@ import torch
 
 from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import DATASETS, Stream
-from runnerkit.data.kinds import dataset_of, order_of
 from runnerkit.distributed import barrier, broadcast_object, get_dist_info
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.flow import Flow
 from runnerkit.flow.from_python import config_from
 from runnerkit.flow.moment.history import History, Saved, Start, history_of, saved_in
 from runnerkit.flow.moment.logs import Difference, compare_logs
-from runnerkit.flow.moment.passage import NO_STREAM, Passage
+from runnerkit.flow.moment.passage import NO_STREAM, REPLAYING, Passage
 from runnerkit.flow.stages.defaults import hooks_by_name
 from runnerkit.flow.work_dir.journal import MOST_TEXT
-from runnerkit.flow.work_dir.record import STARTS, check_made_here, is_made_here
+from runnerkit.flow.work_dir.record import SCRIPT, STARTS, check_made_here, is_made_here
 from runnerkit.hooks import HOOKS
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -112,13 +112,13 @@ class Moment:
         """The samples of this rank's batch, in their order; None if the loader does not tell."""
         runner = self.run
         reader = runner.readers.find(runner.data_loader)
-        order = None if reader is None else order_of(reader.dataloader)
+        order = None if reader is None else reader.order
         if order is None:
             return None
         given = runner.progress.batches - reader.left_out if runner.by_epoch else reader.given - 1
         positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
         indices = order.sampler.indices(reader.epoch, positions)
-        return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
+        return [Sample(*each) for each in zip(indices, names_at(reader.dataloader.dataset, indices), strict=True)]
 
     @property
     def doubts(self) -> list[str]:
@@ -328,8 +328,8 @@ def flow_of(
     hooks: Sequence[Hook],
     seed: int | None,
     guard: Callable[[Context], Any],
-) -> Flow:
-    """The flow that trains as ``start`` did, from the checkpoint ``source``; None: from the beginning."""
+) -> Flow | ScriptReplay:
+    """What trains as ``start`` did, from the checkpoint ``source``; None: from the beginning."""
     cfg = config_from(start.config if config is None else config, {})
     for key in ('resume_from', 'auto_resume', 'profiler_config'):
         cfg.pop(key, None)
@@ -344,6 +344,9 @@ def flow_of(
         refuse_marks(cfg._cfg_dict)
     refuse_streams(cfg.get('data'))
     entry = start.entry
+    if SCRIPT in cfg:
+        options = Options(work_dir=str(work_dir), resume_from=source, seed=entry.get('seed', seed))
+        return ScriptReplay(cfg[SCRIPT].removesuffix(':__main__'), entry, options, hooks, guard)
     if cfg.get('num_threads') is None and entry.get('threads'):
         cfg.num_threads = entry['threads']
     flags = {key: value for key, value in (entry.get('options') or {}).items() if key in _FLAGS}
@@ -356,6 +359,50 @@ def flow_of(
     )
     added = [(hook, 'NORMAL') for hook in hooks]
     return Flow(cfg, options, stages={'terminal': None}, hooks=added, guard=guard)
+
+
+class ScriptReplay:
+    """In place of a flow: the script with a user's loop, run again. Its `runnerkit.loop` finds this as ``REPLAYING``.
+
+    Args:
+        script: the path of the copy in the work dir; empty for a notebook.
+        entry: what ``run.json`` says of the start.
+        options: those of the replay.
+        hooks: to register.
+        guard: a context around the training.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        entry: Mapping[str, Any],
+        options: Options,
+        hooks: Sequence[Hook],
+        guard: Callable[[Context], Any],
+    ) -> None:
+        if not script:
+            raise ValueError('the loop of this run was not written in a file, so it cannot be replayed')
+        words = [str(each) for each in entry.get('command', ())] or [script]
+        original = Path(str(entry.get('folder', '.')), words[0])
+        is_same = original.is_file() and original.read_bytes() == Path(script).read_bytes()
+        self._script, self._words = str(original if is_same else script), words
+        self._options, self.hooks, self.guard = options, hooks, guard
+
+    def options(self, work_dir: str | os.PathLike[str]) -> Options:
+        """The options of the loop that the script has made for ``work_dir``."""
+        if Path(work_dir).name != Path(str(self._options.work_dir)).name:
+            raise ValueError(f'a script with several loops cannot be replayed: it begins with that of {work_dir}')
+        return self._options
+
+    def run(self) -> None:
+        """Run the script, with its former arguments."""
+        token, words = REPLAYING.set(self), sys.argv
+        sys.argv = [self._script, *self._words[1:]]
+        try:
+            runpy.run_path(self._script, run_name='__main__')
+        finally:
+            sys.argv = words
+            REPLAYING.reset(token)
 
 
 def refuse_streams(data: Any) -> None:

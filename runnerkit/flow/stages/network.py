@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from runnerkit.config.pretty import refuse_marks
-from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import class_names
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section, wrapper_of
@@ -36,7 +35,7 @@ class NetworkBase(Stage):
                     f'the stage {type(self).__name__} has not set context.{name}: set it in build_network, or call '
                     f'self.{way_out}(context) there'
                 )
-        classes = class_names(dataset_of(context.loaders[0]))
+        classes = class_names(getattr(context.loaders[0], 'dataset', None))
         if classes is not None:
             context.meta['CLASSES'] = classes  # for the checkpoints
 
