@@ -264,9 +264,7 @@ class Saver:
             return plain_checkpoint(content)
         from runnerkit.checkpoint.shards import parts_to_write
 
-        return run_on_all_ranks(
-            partial(parts_to_write, content, state.tensors, state.places, is_first=runner.rank == 0)
-        )
+        return run_on_all_ranks(partial(parts_to_write, content, state.tensors, state.places, runner.rank == 0))
 
     def write(self, content: Any, state: State, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
