@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
-from runnerkit.data.kinds import length_of
+from runnerkit.data.given import is_loader
+from runnerkit.data.kinds import dataset_of, length_of
 from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import (
@@ -97,7 +98,7 @@ class EvalHook(StoringHook):
         hooks: Sequence[Any] = (),
         **eval_kwargs: Any,
     ) -> None:
-        self._named = {} if isinstance(dataloader, DataLoader) else _checked_loaders(dataloader)
+        self._named = {} if is_loader(dataloader) else _checked_loaders(dataloader)
         check_whole_number('interval', interval)
         check_whole_number('start', start, at_least=0, or_none=True)
         if not isinstance(by_epoch, bool):
@@ -123,8 +124,8 @@ class EvalHook(StoringHook):
             known = list(inspect.signature(EvalHook.__init__).parameters)
             unknown = next(iter(eval_kwargs))
             raise TypeError(
-                f'EvalHook got an unexpected argument {unknown!r}, and {type(self.dataloader.dataset).__name__} has no '
-                f'evaluate to hand it to{suggestion(unknown, known)}'
+                f'EvalHook got an unexpected argument {unknown!r}, and {type(dataset_of(self.dataloader)).__name__} '
+                f'has no evaluate to hand it to{suggestion(unknown, known)}'
             )
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run
@@ -152,7 +153,7 @@ class EvalHook(StoringHook):
     def asks_dataset_of(self, loader: DataLoader[Any]) -> bool:
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
-        return not self._is_default_test or hasattr(loader.dataset, 'evaluate') or replaced
+        return not self._is_default_test or hasattr(dataset_of(loader), 'evaluate') or replaced
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test
@@ -508,7 +509,7 @@ class _OwnPoints(Hook):
 
 def _checked_loaders(loader: Any) -> dict[str, DataLoader[Any]]:
     """The loaders by name, each of which knows its own."""
-    if not isinstance(loader, Mapping) or not all(isinstance(each, DataLoader) for each in loader.values()):
+    if not isinstance(loader, Mapping) or not all(map(is_loader, loader.values())):
         raise TypeError(f'dataloader must be a pytorch DataLoader, or several by name, but got {type(loader)}')
     if not loader or len({id(each) for each in loader.values()}) < len(loader):
         raise WrongValue(f'loaders by name must be one loader a name, but got {dict(loader)!r}')
