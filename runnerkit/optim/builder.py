@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -122,6 +124,24 @@ def _given(model: nn.Module, optimizer: Optimizer) -> Optimizer:
     if is_elsewhere:
         optimizer.load_state_dict(optimizer.state_dict())  # which moves it
     return optimizer
+
+
+@contextmanager
+def kept_settings(given: Any) -> Iterator[None]:
+    """Afterwards, optimizers that the user has built have the settings again, such as the rate, that they have now."""
+    optimizers = [each for each in named_optimizers(given).values() if isinstance(each, Optimizer)]
+    before = [
+        copy.deepcopy([{key: group[key] for key in group if key != 'params'} for group in each.param_groups])
+        for each in optimizers
+    ]
+    try:
+        yield
+    finally:
+        for optimizer, groups in zip(optimizers, before, strict=True):
+            for group, settings in zip(optimizer.param_groups, groups, strict=True):
+                parameters = group['params']
+                group.clear()
+                group.update(params=parameters, **settings)
 
 
 def check_numbers(optimizer: Optimizer) -> None:
