@@ -49,6 +49,12 @@ setup(
         'console_scripts': ['runnerkit = runnerkit.cli.main:main'],
         # Core packages do not name those of other systems: they find them here, as they find those of other packages.
         'runnerkit.paths': ['mmcv = runnerkit.compat.mmcv.finder:install'],
+        'runnerkit.storage_backends': [
+            'ceph = runnerkit.compat.mmcv.clusters:CephBackend',
+            'lmdb = runnerkit.compat.mmcv.clusters:LmdbBackend',
+            'memcached = runnerkit.compat.mmcv.clusters:MemcachedBackend',
+            'petrel = runnerkit.compat.mmcv.clusters:PetrelBackend',
+        ],
         'runnerkit.config_readers': ['paddlerec = runnerkit.compat.paddlerec.config:PaddleRecReader'],
         'runnerkit.hooks': ['VegaCallbacks = runnerkit.compat.vega.callbacks:VegaCallbacks'],
         'runnerkit.pipelines': ['vega = runnerkit.compat.vega.steps:VegaPipeline'],

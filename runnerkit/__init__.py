@@ -138,7 +138,7 @@ class _OtherPaths:
         if not name.startswith(f'{__name__}.') or cls not in sys.meta_path:
             return None
         sys.meta_path.remove(cls)
-        from runnerkit.utils.entry_points import EntryPoints
+        from runnerkit.utils.lazy import EntryPoints
 
         offered = EntryPoints('runnerkit.paths')
         specs = (offered.load(package)().find_spec(name, path, target) for package in offered.names())

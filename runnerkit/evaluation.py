@@ -28,9 +28,8 @@ from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
-from runnerkit.utils.numbers import plain_number
+from runnerkit.utils.numbers import names_a_loss, plain_number
 from runnerkit.utils.suggest import suggestion
-from runnerkit.utils.texts import names_a_loss
 
 #: What may be better: a greater score, or a lesser one.
 RULES = ('greater', 'less')

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from runnerkit.distributed import get_dist_info
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.numbers import plain_number
-from runnerkit.utils.texts import names_a_loss
+from runnerkit.utils.numbers import names_a_loss, plain_number
 
 #: Names of what the timer logs.
 _TIMES = ('time', 'data_time')

@@ -76,7 +76,7 @@ def build_from_cfg(cfg: dict[str, Any], registry: Registry, default_args: dict[s
     if 'type' not in args:
         defaults = f' and defaults for {", ".join(default_args)}' if default_args else ''
         message = f'`cfg` or `default_args` must contain the key "type", but got {cfg!r}{defaults}'
-        raise _placed(KeyError(message + _written_at(cfg)), cfg)
+        raise _mark_placed(KeyError(message + _written_at(cfg)), cfg)
     constructor = _find_constructor(args.pop('type'), registry, cfg)
     try:
         _find_functions(args, constructor, cfg)
@@ -96,7 +96,7 @@ def find_function(value: Any, key: str, cfg: Any = None) -> Any:
             f'{key} must be a function or its name ({_FUNCTION_NAMES}), or dict(type=name, …) with arguments, but got '
             f'{value!r}'
         )
-    with placed_errors(cfg, key), _naming(key):
+    with placed_errors(cfg, key), _begun_with_key(key):
         arguments = {name: _own_copy(each) for name, each in value.items()} if isinstance(value, dict) else {}
         found = _find_constructor(arguments.pop('type', value), FUNCTIONS, value)
         if inspect.isclass(found) and any('__call__' in vars(cls) for cls in found.__mro__):
@@ -152,7 +152,7 @@ def placed_errors(cfg: Any, key: str | None = None, name: str | None = None) -> 
     """Add to the message of an error raised inside where the config in question was written, as `build_from_cfg` does.
 
     The place is that of the key that the message names, if there is one, else that of the whole section. An error that
-    has a place already is not changed; nor is one about what a flag says, whose name stands for ``cfg`` then.
+    has a place already is not changed; nor is one about what a flag says, whose name is in the place of ``cfg`` then.
     """
     try:
         yield
@@ -400,7 +400,7 @@ class Registry:
                 self._import_offered(name)
             if not force and name in self._module_dict and not _is_defined_again(self._module_dict[name], module):
                 raise KeyError(
-                    f'{name} is already registered in {self.name}, as {_path_of(self._module_dict[name])}; '
+                    f'{name} is already registered in {self.name}, as {_full_path(self._module_dict[name])}; '
                     f'choose another name, or pass force=True to replace it'
                 )
         self._module_dict.update(dict.fromkeys(names, module))
@@ -439,7 +439,7 @@ _FUNCTION_NAMES = "'my_file.py:function', 'package.module.function', or one regi
 
 
 @contextmanager
-def _naming(key: str) -> Iterator[None]:
+def _begun_with_key(key: str) -> Iterator[None]:
     """Begin the message of an error raised inside with ``key``."""
     try:
         yield
@@ -455,10 +455,10 @@ def _is_defined_again(former: Any, module: Any) -> bool:
     """Whether a notebook's cell, or a line of an interactive session, that defined ``former`` was run again."""
     main = sys.modules.get('__main__')
     is_interactive = hasattr(builtins, '__IPYTHON__') or not hasattr(main, '__file__')
-    return is_interactive and former.__module__ == '__main__' and _path_of(former) == _path_of(module)
+    return is_interactive and former.__module__ == '__main__' and _full_path(former) == _full_path(module)
 
 
-def _path_of(module: Any) -> str:
+def _full_path(module: Any) -> str:
     return f'{module.__module__}.{module.__qualname__}'
 
 
@@ -493,14 +493,14 @@ def _find_constructor(named: Any, registry: Registry, cfg: Any) -> Callable[...,
                 error.args = (f'{error}{"" if near in str(error) else near}',)
             _raise_annotated(error, named, {}, cfg)
         if found is None:
-            raise _placed(KeyError(_unknown_type(named, registry, cfg)), cfg)
+            raise _mark_placed(KeyError(_unknown_type(named, registry, cfg)), cfg)
         named = found
     if not callable(named):
         message = (
             f'type must be a str or valid type, but got {type(named)}: {named!r}{_written_at(cfg, "type")}; '
             f'give a registered name, a class, or a path to one'
         )
-        raise _placed(TypeError(message), cfg)
+        raise _mark_placed(TypeError(message), cfg)
     return named
 
 
@@ -548,10 +548,10 @@ def _raise_annotated(error: Exception, constructor: Any, args: dict[str, Any], c
         where = _written_at(cfg, key)
     # Only the innermost config adds its place, which is the nearest to the error.
     where = '' if is_placed(error) else where
-    raise_with_context(_placed(error, cfg), f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
+    raise_with_context(_mark_placed(error, cfg), f'{name}: ', f'{detail}{where}', note=f'while building {name}{where}')
 
 
-def _placed(error: _Error, cfg: Any) -> _Error:
+def _mark_placed(error: _Error, cfg: Any) -> _Error:
     """``error``, marked if the place of ``cfg`` is known and therefore in its message."""
     if _written_at(cfg):
         setattr(error, _PLACED, True)

@@ -1,4 +1,4 @@
-"""Studies that were begun and killed at commit 5e7366e9; ``tests/data/old/studies.json.gz`` has what they had written."""
+"""Studies begun and killed at commit 5e7366e9; ``tests/data/old/studies.json.gz`` has what they had written."""
 
 import os
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 from fsdp_runs import Net
+from support import Logged
 from torch import nn
-from wrapping_runs import SEVERAL, SHARDED, Gan, Line, Networks, Told, everything
+from wrapping_runs import SEVERAL, SHARDED, Gan, Line, Networks, everything
 
 from runnerkit.config import Config
 from runnerkit.distributed import get_dist_info
@@ -159,14 +160,11 @@ def run(work_dir, cfg, disturb=None, *hooks, **options):
     """What became of a run by config."""
     if disturb is not None:
         cfg = {**cfg, 'custom_hooks': [*cfg.get('custom_hooks', []), {'type': 'Disturbs', **disturb}, *hooks]}
-    told, history = Told(), HistoryHook()
-    logging.getLogger('runnerkit').addHandler(told)
+    history = HistoryHook()
     flow = Flow(Config(cfg), Options(work_dir=str(work_dir), device='cpu', **options))
     flow.context.hooks.append((history, 'VERY_LOW'))
-    try:
+    with Logged(logging.NOTSET) as told:
         flow.run()
-    finally:
-        logging.getLogger('runnerkit').removeHandler(told)
     runner = flow.context.runner
     return {
         'weights': everything(runner.model),
@@ -174,7 +172,7 @@ def run(work_dir, cfg, disturb=None, *hooks, **options):
         'scores': {key: score.value for key, score in runner.scores.items()},
         'iters': runner.completed_iters,
         'outcome': runner.outcome.kind,
-        'told': told.lines,
+        'told': told.texts,
         'rows': [{key: value for key, value in row.items() if 'time' not in key} for row in history.records],
     }
 

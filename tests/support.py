@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import logging
 import random
 import socket
 import sys
@@ -62,6 +63,21 @@ class Noisy(Dataset):
         x[0] += random.random()
         x[1] += np.random.rand()
         return x, torch.tensor([float(i % 2)])
+
+
+class EndsEarly(Dataset):
+    """Ends at a sample, or at none."""
+
+    def __init__(self, at=5):
+        self.at = at
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        if i == self.at:
+            next(iter(()))
+        return torch.full((4,), float(i)), torch.zeros(1)
 
 
 class Tiny(nn.Module):
@@ -138,6 +154,28 @@ class Counts(Hook):
 
     def load_state_dict(self, state):
         self.n = state['n']
+
+
+class Logged(logging.Handler):
+    """Keeps what is logged: texts, and lines that begin with the level. As a context, what runnerkit logs meanwhile."""
+
+    def __init__(self, level=logging.INFO):
+        super().__init__(level)
+        self.texts, self.lines = [], []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+        self.lines.append(f'{record.levelname} {self.texts[-1]}')
+
+    def clear(self):
+        self.texts, self.lines = [], []
+
+    def __enter__(self):
+        logging.getLogger('runnerkit').addHandler(self)
+        return self
+
+    def __exit__(self, *error):
+        logging.getLogger('runnerkit').removeHandler(self)
 
 
 def _listener(point):

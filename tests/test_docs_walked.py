@@ -28,7 +28,7 @@ from runnerkit.data import DATASETS
 from runnerkit.hooks import HOOKS
 from runnerkit.nn import LOSSES, METRICS, MODELS
 from runnerkit.optim import OPTIMIZER_BUILDERS, OPTIMIZERS
-from runnerkit.utils.exit_codes import DIFFERENT
+from runnerkit.utils.ending import DIFFERENT
 
 REGISTRIES = (DATASETS, HOOKS, LOSSES, METRICS, MODELS, OPTIMIZERS, OPTIMIZER_BUILDERS)
 FILE = re.compile(r'# (\w+\.(?:py|yaml))\n')

@@ -209,18 +209,13 @@ def test_directions_are_declared_by_the_metric():
         ('multiclassaccuracy', 'greater'),  # the middle of a word is looked at last
         ('acc_loss', 'greater'),  # as in MMCV
         *((name, 'greater') for name in ('accuracy_top-1', 'bbox_mAP_50', 'AR@1000', 'mIoU', 'aAcc', 'mAUC')),
+        *((name, 'greater') for name in ('acc', 'top_1_acc', 'mAP/50')),
         *((name, 'less') for name in ('loss', 'loss_cls', 'val_loss', 'valLoss')),
+        # The name of a data set does not say what is better.
+        *(('accidents/loss', 'less'), ('lossless/acc', 'greater'), ('laptops/loss', 'less'), ('acc/3', 'greater')),
     ],
 )
 def test_which_scores_are_better_is_said_by_words(key, rule):
-    assert rule_by_name(key) == rule
-
-
-@pytest.mark.parametrize(
-    'key, rule',
-    [('accidents/loss', 'less'), ('lossless/acc', 'greater'), ('laptops/loss', 'less'), ('acc/3', 'greater')],
-)
-def test_the_name_of_a_data_set_does_not_say_what_is_better(key, rule):
     assert rule_by_name(key) == rule
 
 

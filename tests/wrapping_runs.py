@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import torch
 from fsdp_runs import Block, Net
+from support import Logged
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -154,28 +155,14 @@ def config(name, world_size=2, **changes):
     }
 
 
-class Told(logging.Handler):
-    """Keeps messages."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-
 def run(work_dir, cfg):
     """The runner of a run by config, its log and its history."""
-    told, history = Told(), HistoryHook()
-    logging.getLogger('runnerkit').addHandler(told)
+    history = HistoryHook()
     flow = Flow(cfg if isinstance(cfg, Config) else Config(cfg), Options(work_dir=str(work_dir), device='cpu'))
     flow.context.hooks.append((history, 'VERY_LOW'))
-    try:
+    with Logged(logging.NOTSET) as told:
         flow.run()
-    finally:
-        logging.getLogger('runnerkit').removeHandler(told)
-    return flow.context.runner, told.lines, history
+    return flow.context.runner, told.texts, history
 
 
 def everything(model):

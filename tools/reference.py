@@ -33,7 +33,7 @@ from runnerkit.hooks.registration import PRIORITIES
 from runnerkit.nn.weight_init import INITIALIZERS
 from runnerkit.optim import schedules
 from runnerkit.optim.default_constructor import PARAMWISE_DEFAULTS, DefaultOptimizerConstructor
-from runnerkit.utils.exit_codes import ENDINGS, MEANINGS
+from runnerkit.utils.ending import ENDINGS, MEANINGS
 from runnerkit.utils.imports import import_modules_from_strings
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
 from runnerkit.utils.user_files import is_ours
@@ -432,7 +432,7 @@ def default_of(parameter: inspect.Parameter) -> str:
 def storages(names: str, page: str) -> str:
     """The backends for ``file_client_args``."""
     rows = []
-    for name in FileClient._backends:
+    for name in FileClient.backend_names():
         backend = FileClient.backend_class(name)
         if backend.__module__.startswith('runnerkit.'):
             text = ', '.join(f'`{each}{default_of(value)}`' for each, value in signature(backend).items())

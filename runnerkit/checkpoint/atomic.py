@@ -118,9 +118,10 @@ def replace_link(link: Path, target: str) -> None:
                 file.write(target.encode())
 
 
-def sweep(folder: str | os.PathLike[str]) -> list[str]:
-    """Delete the temporary files and folders that killed processes left in ``folder``, and return their names."""
-    found = list(Path(folder).glob('.*.tmp'))
+def sweep(folder: str | os.PathLike[str], start: str = '.') -> list[str]:
+    """Delete the temporary files and folders that killed processes left in ``folder``, of all names or of those with
+    one ``start``, and return their names."""
+    found = [path for path in Path(folder).glob('.*.tmp') if path.name.startswith(start)]
     return [path.name for path in found if is_abandoned(path.name) and _remove_quietly(path)]
 
 

@@ -224,16 +224,16 @@ def config_changes(was: Any, now: Any) -> list[Change]:
         before, after = read_literals(was), read_literals(now)
     except NoLiteral:  # a text of the user's own, not that of a config
         return []
-    moved = _moved(str(before.get('work_dir', '')), str(after.get('work_dir', '')))
+    moved = _moved_folder(str(before.get('work_dir', '')), str(after.get('work_dir', '')))
     return [
         Change(key, _shown(one), _shown(other), 'it takes effect now')
         for section in _SECTIONS
-        for key, one, other in _differing('.'.join(section), _at(before, section), _at(after, section))
+        for key, one, other in _differing('.'.join(section), _value_at(before, section), _value_at(after, section))
         if not _is_same_place(one, other, moved)
     ]
 
 
-def _at(values: Any, keys: tuple[str, ...]) -> Any:
+def _value_at(values: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
         values = values.get(key, _ABSENT) if isinstance(values, dict) else _ABSENT
     return values
@@ -252,7 +252,7 @@ def _differing(key: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
         yield key, was, now
 
 
-def _moved(was: str, now: str) -> tuple[str, str]:
+def _moved_folder(was: str, now: str) -> tuple[str, str]:
     """What has become what, where the folder ``was`` has become ``now``: both without the end that they share."""
     before, after = was.split('/'), now.split('/')
     while before and after and before[-1] == after[-1]:

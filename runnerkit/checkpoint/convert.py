@@ -33,7 +33,7 @@ def convert_checkpoint(
     check_converted_path(target)
     path = find_checkpoint(source, best=best)
     if target.suffix == WEIGHTS:
-        write_atomically(target, _as_safetensors(_weights(_load_checkpoint(path, 'cpu'), path)))
+        write_atomically(target, _as_safetensors(_raw_weights(_load_checkpoint(path, 'cpu'), path)))
         return target, 'weights'
     content = load_whole(path, 'cpu')
     if not is_url(path) and is_checkpoint_folder(local_path(path)):
@@ -45,7 +45,7 @@ def convert_checkpoint(
 
         kind = 'folder'
         if not isinstance(content, Mapping) or 'state_dict' not in content:
-            content = {'meta': {}, 'state_dict': _weights(content, path)}
+            content = {'meta': {}, 'state_dict': _raw_weights(content, path)}
         tensors, rest = taken_apart(content)
         write_folder(target, tensors, tensors, plain_checkpoint(rest))
     return target, kind if content.get('optimizer') else 'weights'
@@ -63,7 +63,7 @@ def check_converted_path(target: Path) -> None:
         raise FileExistsError(f'{target} exists: delete it, or give another name')
 
 
-def _weights(content: Any, path: str) -> dict[str, Tensor]:
+def _raw_weights(content: Any, path: str) -> dict[str, Tensor]:
     values = content.get('state_dict', content) if isinstance(content, Mapping) else {}
     weights = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     if not weights:

@@ -70,7 +70,7 @@ def write_folder(
     def complete() -> None:
         files = {name: listed for part in parts for name, listed in part.items()}
         try:
-            with _File(temporary / REST) as file:
+            with _ListedDiskFile(temporary / REST) as file:
                 torch.save(dict(rest or {}), file)  # type: ignore[arg-type]
             files[REST] = file.listed
             _wait_for(temporary, files)
@@ -125,7 +125,7 @@ class _Writer(dcp.FileSystemWriter):
         return tables.StorageMeta()
 
 
-class _File(DiskFile):
+class _ListedDiskFile(DiskFile):
     """A file that knows its size and checksum."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -153,7 +153,7 @@ class _Disk(FileSystem):
 
     @contextmanager
     def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
-        with _File(path) as file:
+        with _ListedDiskFile(path) as file:
             yield file
         self.files[Path(path).name] = file.listed
 
@@ -230,7 +230,7 @@ def read_folder(
     except Exception as error:  # a forged table can fail in any way
         raise ValueError(f'{METADATA}: {printable(error, 200)}') from None
     if targets:
-        _fill(targets, _Reader(folder, files, table))
+        _read_into(targets, _Reader(folder, files, table))
     return put_together(rest, targets)
 
 
@@ -245,7 +245,7 @@ def _target(name: str, table: tables.Metadata, like: Tensor | None) -> Tensor:
     return torch.zeros(entry.size, dtype=dtype)  # what a forged table leaves out is not whatever was in the memory
 
 
-def _fill(targets: dict[str, Tensor], reader: _Reader) -> None:
+def _read_into(targets: dict[str, Tensor], reader: _Reader) -> None:
     planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         with _without_warning(), only_safe_names():

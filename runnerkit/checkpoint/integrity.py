@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from types import UnionType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
@@ -64,10 +64,16 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
     return None
 
 
-_NUMBER = float | int
+NUMBER = float | int
 
-#: The kinds of values under ``'runnerkit'``. A list means any number of entries of a kind, ``...`` for all keys
-#: that are not named; what is missing is left out. An ``int`` is a count.
+
+class OrNone(NamedTuple):
+    """The kind of what may also be None, see `misfit`."""
+
+    kind: Any
+
+
+#: The kinds of values under ``'runnerkit'``, see `misfit`.
 _STATE: dict[Any, Any] = {
     'world_size': int,
     'progress': {'samples': int | None, ...: int},
@@ -78,7 +84,7 @@ _STATE: dict[Any, Any] = {
         'schedules': {...: [list]},
     },
     'gradient_orders': dict,
-    'scores': {...: [_NUMBER]},
+    'scores': {...: [NUMBER]},
     'ranks': [
         {
             'rng': dict,
@@ -86,7 +92,9 @@ _STATE: dict[Any, Any] = {
             'hooks': dict,
             'buffers': dict,
             'updates': {...: {'accumulated': int, 'cumulative_iters': int}},
-            'readers': [dict | None],
+            'readers': [
+                OrNone({'about': {'batches': int | None}, 'epoch': int, 'batches': int, 'samples': int | None})
+            ],
             'evaluations': [dict | None],
         }
     ],
@@ -119,21 +127,38 @@ def training_state_problem(checkpoint: Any) -> str | None:
     state = checkpoint.get('runnerkit')
     if state is not None and not isinstance(state, Mapping):
         return "its state under 'runnerkit' is no dict"
-    return None if state is None else _problem_of_format(state.get('format', STATE_FORMAT)) or _misfit(state, _STATE)
+    if state is None:
+        return None
+    if (number := state.get('format', STATE_FORMAT)) != STATE_FORMAT:
+        return (
+            f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format '
+            f'{STATE_FORMAT}: resume with the version that saved it'
+        )
+    return misfit(state, _STATE)
 
 
-def _misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
-    """Where the first value in ``value`` is that is not of its kind, see `_STATE`; None if there is none."""
+def misfit(value: Any, kind: Any, place: str = "its state under 'runnerkit'") -> str | None:
+    """Where the first value in ``value`` is that is not of its ``kind``; None if there is none.
+
+    A kind is a type, where ``int`` is a count; a dict of kinds by key, ``...`` for all keys that are not named; a list
+    with the kind of all entries; a tuple with that of each; or an `OrNone`. What has no kind, or None, is not checked.
+    """
+    if isinstance(kind, OrNone):
+        kind = None if value is None else kind.kind
+    if kind is None:
+        return None
     if isinstance(kind, Mapping) and isinstance(value, Mapping):
         pairs = ((each, kind.get(key, kind.get(...)), f'{place}[{key!r:.200}]') for key, each in value.items())
     elif isinstance(kind, list) and isinstance(value, list | tuple):
         pairs = ((each, kind[0], f'{place}[{number}]') for number, each in enumerate(value))
+    elif isinstance(kind, tuple) and isinstance(value, list | tuple) and len(value) == len(kind):
+        pairs = ((*each, f'{place}[{number}]') for number, each in enumerate(zip(value, kind, strict=True)))
     elif not isinstance(kind, type | UnionType) or not isinstance(value, kind):
         return f'{place} is a {type(value).__name__}, which no run saves there'
     else:
-        problem = _problem_of_count(value) if type(value) is int and kind != _NUMBER else None
+        problem = _problem_of_count(value) if type(value) is int and kind != NUMBER else None
         return problem and f'{place} {problem}'
-    return next((found for each in pairs if each[1] and (found := _misfit(*each))), None)
+    return next(filter(None, (misfit(*each) for each in pairs)), None)
 
 
 @contextmanager
@@ -146,15 +171,6 @@ def reading(checkpoint: str | os.PathLike[str], purpose: str = 'resumed') -> Ite
             f'{os.fspath(checkpoint)} cannot be {purpose}: its content is not as a run saves it '
             f'({type(error).__name__}: {error})'
         ) from error
-
-
-def _problem_of_format(number: Any) -> str | None:
-    if number == STATE_FORMAT:
-        return None
-    return (
-        f'its state is of format {printable(number, 40)}, and this version of runnerkit reads format {STATE_FORMAT}: '
-        'resume with the version that saved it'
-    )
 
 
 def _problem_of_count(count: Any) -> str | None:
@@ -177,8 +193,8 @@ def check_records(file: IO[bytes]) -> bool:
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         raise Damage('it is empty')
-    starts_well = _at(file, 0, 4) == b'PK\3\4'
-    if size < _END or _at(file, size - _END, 4) != b'PK\5\6':
+    starts_well = _read_at(file, 0, 4) == b'PK\3\4'
+    if size < _END or _read_at(file, size - _END, 4) != b'PK\5\6':
         if starts_well:
             raise Damage('its end is missing')
         return False
@@ -210,7 +226,7 @@ def _check_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
         if record.header_offset < end or record.filename.lower() in names:
             raise Damage(f'its record {shown} is there twice, or overlaps another one')
         names.add(record.filename.lower())
-        lengths = struct.unpack('<HH', _at(file, record.header_offset + 26, 4))  # of its name and its extra field
+        lengths = struct.unpack('<HH', _read_at(file, record.header_offset + 26, 4))  # of its name and its extra field
         end = record.header_offset + 30 + sum(lengths) + record.file_size
         if end > archive.start_dir:
             raise Damage(f'its record {shown} is cut off')
@@ -224,7 +240,7 @@ def _check_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
             raise Damage(f'its record {shown} and its table of contents contradict each other') from error
 
 
-def _at(file: IO[bytes], position: int, size: int) -> bytes:
+def _read_at(file: IO[bytes], position: int, size: int) -> bytes:
     file.seek(position)
     data = file.read(size)
     if len(data) < size:

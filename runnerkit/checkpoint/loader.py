@@ -75,10 +75,10 @@ def load_safetensors(path: str | os.PathLike[str], map_location: Any = None) -> 
         weights: dict[str, Any] = load_file(os.fspath(path))
     except SafetensorError as error:
         raise ValueError(f'the checkpoint {path} is damaged: {printable(error)}') from error
-    return _moved(weights, map_location)
+    return _on_device(weights, map_location)
 
 
-def _moved(content: dict[str, Any], map_location: Any) -> dict[str, Any]:
+def _on_device(content: dict[str, Any], map_location: Any) -> dict[str, Any]:
     """``content``, whose tensors are on the CPU, where ``map_location`` of `torch.load` says."""
     if map_location in (None, 'cpu', torch.device('cpu')):
         return content
@@ -275,7 +275,7 @@ def load_folder(
             f'the checkpoint {os.fspath(path)} cannot be read: {error}. Use an older one, or --auto-resume, which '
             'skips it.'
         ) from None
-    return content if layout else _moved(content, map_location)
+    return content if layout else _on_device(content, map_location)
 
 
 def _load_checkpoint(

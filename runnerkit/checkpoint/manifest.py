@@ -34,7 +34,7 @@ class ListedFile(NamedTuple):
 
 def write_manifest(folder: Path, files: Mapping[str, ListedFile]) -> None:
     """List ``files`` of ``folder``, which are on the disk; the folder is an intact checkpoint from then on."""
-    text = _text({'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}})
+    text = _as_json({'format': _FORMAT, 'files': {name: list(files[name]) for name in sorted(files)}})
     with DiskFile(folder / MANIFEST) as file:
         file.write(f'{text}{zlib.crc32(text.encode()):08x}\n'.encode())
 
@@ -49,7 +49,7 @@ def read_manifest(folder: Path) -> dict[str, ListedFile]:
     try:
         text, checksum = data[:-9].decode(), data[-9:].decode()
         content = json.loads(text)
-        if checksum != f'{zlib.crc32(text.encode()):08x}\n' or text != _text(content):
+        if checksum != f'{zlib.crc32(text.encode()):08x}\n' or text != _as_json(content):
             raise ValueError
         number = content['format']
         files = {name: ListedFile(*numbers) for name, numbers in content['files'].items()}
@@ -135,5 +135,5 @@ def remove_checkpoint(path: Path) -> bool:
     return True
 
 
-def _text(content: Any) -> str:
+def _as_json(content: Any) -> str:
     return json.dumps(content, indent=1) + '\n'

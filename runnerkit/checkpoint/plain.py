@@ -100,7 +100,7 @@ def _plain_container(value: Any, depth: int) -> Any:
     if isinstance(value, (set, frozenset)):
         members = {_plain_key(item, depth) for item in value}
         if len(members) < len(value):
-            raise _Refused(f'members that become equal when they are made plain: {_short(value)}')
+            raise _Refused(f'members that become equal when they are made plain: {printable(repr(value), 80)}')
         return members
     if isinstance(value, np.ndarray):
         listed = _from_numpy(value)
@@ -114,10 +114,10 @@ def _plain_container(value: Any, depth: int) -> Any:
         try:
             items[plain] = (_plain_container if is_container else _plain)(item, depth - 1)
         except _Refused as refused:
-            refused.steps.append(f'[{_short(key)}]')
+            refused.steps.append(f'[{printable(repr(key), 80)}]')
             raise
     if len(items) < len(value):
-        raise _Refused(f'keys that become equal when they are made plain: {_short(list(value))}')
+        raise _Refused(f'keys that become equal when they are made plain: {printable(repr(list(value)), 80)}')
     if not is_mapping:
         return tuple(items.values()) if isinstance(value, tuple) else [*items.values()]
     if isinstance(value, Counter):
@@ -144,7 +144,7 @@ def _plain_single(value: Any) -> Any:
         return str(value)
     if isinstance(value, range):
         return list(value)
-    name = str(value) if isinstance(value, torch.dtype) else f'a {_name(value)}'
+    name = str(value) if isinstance(value, torch.dtype) else f'a {_type_name(value)}'
     raise _Refused(
         f'{name}, which a checkpoint cannot hold: give tensors, numbers, strings, lists, tuples, sets and dicts '
         '(a hook: in its state_dict)'
@@ -156,7 +156,9 @@ def _plain_key(key: Any, depth: int) -> Any:
     try:
         hash(plain)
     except TypeError:
-        raise _Refused(f'the key {_short(key)}, which becomes a {_name(plain)} and cannot be a key then') from None
+        raise _Refused(
+            f'the key {printable(repr(key), 80)}, which becomes a {_type_name(plain)} and cannot be a key then'
+        ) from None
     if any(isinstance(part, Tensor) for part in (plain if isinstance(plain, tuple) else [plain])):
         raise _Refused('a tensor as a key, which could not be looked up again: tensors are compared by identity')
     return plain
@@ -168,32 +170,34 @@ def _within_limits(value: Any) -> Any:
         if value.bit_length() > _INT_BITS:
             raise _Refused(f'an integer of {value.bit_length()} bits; torch.load reads {_INT_BITS}: give a string')
     elif not isinstance(value, float) and len(value) > _LENGTH:
-        raise _Refused(f'a {_name(value)} of length {len(value)}; up to {_LENGTH} can be stored: give a tensor')
+        raise _Refused(f'a {_type_name(value)} of length {len(value)}; up to {_LENGTH} can be stored: give a tensor')
     return value
 
 
 def _from_numpy(value: Any) -> Any:
     """The Python value of a numpy scalar, or the list of an array."""
     if value.dtype.char not in _NUMPY_NUMBERS and value.dtype.kind not in 'USOT':
-        raise _Refused(f'a {_name(value)} of {value.dtype}, which has no equivalent in Python: give numbers or strings')
+        raise _Refused(
+            f'a {_type_name(value)} of {value.dtype}, which has no equivalent in Python: give numbers or strings'
+        )
     if isinstance(value, np.ma.MaskedArray):
-        raise _Refused(f'a {_name(value)}: give its data and its mask')
+        raise _Refused(f'a {_type_name(value)}: give its data and its mask')
     return value.tolist()
 
 
 def _plain_tensor(tensor: Tensor) -> Tensor:
     is_subclass = type(tensor) is not Tensor
     if is_subclass and is_lazy(tensor):
-        raise _Refused(f'an uninitialised {_name(tensor)}: run a batch through the model before the first save')
+        raise _Refused(f'an uninitialised {_type_name(tensor)}: run a batch through the model before the first save')
     if is_subclass and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
         raise _Refused(
-            f'a {_name(tensor)}, which wraps other tensors: give a plain one, e.g. its full_tensor(), to_local() or '
-            'dequantize()'
+            f'a {_type_name(tensor)}, which wraps other tensors: give a plain one, e.g. its full_tensor(), to_local() '
+            'or dequantize()'
         )
     if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
         readable = _is_readable(tensor.dtype)
     else:
-        readable = _is_read(tensor)
+        readable = _can_be_read(tensor)
     if not readable:
         raise _Refused(
             f'a tensor of {tensor.dtype}, {tensor.layout}, on {tensor.device}, which torch.load refuses: give a plain '
@@ -209,12 +213,12 @@ def _plain_tensor(tensor: Tensor) -> Tensor:
 def _is_readable(dtype: torch.dtype) -> bool:
     """Whether torch.load reads ``dtype`` and tensors of that dtype."""
     try:
-        return _is_read([dtype, torch.empty(1, dtype=dtype)])
+        return _can_be_read([dtype, torch.empty(1, dtype=dtype)])
     except (RuntimeError, TypeError):  # there are no such tensors
         return False
 
 
-def _is_read(value: Any) -> bool:
+def _can_be_read(value: Any) -> bool:
     """Whether torch.load reads what torch.save writes for ``value``; it is tried."""
     file = io.BytesIO()
     try:
@@ -226,11 +230,6 @@ def _is_read(value: Any) -> bool:
     return True
 
 
-def _name(value: Any) -> str:
+def _type_name(value: Any) -> str:
     kind = type(value)
     return f'{kind.__module__}.{kind.__qualname__}'
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f'{text[:77]}…'

@@ -140,11 +140,6 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
     return _Array()
 
 
-def _scalar(dtype: Any, data: Any) -> Any:
-    """Replaces ``numpy.core.multiarray.scalar``."""
-    return _from_bytes(dtype, (), data, 'C')[()]
-
-
 def _from_bytes(dtype: Any, shape: Any, data: Any, order: Any) -> Any:
     numbers = getattr(dtype, 'numpy', None) if type(dtype) is _Dtype else None
     is_shape = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
@@ -162,8 +157,11 @@ def _from_bytes(dtype: Any, shape: Any, data: Any, order: Any) -> Any:
 _STAND_INS: dict[str, Any] = {
     'numpy.dtype': _Dtype,
     'numpy.ndarray': _Array,
-    **{f'numpy.{core}.multiarray._reconstruct': _reconstruct for core in ('core', '_core')},
-    **{f'numpy.{core}.multiarray.scalar': _scalar for core in ('core', '_core')},
+    **dict.fromkeys(('numpy.core.multiarray._reconstruct', 'numpy._core.multiarray._reconstruct'), _reconstruct),
+    **dict.fromkeys(
+        ('numpy.core.multiarray.scalar', 'numpy._core.multiarray.scalar'),
+        lambda dtype, data: _from_bytes(dtype, (), data, 'C')[()],
+    ),
 }
 
 

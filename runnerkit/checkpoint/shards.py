@@ -74,7 +74,7 @@ def taken_apart(checkpoint: Mapping[str, Any], below: Place = ()) -> tuple[dict[
     return tensors, {**rest, PLACES: places}
 
 
-def parts_of(
+def parts_to_write(
     checkpoint: Mapping[str, Any], tensors: Mapping[str, Tensor], places: Mapping[str, Place], is_first: bool
 ) -> Parts:
     """What this process writes of ``checkpoint``, with further ``tensors`` that belong in its ``places``."""

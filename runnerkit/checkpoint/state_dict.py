@@ -173,7 +173,9 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
     other_kinds = {
         name: f'{printable(name, 200)} ({value.dtype}, in the model {own[name].dtype})'
         for name, value in given.items()
-        if name not in wrong and _has_shape(own.get(name)) and not (_is_count(name) or _converts(value, own[name]))
+        if name not in wrong
+        and _has_shape(own.get(name))
+        and not (_is_batch_count(name) or _converts(value, own[name]))
     }
     # The rest is loaded by torch, so that modules which rename old keys can do so.
     fitting = OrderedDict(
@@ -185,8 +187,8 @@ def _load(module: nn.Module, state_dict: Mapping[str, Any]) -> _Fit:
     answer = inner.load_state_dict(fitting, strict=False)
     twins = set(map(ema_name, map(name_cleaner(inner), given)))  # the EMA's copies are not weights of the model
     unexpected = [name for name in answer.unexpected_keys if name not in twins]
-    missing = [name for name in answer.missing_keys if name not in {*wrong, *other_kinds} and not _is_count(name)]
-    counted = [name for name in own if not _is_count(name)]
+    missing = [name for name in answer.missing_keys if name not in {*wrong, *other_kinds} and not _is_batch_count(name)]
+    counted = [name for name in own if not _is_batch_count(name)]
     loaded = len({*counted} - {*missing, *wrong, *other_kinds})
     return _Fit(loaded, counted, list(wrong.values()), unexpected, missing, list(other_kinds.values()))
 
@@ -221,20 +223,20 @@ def _has_shape(value: Any) -> bool:
 def _converts(value: Any, own: Tensor) -> bool:
     """Whether ``value`` may be copied into ``own``: both are floating, complex, or whole numbers. Numbers and booleans
     (masks, which old files hold as numbers) convert if that changes no value."""
-    if not isinstance(value, Tensor) or _kind(value.dtype) == _kind(own.dtype):
+    if not isinstance(value, Tensor) or _kind_of_dtype(value.dtype) == _kind_of_dtype(own.dtype):
         return True
-    if {_kind(value.dtype), _kind(own.dtype)} == {'whole', 'boolean'}:
+    if {_kind_of_dtype(value.dtype), _kind_of_dtype(own.dtype)} == {'whole', 'boolean'}:
         return bool((value.to(own.dtype).to(value.dtype) == value).all())
     return False
 
 
-def _kind(dtype: torch.dtype) -> str:
+def _kind_of_dtype(dtype: torch.dtype) -> str:
     if dtype.is_complex:
         return 'complex'
     return 'floating' if dtype.is_floating_point else 'boolean' if dtype is torch.bool else 'whole'
 
 
-def _is_count(name: str) -> bool:
+def _is_batch_count(name: str) -> bool:
     # BatchNorm's batch counter: old files lack it, and the module starts one.
     return name.endswith('num_batches_tracked')
 

@@ -1,4 +1,4 @@
-"""The only code that knows where checkpoints are stored, whose they are, and how their files are named."""
+"""The only code that knows where checkpoints are stored, and how their files are named."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import json
 import logging
 import os
 import re
-import socket
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
@@ -32,44 +30,6 @@ from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import printable, shortened
 from runnerkit.utils.small_files import read_json
-
-
-def claim(store: Store, work_dir: str, resumed: str | None = None) -> str:
-    """Make sure that ``store`` belongs to the run in ``work_dir``; claim it if it has no owner.
-
-    A run is identified by an id, which is created once per work dir and stored there, so that a work dir can be moved.
-    A work dir that was deleted and created again on the same machine still owns the store. So does a work dir of the
-    same path on another machine if there is nothing to overwrite (a container that was restarted).
-    """
-    home = Store(work_dir)
-    own = (home.owner() or {}).get('run')
-    run = own or resumed or uuid.uuid4().hex
-    me = {'run': run, 'work_dir': work_dir, 'host': socket.gethostname()}
-    if own is None:
-        home.set_owner(me)
-    owner = store.owner()
-    if owner is not None and owner.get('run') in (run, resumed):
-        return str(owner['run'])
-    if owner is not None and not (
-        owner.get('work_dir') == work_dir
-        and (owner.get('host') == me['host'] or not (store.numbered() or store.best()))
-    ):
-        raise FileExistsError(
-            f'{store} belongs to the run in {owner.get("work_dir")!r} on {owner.get("host")!r}: the run in '
-            f'{work_dir!r} would overwrite its checkpoints. Give this run another out_dir, or a work dir of another '
-            'name. To go on with that run, use its work dir or resume one of its checkpoints. If it is over and its '
-            f'checkpoints may be overwritten, delete {store.path(OWNER)}'
-        )
-    store.set_owner(me)
-    return run
-
-
-def is_owned(store: Store, work_dir: str) -> bool:
-    """Whether ``store`` is known to belong to the run in ``work_dir``, or to one that was there before."""
-    owner, home = store.owner() or {}, Store(work_dir).owner() or {}
-    same_place = owner.get('work_dir') == work_dir and owner.get('host') == socket.gethostname()
-    return same_place or (owner.get('run') is not None and owner.get('run') == home.get('run'))
-
 
 #: File names of checkpoints by epoch and by iteration, and of the link to the newest one.
 BY_EPOCH, BY_ITER, LATEST = 'epoch_{}.pth', 'iter_{}.pth', 'latest.pth'
@@ -134,14 +94,9 @@ class Store:
             self.is_local = False
             return
         self._client_args, is_path = file_client_args, '://' not in self.place
-        self.is_local = is_path and (file_client_args is None or self._is_disk())
+        self.is_local = is_path and (file_client_args is None or self.client.name == 'HardDiskBackend')
         if not is_path:
             self.client  # noqa: B018 (an unknown storage is refused at once)
-
-    def _is_disk(self) -> bool:
-        from runnerkit.fileio.file_client import HardDiskBackend
-
-        return type(self.client.client) is HardDiskBackend
 
     @cached_property
     def client(self) -> Any:
@@ -190,7 +145,7 @@ class Store:
         """
         path = self.path(name)
         if self.is_local:
-            with _naming(path, OSError):
+            with _as_not_saved(path, OSError):
                 write_atomically(
                     path,
                     partial(torch.save, checkpoint),
@@ -203,7 +158,7 @@ class Store:
         else:
             buffer = io.BytesIO()
             torch.save(checkpoint, buffer)
-            with _naming(path, Exception):  # each storage raises different errors
+            with _as_not_saved(path, Exception):  # each storage raises different errors
                 self.client.put(buffer.getvalue(), path)
         return path
 
@@ -244,7 +199,7 @@ class Store:
             if then is not None:
                 then()
 
-        with _naming(str(path), OSError):
+        with _as_not_saved(str(path), OSError):
             write_folder(path, tensors, local, rest, group, finish)
         return str(path)
 
@@ -460,7 +415,8 @@ class Store:
         if self.is_local and latest.exists():
             name = Path(os.readlink(latest)).parts[0] if latest.is_symlink() else behind_link(latest).name
             own = re.compile(r'\d+'.join(re.escape(part) for part in re.split(r'\d+', name)))
-        return [name for name in names if _is_saved(name) or own.fullmatch(name)]
+        forms = (_NUMBERED, _BEST, _HALF_WRITTEN, own)
+        return [name for name in names if name in (LATEST, OWNER) or any(form.fullmatch(name) for form in forms)]
 
     def move(self, names: Iterable[str], to: str) -> list[str]:
         """Move files into the folder ``to`` of the same storage; returns the names of those that stay, because the
@@ -530,11 +486,6 @@ def is_best(name: str) -> bool:
     return _BEST.fullmatch(name) is not None
 
 
-def _is_saved(name: str) -> bool:
-    numbered = number_in(name) is not None
-    return numbered or is_best(name) or name in (LATEST, OWNER) or _HALF_WRITTEN.fullmatch(name) is not None
-
-
 def find_latest_checkpoint(folder: str | os.PathLike[str]) -> Path | str | None:
     """The newest intact checkpoint of ``folder``, a path or a URL as text; or None. See `Store.newest`."""
     found = Store(folder).newest()
@@ -588,7 +539,7 @@ def resolve_checkpoint(path: str | os.PathLike[str], best: bool = False) -> str:
     if not os.path.isdir(folder):
         return _linked(path)
     if is_checkpoint_folder(folder):
-        return path
+        return path.rstrip('/')  # its parent is the folder above it
     found = Store(folder).resolve_checkpoint(best)
     if found is None:
         held = sorted(other.name for other in Path(folder).glob('*.pth'))
@@ -624,7 +575,7 @@ def behind_link(path: Path) -> Path:
 
 
 @contextmanager
-def _naming(path: str, errors: type[Exception]) -> Iterator[None]:
+def _as_not_saved(path: str, errors: type[Exception]) -> Iterator[None]:
     """Turn ``errors`` into a `NotSavedError` that names the file."""
     try:
         yield

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from runnerkit.cli.arguments import argument, positive_number
 from runnerkit.cli.parser import command_line, wrong_usage
-from runnerkit.utils.commands import COMMANDS, check_command
+from runnerkit.utils.control import COMMANDS, ask, check_command, host_and_port
 from runnerkit.utils.logging import print_out
 
 
@@ -24,8 +24,6 @@ from runnerkit.utils.logging import print_out
 )
 def main(args: Namespace) -> None:
     """Give the command: 1 if no run answers or the command failed."""
-    from runnerkit.utils.control import ask, host_and_port
-
     with wrong_usage(ValueError):
         check_command(args.command)
         if args.key_file is not None:

@@ -15,9 +15,8 @@ from types import TracebackType
 
 from runnerkit.config.origin import PreflightError
 from runnerkit.registry import is_placed
-from runnerkit.utils.ending import world_size
+from runnerkit.utils.ending import USAGE, CommandLineExit, UsageError, code_of, world_size
 from runnerkit.utils.exceptions import ToldByFirstRank, one_line
-from runnerkit.utils.exit_codes import USAGE, CommandLineExit, UsageError, code_of
 from runnerkit.utils.logging import print_err
 from runnerkit.utils.suggest import suggestion
 

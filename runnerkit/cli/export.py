@@ -11,7 +11,7 @@ from runnerkit.cli.errors import check_extension, check_writable
 from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import load_config
 from runnerkit.config.parse import EXTENSIONS
-from runnerkit.utils.exit_codes import UsageError
+from runnerkit.utils.ending import UsageError
 from runnerkit.utils.logging import print_out
 
 #: `runnerkit.flow.use.export.FORMATS`, which needs torch.

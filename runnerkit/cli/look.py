@@ -8,7 +8,7 @@ from typing import Any
 from runnerkit.cli.arguments import argument, count, positive_number
 from runnerkit.cli.parser import command_line
 from runnerkit.cli.train import guarded, load_config, stopped_by
-from runnerkit.utils.exit_codes import SIGNALLED, UsageError
+from runnerkit.utils.ending import SIGNALLED, UsageError
 from runnerkit.utils.logging import print_out
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from runnerkit.utils.exit_codes import USAGE
+from runnerkit.utils.ending import USAGE
 
 #: The commands: module and name of what `runnerkit.cli.parser.command_line` has made, and its purpose.
 COMMANDS = {

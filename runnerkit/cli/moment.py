@@ -16,7 +16,7 @@ from runnerkit.cli.arguments import argument, count, flag
 from runnerkit.cli.errors import check_writable
 from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.records import aligned, in_plain
-from runnerkit.utils.exit_codes import DIFFERENT, SIGNALLED, CommandLineExit, UsageError
+from runnerkit.utils.ending import DIFFERENT, SIGNALLED, CommandLineExit, UsageError
 from runnerkit.utils.logging import print_out, printable, shortened
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def moment_lines(moment: Moment) -> Iterator[str]:
 
 def iteration_text(found: Iteration) -> str:
     """An iteration for the terminal."""
-    from runnerkit.utils.texts import in_short
+    from runnerkit.utils.numbers import in_short
 
     values = [f'{printable(name)}: {in_short(value)}' for name, value in found.values.items()]
     titles = ('part', 'gradient norm', 'largest', 'non-finite', 'update / weight')
@@ -161,7 +161,7 @@ def iteration_text(found: Iteration) -> str:
 
 def iteration_table(rows: Sequence[Iteration]) -> str:
     """Iterations for the terminal, a row for each."""
-    from runnerkit.utils.texts import in_short
+    from runnerkit.utils.numbers import in_short
 
     names = list(dict.fromkeys(name for row in rows for name in row.values))
     cells = [

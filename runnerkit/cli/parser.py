@@ -12,8 +12,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from runnerkit.cli.arguments import Argument, argument
-from runnerkit.utils.ending import obey_signals
-from runnerkit.utils.exit_codes import CommandLineExit, UsageError
+from runnerkit.utils.ending import CommandLineExit, UsageError, obey_signals
 from runnerkit.utils.logging import harmless_warnings
 
 _FLAG = re.compile(r'--?[A-Za-z][\w.-]*')

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runnerkit.cli.arguments import argument, flag
 from runnerkit.cli.errors import check_extension, check_writable
 from runnerkit.cli.parser import command_line, wrong_usage
-from runnerkit.utils.exit_codes import UsageError
+from runnerkit.utils.ending import UsageError
 from runnerkit.utils.logging import print_out, printable
 from runnerkit.utils.suggest import suggestion
 
@@ -67,7 +67,7 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def runs_table(records: Sequence[dict[str, Any]]) -> str:
     """The list of runs for the terminal; empty if there are none."""
-    from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
+    from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 
     head = ('run', 'outcome', 'epoch', 'iterations', 'best', 'ended', 'duration', 'size')
     rows = []
@@ -105,7 +105,7 @@ def compare_main(args: Namespace) -> int:
 
 def comparison_text(found: Comparison) -> str:
     """A comparison for the terminal: the scores, the spread over seeds, the keys that differ."""
-    from runnerkit.utils.texts import in_seconds, in_short
+    from runnerkit.utils.numbers import in_seconds, in_short
 
     rows = [
         [

@@ -15,7 +15,7 @@ from runnerkit.cli.arguments import argument, count
 from runnerkit.cli.parser import command_line, wrong_usage
 from runnerkit.cli.train import read_config_with_options
 from runnerkit.fileio.paths import shown
-from runnerkit.utils.exit_codes import SIGNALLED, SOME_FAILED, UsageError
+from runnerkit.utils.ending import SIGNALLED, SOME_FAILED, UsageError
 from runnerkit.utils.logging import print_out
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def main(args: Namespace) -> int:
         print_out(f'stopped by {signal.Signals(pipeline.stop_signal).name}; to continue, run the same command')
         return SIGNALLED + pipeline.stop_signal
     failed = failures(pipeline.report.all_records)
-    print_out('\n'.join(summary(pipeline)))
+    print_out('\n'.join(summary(pipeline.report, pipeline.names, pipeline.work_dir)))
     if failed:
         print_out(
             f'done, but trials have failed: {failed}; for the reasons, see {shown(pipeline.work_dir / "reports.json")}'

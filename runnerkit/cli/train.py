@@ -18,8 +18,7 @@ from runnerkit.config.config import import_modules_of
 from runnerkit.config.keys import resolve_synonyms
 from runnerkit.config.parse import EXTENSIONS
 from runnerkit.config.readers import Run, read_runs
-from runnerkit.utils.ending import ignoring_repeated_signals
-from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED, UsageError
+from runnerkit.utils.ending import DIVERGED, SIGNALLED, UsageError, ignoring_repeated_signals
 from runnerkit.utils.suggest import suggestion
 
 #: The last line of a run whose weights are not finite; the log has the rest.
@@ -66,7 +65,7 @@ _AFTER_DIVERGENCE = (
     flag('--verbose', 'also show environment, config and hooks'),
 )
 def main(args: Namespace) -> int:
-    """Train, see `runnerkit.utils.exit_codes`."""
+    """Train, see `runnerkit.utils.ending`."""
     if args.auto_resume and args.if_used not in (None, 'resume'):
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none' and args.local_rank is not None:

@@ -1,7 +1,7 @@
 """Other systems' files and names, unchanged: one room for each system.
 
 Core packages import none of these. They find config readers, hooks, storages and module paths by the entry points of
-setup.py, and other packages add theirs in the same way (`runnerkit.utils.entry_points`).
+setup.py, and other packages add theirs in the same way (`runnerkit.utils.lazy`).
 
 MMCV 1.x: ``python -m runnerkit.compat train.py …``, or `install` before the first ``import mmcv``.
 `runnerkit.compat.mmcv.aliases` maps MMCV's paths to ours. Packages of MMCV that have nothing to do with training

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from runnerkit.config.config_dict import MAX_DEPTH, TOO_DEEP
-from runnerkit.utils.exit_codes import CommandLineExit
+from runnerkit.utils.ending import CommandLineExit
 
 #: The bracket that ends a list, tuple or dict, by the first character of each.
 _CLOSING = {'(': ')', '[': ']', '{': '}', 'd': ')'}
@@ -68,7 +68,7 @@ def parse_value(text: str, depth: int = 0) -> Any:
     opening = _OPENING.match(text)
     if opening and _closes_at(text) == len(text) - 1:
         is_dict = opening[0] in ('{', 'dict(')
-        items = _split(text[opening.end() : -1], is_dict)
+        items = _split_at_commas(text[opening.end() : -1], is_dict)
         if not is_dict:
             values = [parse_value(item, depth + 1) for item in items]
             return tuple(values) if opening[0] == '(' else values
@@ -79,7 +79,7 @@ def parse_value(text: str, depth: int = 0) -> Any:
             raise ValueError(
                 f'a dict is written dict(key=value), or with colons in braces, but got {text!r}; {_WAY_OUT}'
             )
-    elif len(parts := _split(text)) > 1 or text.endswith(','):
+    elif len(parts := _split_at_commas(text)) > 1 or text.endswith(','):
         return [parse_value(part, depth + 1) for part in parts]
     return parse_scalar(text)
 
@@ -114,7 +114,7 @@ def _closes_at(text: str) -> int:
     return index
 
 
-def _split(text: str, in_dict: bool = False) -> list[str]:
+def _split_at_commas(text: str, in_dict: bool = False) -> list[str]:
     """``text`` (items of a dict) split at the commas outside brackets and quotes; a final one adds no empty part."""
     parts, start, depth = [], 0, 0
     for index, char, depth in _outside_quotes(text, in_dict):

@@ -44,12 +44,12 @@ class ConfigDict(Dict):
         raise AttributeError(f'{message}; {hint}' if hint else message)
 
     def __copy__(self) -> ConfigDict:
-        return _filled(type(self)(), self, self._origin_)
+        return _with_items(type(self)(), self, self._origin_)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ConfigDict:
         fresh = type(self)()
         memo[id(self)] = fresh
-        return _filled(fresh, {key: copy.deepcopy(value, memo) for key, value in self.items()}, self._origin_)
+        return _with_items(fresh, {key: copy.deepcopy(value, memo) for key, value in self.items()}, self._origin_)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (), {'_origin_': self._origin_}, None, iter(self.items())
@@ -79,7 +79,7 @@ def set_origin(config: ConfigDict, origin: Origin | None) -> None:
     object.__setattr__(config, '_origin_', origin)
 
 
-def _filled(fresh: ConfigDict, items: dict[Any, Any], origin: Origin | None) -> ConfigDict:
+def _with_items(fresh: ConfigDict, items: dict[Any, Any], origin: Origin | None) -> ConfigDict:
     dict.update(fresh, items)
     set_origin(fresh, origin)
     return fresh

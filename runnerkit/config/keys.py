@@ -72,7 +72,7 @@ def unread_keys(cfg: Any) -> list[Finding]:
     if not isinstance(root, Mapping):
         return []
     found: dict[tuple[str, str], Finding] = {}
-    sections = ((path, value) for path, value in _values(root) if isinstance(value, Mapping))
+    sections = ((path, value) for path, value in _values_of_sections(root) if isinstance(value, Mapping))
     for finding in chain(_in_top(root, getattr(cfg, 'text', '')), *(_in_section(*each, root) for each in sections)):
         found.setdefault((finding.key, finding.where), finding)
     return list(found.values())
@@ -270,7 +270,9 @@ def _in_top(root: Mapping[str, Any], text: str) -> Iterator[Finding]:
             what = f'runnerkit ignores the keys of {system}: {", ".join(found)}'
             yield Finding('warning', found[0], place_of(root, found[0]), what, f'A run reads {", ".join(REQUIRED)} …')
     unread = [
-        key for key in rest if key not in foreign and not key.startswith('_') and not _is_read(root, key, referenced)
+        key
+        for key in rest
+        if key not in foreign and not key.startswith('_') and not _is_read_in_file(root, key, referenced)
     ]
     for key in unread[:MOST_UNREAD]:
         yield from _unknown(root, key)
@@ -290,7 +292,7 @@ def _unknown(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
         what = f'unknown {"section" if isinstance(root[key], Mapping) else "key"}'
         yield Finding(level, key, where, what, f'Did you mean {meant!r}?')
     elif by_option:
-        same = ['.'.join(map(str, path)) for path, _ in _values(root) if path[-1] == key][:3]
+        same = ['.'.join(map(str, path)) for path, _ in _values_of_sections(root) if path[-1] == key][:3]
         way_out = BELONGS.get(key) or ', '.join(same)
         what = 'has no effect: --cfg-options are applied after the config files are executed'
         if _is_new_option(root, key):
@@ -309,7 +311,7 @@ def _fits(value: Any, section: str) -> bool:
     return bool(value) and reader is not None and set(value) <= {*KEYS[reader], 'type', 'policy'}
 
 
-def _is_read(root: Mapping[str, Any], key: str, referenced: Collection[str]) -> bool:
+def _is_read_in_file(root: Mapping[str, Any], key: str, referenced: Collection[str]) -> bool:
     """Whether a key is read by the file that sets it, or by one that has it in its ``_base_``."""
     if key in referenced and not _is_option(root, key):
         return True
@@ -324,7 +326,7 @@ def _is_used(root: Mapping[str, Any], key: str) -> bool:
     A config that was written with its variables filled in, as into a work dir, has many such keys.
     """
     wanted = root[key]
-    for path, value in _values(root):
+    for path, value in _values_of_sections(root):
         if isinstance(wanted, Mapping):
             is_there = isinstance(value, Mapping) and wanted.items() <= value.items()
         elif isinstance(wanted, str) and wanted:
@@ -338,7 +340,7 @@ def _is_used(root: Mapping[str, Any], key: str) -> bool:
     return False
 
 
-def _values(root: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+def _values_of_sections(root: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Every value in the sections that a run reads."""
     return _walk({key: root[key] for key in TOP if key in root})
 
@@ -364,17 +366,17 @@ def _wrong(root: Mapping[str, Any], path: Path, value: Any) -> Iterator[tuple[An
         holds_marks = isinstance(value, list | tuple) and any(map(is_mark, value))  # they come one by one
         if not holds_marks and (_is_known(root, path) or meant_by(value, kind) is not None):
             what = f'must be {kind.needed}, but got {printable(repr(value), 200)}'
-            yield 'error', what, _way_out(root, path, value, kind)
+            yield 'error', what, _way_out_of(root, path, value, kind)
     elif isinstance(value, Real) and not isinstance(value, int) and not isfinite(value):
-        yield from _not_finite(root, path, float(value))
+        yield from _non_finite(root, path, float(value))
     elif isinstance(value, str) and kind is None and path[0] not in _TEXTUAL:
         if EXPONENT.fullmatch(value):
-            yield 'warning', f'{value!r} is a string, not a number', _way_out(root, path, value, NUMBER)
+            yield 'warning', f'{value!r} is a string, not a number', _way_out_of(root, path, value, NUMBER)
         elif value in ('True', 'False', 'true', 'false') and not isinstance(path[-1], int):  # not names of classes
-            yield 'warning', f'{value!r} is a string, which counts as true', _way_out(root, path, value, BOOL)
+            yield 'warning', f'{value!r} is a string, which counts as true', _way_out_of(root, path, value, BOOL)
 
 
-def _not_finite(root: Mapping[str, Any], path: Path, number: float) -> Iterator[tuple[Any, str, str]]:
+def _non_finite(root: Mapping[str, Any], path: Path, number: float) -> Iterator[tuple[Any, str, str]]:
     """An error in the sections of a run, where only `MAY_BE_INFINITE` may be infinite; a warning where classes of the
     user's own read the number, of which NaN is one everywhere."""
     holder = next((path[:n] for n in range(len(path), 0, -1) if kind_at(path[:n])), ())
@@ -394,7 +396,7 @@ def _is_known(root: Mapping[str, Any], path: Path) -> bool:
     return len(path) == 1 or path[0] not in _BY_HOOKS or has_known_reader(root, path[0])
 
 
-def _way_out(root: Mapping[str, Any], path: Path, value: Any, kind: ValueKind) -> str:
+def _way_out_of(root: Mapping[str, Any], path: Path, value: Any, kind: ValueKind) -> str:
     way_out = right_value(str(path[-1]), value, kind, written_at(root, path))
     return way_out.replace(f', or leave {path[0]} out', '') if path in ((key,) for key in REQUIRED) else way_out
 

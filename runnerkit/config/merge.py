@@ -21,7 +21,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
     merged = copy.copy(base) if isinstance(base, ConfigDict) else as_config(base)
     for key, value in child.items():
         if key != DELETE_KEY:
-            laid = _over(value, base[key], key, allow_list_keys) if key in base else _plain(value)
+            laid = _over(value, base[key], key, allow_list_keys) if key in base else _without_marks(value)
             dict.__setitem__(merged, key, laid)  # not addict's own, which is slow
     ours, theirs = merged._origin_, child._origin_ if isinstance(child, ConfigDict) else None
     if ours and theirs:
@@ -34,7 +34,7 @@ def merge(child: dict[str, Any], base: dict[str, Any], allow_list_keys: bool = F
 
 def _over(value: Any, below: Any, key: str, allow_list_keys: bool) -> Any:
     if not isinstance(value, dict) or value.get(DELETE_KEY) or (below is None and allow_list_keys):
-        return _plain(value)
+        return _without_marks(value)
     if isinstance(below, dict):
         return merge(value, below, allow_list_keys)
     if allow_list_keys and isinstance(below, list | tuple):
@@ -61,7 +61,7 @@ def _merge_items(items: dict[str, Any], below: list[Any] | tuple[Any, ...], key:
     return tuple(merged) if isinstance(below, tuple) else merged
 
 
-def _plain(value: Any) -> Any:
+def _without_marks(value: Any) -> Any:
     """``value`` without `_delete_` keys, which are no longer needed: a copy, or itself if it has none."""
     if _has_marks(value):
         value = as_config(value)

@@ -148,7 +148,7 @@ def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...]
     if isinstance(values, str):
         found = _IN_FILE.fullmatch(values)
         file = found[1] if found else values if values.endswith(ends or '\n') else None
-        return values if file is None else _path_of(file, folder) + values[len(file) :]
+        return values if file is None else _path_in_folder(file, folder) + values[len(file) :]
     if isinstance(values, dict):
         for key, value in values.items():
             if isinstance(value, str | dict | list | tuple):
@@ -160,7 +160,7 @@ def resolve_relative_files(values: Any, folder: str, ends: str | tuple[str, ...]
     return values
 
 
-def _path_of(file: str, folder: str) -> str:
+def _path_in_folder(file: str, folder: str) -> str:
     candidate = os.path.normpath(os.path.join(folder, file))
     if os.path.isabs(file) or file.startswith('~') or not os.path.isfile(candidate):
         return file
@@ -277,7 +277,7 @@ def _read_python(source: str, path: str, read_bases: Callable[[Any], Bases]) -> 
     else:
         _execute(program, path, scope)
         bases = read_bases(scope.pop(BASE_KEY, []))
-    values = {key: value for key, value in scope.items() if _is_setting(key, value)}
+    values = {key: value for key, value in scope.items() if _belongs_to_config(key, value)}
     return as_config(values, Place(path, SourceLines(program))), bases
 
 
@@ -356,7 +356,7 @@ def _syntax_errors(path: str) -> Iterator[None]:
         raise ValueError(f'{path}: an expression is nested too deeply for Python to compile; {TOO_DEEP}') from None
 
 
-def _is_setting(key: Any, value: Any) -> bool:
+def _belongs_to_config(key: Any, value: Any) -> bool:
     """Whether a variable of an executed config file is part of the config, and not a helper."""
     is_private = isinstance(key, str) and key.startswith('__')
     if is_private or isinstance(value, types.ModuleType) or inspect.isroutine(value):

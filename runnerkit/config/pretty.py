@@ -49,7 +49,7 @@ def format_values(config: dict[Any, Any]) -> str:
     """
     plain, awkward = [], {}
     for key, value in config.items():
-        if _is_name(key) and key not in _USED:
+        if _is_variable(key) and key not in _USED:
             plain.append(f'{key} = {_layout(_printed(value), 0, len(key) + 3, 0)}\n')
         else:
             awkward[key] = value
@@ -73,7 +73,7 @@ def _place_of(value: Any) -> tuple[str, str]:
     return module, value.__name__ if is_short else value.__qualname__
 
 
-def _is_name(key: Any) -> bool:
+def _is_variable(key: Any) -> bool:
     if not (isinstance(key, str) and key.isidentifier()) or keyword.iskeyword(key) or key == '__debug__':
         return False
     # Python normalises identifiers: other forms of a letter (µ, ﬁ) would become the usual one.
@@ -81,13 +81,13 @@ def _is_name(key: Any) -> bool:
 
 
 def _items_of(value: dict[Any, Any]) -> list[tuple[str, Any]]:
-    return [(f'{_flat(key)}: ', item) for key, item in value.items()]
+    return [(f'{_flat_text(key)}: ', item) for key, item in value.items()]
 
 
-def _parts(value: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
+def _container_parts(value: Any) -> tuple[str, list[tuple[str, Any]], str] | None:
     """A container's opening, its items, each with its prefix, and its closing; None for other values."""
     if isinstance(value, dict) and value:
-        if all(map(_is_name, value)):
+        if all(map(_is_variable, value)):
             return 'dict(', [(f'{key}=', item) for key, item in value.items()], ')'
         return 'dict({', _items_of(value), '})'
     if isinstance(value, list | tuple) and value:
@@ -113,9 +113,9 @@ class _Printed(NamedTuple):
 
 
 def _printed(value: Any) -> _Printed:
-    parts = _parts(value)
+    parts = _container_parts(value)
     if parts is None:
-        return _Printed(_scalar(value))
+        return _Printed(_scalar_text(value))
     opening, items, closing = parts
     printed = [(head, _printed(item)) for head, item in items]
     return _Printed(
@@ -123,7 +123,7 @@ def _printed(value: Any) -> _Printed:
     )
 
 
-def _flat(value: Any) -> str:
+def _flat_text(value: Any) -> str:
     """``value`` on one line."""
     return _printed(value).flat
 
@@ -164,44 +164,40 @@ def _filled_lines(words: list[str], width: int) -> list[str]:
     return lines + [line]
 
 
-def _float(value: float) -> str:
-    return float.__repr__(value) if math.isfinite(value) else f"float('{float.__repr__(value)}')"
-
-
 def _set(value: Iterable[Any]) -> str:
-    items = ', '.join(sorted(map(_flat, value)))
+    items = ', '.join(sorted(map(_flat_text, value)))
     return f'{{{items}}}' if items else 'set()'
 
 
-def _text(value: str | bytes) -> str:
+def _quoted(value: str | bytes) -> str:
     plain = str.__repr__ if isinstance(value, str) else bytes.__repr__
     return FILLED_IN.sub(r'\\x7b', plain(value))
 
 
 _PRINTERS: list[tuple[type | tuple[type, ...], Callable[[Any], str]]] = [
-    (str, _text),
+    (str, _quoted),
     (bool, repr),
     (int, int.__repr__),
-    (float, _float),
+    (float, lambda value: repr(float(value)) if math.isfinite(value) else f"float('{float(value)}')"),
     (complex, lambda value: f"complex('{value}')"),
     (frozenset, lambda value: f'frozenset({_set(value) if value else ""})'),
     (set, _set),
     (dict, lambda value: 'dict()'),
     (list, lambda value: '[]'),
     (tuple, lambda value: '()'),
-    (bytes, _text),
+    (bytes, _quoted),
     ((range, slice, type(None), type(...)), repr),
-    (os.PathLike, lambda value: _text(os.fspath(value))),
+    (os.PathLike, lambda value: _quoted(os.fspath(value))),
 ]
 
 
-def _scalar(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     for kind, printer in _PRINTERS:
         if isinstance(value, kind):
             return printer(value)
     if not has_text(value):
-        return _text(mark_of(value))
-    return _text(path_of(value)) if _is_named(value) else _flat(value.item())
+        return _quoted(mark_of(value))
+    return _quoted(path_of(value)) if _is_named(value) else _flat_text(value.item())
 
 
 def mark_of(value: Any) -> str:

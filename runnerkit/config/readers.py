@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from runnerkit.config.config import Config
 from runnerkit.config.known_keys import REQUIRED
-from runnerkit.utils.entry_points import EntryPoints
+from runnerkit.utils.lazy import EntryPoints
 
 _READERS = EntryPoints('runnerkit.config_readers')
 

@@ -118,13 +118,13 @@ def _assigned(statement: ast.stmt) -> dict[Any, Any]:
         call = statement.value
         if ast.unparse(call.func) == 'globals().update' and len(call.args) == 1 and isinstance(call.args[0], ast.Dict):
             return dict(_value(call.args[0]))
-    raise _refused(statement, 'is not of the form key = value')
+    raise _no_literal(statement, 'is not of the form key = value')
 
 
 def _value(node: ast.expr) -> Any:
     try:
         if isinstance(node, ast.Call):
-            return _called(node)
+            return _value_of_call(node)
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             items = [_value(item) for item in node.elts]
             return items if isinstance(node, ast.List) else tuple(items) if isinstance(node, ast.Tuple) else set(items)
@@ -134,20 +134,20 @@ def _value(node: ast.expr) -> Any:
     except NoLiteral:
         raise
     except (ValueError, TypeError) as error:
-        raise _refused(node, 'is not a literal') from error
+        raise _no_literal(node, 'is not a literal') from error
 
 
-def _called(call: ast.Call) -> Any:
+def _value_of_call(call: ast.Call) -> Any:
     function = _CALLS.get(call.func.id) if isinstance(call.func, ast.Name) else None
     named = [word.arg for word in call.keywords]
     if function is None or None in named or (named and function is not dict):
-        raise _refused(call, 'is a call, and would have to be executed')
+        raise _no_literal(call, 'is a call, and would have to be executed')
     arguments = [_value(each) for each in call.args]
     if any(isinstance(each, range) for each in arguments):
-        raise _refused(call, 'would take the values of a range, which may be too many')
+        raise _no_literal(call, 'would take the values of a range, which may be too many')
     return function(*arguments, **{str(word.arg): _value(word.value) for word in call.keywords})
 
 
-def _refused(node: ast.AST, why: str) -> NoLiteral:
+def _no_literal(node: ast.AST, why: str) -> NoLiteral:
     text = ast.unparse(node)
     return NoLiteral(f'line {getattr(node, "lineno", "?")}: {text[:80]}{"…" * (len(text) > 80)} {why}')

@@ -38,30 +38,30 @@ def one_of(*names: Any) -> ValueKind:
     return ValueKind(f'{", ".join(map(repr, names[:-1]))} or {names[-1]!r}', lambda value: value in names)
 
 
-def _is_number(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     # A learning rate may be a tensor.
     return (isinstance(value, Number) and not isinstance(value, bool)) or hasattr(value, 'item')
 
 
-def _is_list(value: Any) -> bool:
+def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 BOOL = ValueKind('True or False', lambda value: isinstance(value, bool))
-NUMBER = ValueKind('a number', _is_number)
-POSITIVE = ValueKind('a number above 0', lambda value: _is_number(value) and value > 0)
-NUMBERS = ValueKind('a list of numbers', lambda value: _is_list(value) and all(map(_is_number, value)))
+NUMBER = ValueKind('a number', _is_numeric)
+POSITIVE = ValueKind('a number above 0', lambda value: _is_numeric(value) and value > 0)
+NUMBERS = ValueKind('a list of numbers', lambda value: _is_sequence(value) and all(map(_is_numeric, value)))
 NUMBER_OR_PER_GROUP = ValueKind(
     'a number, a list of them or a dict by optimizer', lambda value: NUMBER.fits(value) or isinstance(value, Mapping)
     or NUMBERS.fits(value)
 )  # fmt: skip
-NUMBER_OR_PAIR = ValueKind('a number', lambda value: _is_number(value) or _is_list(value))  # Adafactor has two
+NUMBER_OR_PAIR = ValueKind('a number', lambda value: _is_numeric(value) or _is_sequence(value))  # Adafactor has two
 WHOLE = whole()
 STEPS = ValueKind(
     'a whole number or a list of them, such as [8, 11]',
-    lambda value: all(map(WHOLE.fits, value)) if _is_list(value) else WHOLE.fits(value),
+    lambda value: all(map(WHOLE.fits, value)) if _is_sequence(value) else WHOLE.fits(value),
 )
-WHOLES = ValueKind('a list of whole numbers', lambda value: _is_list(value) and all(map(WHOLE.fits, value)))
+WHOLES = ValueKind('a list of whole numbers', lambda value: _is_sequence(value) and all(map(WHOLE.fits, value)))
 TEXT = ValueKind('a text', lambda value: isinstance(value, str))
 PATH = ValueKind('a path', lambda value: isinstance(value, (str, os.PathLike)))
 SECTION = ValueKind('a dict', lambda value: isinstance(value, Mapping))
@@ -81,26 +81,28 @@ HOOKS = ValueKind(
     'a list of dicts, hooks or names of hooks',
     lambda value: (
         all(HOOK.fits(each) or (isinstance(each, str) and _NAME.fullmatch(each)) for each in value)
-        if _is_list(value)
+        if _is_sequence(value)
         else HOOK.fits(value)
     ),
 )
 LOSS_SCALE = ValueKind(
     "a number above 0, 'dynamic' or a dict",
-    lambda value: value == 'dynamic' or isinstance(value, Mapping) or (_is_number(value) and value > 0),
+    lambda value: value == 'dynamic' or isinstance(value, Mapping) or (_is_numeric(value) and value > 0),
 )
-NORM_TYPE = ValueKind('a number', lambda value: value == 'inf' or _is_number(value))
+NORM_TYPE = ValueKind('a number', lambda value: value == 'inf' or _is_numeric(value))
 NAMES = ValueKind(
-    'a list of strings', lambda value: TEXT.fits(value) or (_is_list(value) and all(map(TEXT.fits, value)))
+    'a list of strings', lambda value: TEXT.fits(value) or (_is_sequence(value) and all(map(TEXT.fits, value)))
 )
-NAME_LIST = ValueKind('a list of names', lambda value: _is_list(value) and bool(value) and all(map(TEXT.fits, value)))
+NAME_LIST = ValueKind(
+    'a list of names', lambda value: _is_sequence(value) and bool(value) and all(map(TEXT.fits, value))
+)
 FUNCTION = ValueKind(
     "a function, its name such as 'my_file.py:function', or a dict with the name as type",
     lambda value: callable(value) or isinstance(value, str) or (isinstance(value, Mapping) and 'type' in value),
 )
 FUNCTIONS = ValueKind(
     f'{FUNCTION.needed}, or a list of these',
-    lambda value: all(map(FUNCTION.fits, value)) if _is_list(value) else FUNCTION.fits(value),
+    lambda value: all(map(FUNCTION.fits, value)) if _is_sequence(value) else FUNCTION.fits(value),
 )
 SAMPLER = ValueKind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
 DATASET = ValueKind(

@@ -1,7 +1,7 @@
 """Data: loaders whose batches are a function of (seed, epoch, position in the epoch's order) and of nothing else.
 
 builder.py builds data sets and loaders from configs; sampler.py has the order and the positions, seeding.py the random
-streams, samples.py and loader.py bring both together. reader.py passes over any loader and enters it anywhere;
+streams, loader.py brings both together. reader.py passes over any loader and enters it anywhere;
 loader_state.py finds the state of a loader, shares.py shards it. stream.py reads events as they come, from a source
 (source.py).
 """
@@ -15,15 +15,21 @@ from runnerkit.utils.lazy import lazy_getattr
 if TYPE_CHECKING:
     from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS, RepeatDataset, build_dataloader, build_dataset
     from runnerkit.data.compose import Compose
-    from runnerkit.data.directory_source import DirectorySource
-    from runnerkit.data.endpoint_source import EndpointSource
-    from runnerkit.data.kinds import is_cheap_to_enter, loader_seed, set_epoch
+    from runnerkit.data.kinds import is_cheap_to_enter, set_epoch
     from runnerkit.data.loader import SeededLoader
     from runnerkit.data.named import name_of_scores, name_scores
     from runnerkit.data.reader import IterLoader, Reader, epoch_batches
     from runnerkit.data.sampler import EpochSampler, epoch_order
     from runnerkit.data.seeding import private_streams
-    from runnerkit.data.source import SOURCES, Event, Malformed, Source, parse_event
+    from runnerkit.data.source import (
+        SOURCES,
+        DirectorySource,
+        EndpointSource,
+        Event,
+        Malformed,
+        Source,
+        parse_event,
+    )
     from runnerkit.data.stream import Stream, StreamLoader
 
 __all__ = [
@@ -49,7 +55,6 @@ __all__ = [
     'epoch_batches',
     'epoch_order',
     'is_cheap_to_enter',
-    'loader_seed',
     'name_of_scores',
     'name_scores',
     'parse_event',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.utils.data import (
     BatchSampler,
@@ -37,29 +37,18 @@ UNSHARDED = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRand
 logger = logging.getLogger('runnerkit')
 
 
-class Order(NamedTuple):
-    """An order of samples that is ours to know, and how it is cut into batches."""
-
-    sampler: EpochSampler
-    batch_size: int
-    drop_last: bool
-
-    def batches_from(self, start: int) -> int:
-        """How many batches each rank gets from the position ``start`` on."""
-        return EpochBatchSampler(self.sampler, self.batch_size, self.drop_last).batches_from(start)
-
-
-def order_of(loader: Any) -> Order | None:
+def order_of(loader: Any) -> EpochBatchSampler | None:
     """The order of a loader whose sampler is an `EpochSampler`, in batches of one size; else None."""
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, EpochSampler):
         return None
     if not (can_skip_indices(loader) or is_seeded_map(loader)):
         return None
-    batching = loader.batch_sampler
-    if not isinstance(batching, EpochBatchSampler) and type(batching) is not BatchSampler:
+    batching, sampler = loader.batch_sampler, loader.sampler
+    if getattr(batching, 'sampler', None) is not sampler:
         return None
-    is_its = batching.sampler is loader.sampler
-    return Order(loader.sampler, batching.batch_size, batching.drop_last) if is_its else None
+    if type(batching) is BatchSampler:
+        return EpochBatchSampler(sampler, batching.batch_size, batching.drop_last)
+    return batching if isinstance(batching, EpochBatchSampler) else None
 
 
 def is_in_order(loader: Any) -> bool:
@@ -78,7 +67,8 @@ def epoch_sampler_of(loader: Any) -> EpochSampler | None:
 
 def loader_facts(loader: Any) -> dict[str, Any]:
     """What a resumed run compares of its loader."""
-    order, dataset, batching = order_of(loader), dataset_of(loader), getattr(loader, 'batch_sampler', None)
+    order, dataset = order_of(loader), getattr(loader, 'dataset', None)
+    batching = getattr(loader, 'batch_sampler', None)
     facts = {
         'kind': type(loader).__name__,
         'dataset': None if dataset is None else type(dataset).__name__,
@@ -99,16 +89,11 @@ def loader_facts(loader: Any) -> dict[str, Any]:
 
 def set_epoch(loader: Any, epoch: int) -> None:
     """Set the epoch (0-based) that comes next in ``loader``, its samplers and an iterable data set, in each once."""
-    dataset, batch_sampler = dataset_of(loader), getattr(loader, 'batch_sampler', None)
+    dataset, batch_sampler = getattr(loader, 'dataset', None), getattr(loader, 'batch_sampler', None)
     parts = [loader, getattr(loader, 'sampler', None), batch_sampler, getattr(batch_sampler, 'sampler', None)]
     parts += [dataset] if isinstance(dataset, IterableDataset) else []
     for part in {id(part): part for part in parts if hasattr(part, 'set_epoch')}.values():
         part.set_epoch(epoch)
-
-
-def loader_seed(loader: Any) -> int | None:
-    """The seed that a loader's order and samples follow from; None for loaders whose seed is unknown."""
-    return loader.seed if isinstance(loader, SeededLoader) else None
 
 
 def is_cheap_to_enter(loader: Any) -> bool:
@@ -162,7 +147,7 @@ def draws_in_workers(loader: Any) -> bool:
 
 def describe_loader(loader: Any) -> str:
     """``loader`` in a message: its class, and that of its data set."""
-    dataset = dataset_of(loader)
+    dataset = getattr(loader, 'dataset', None)
     return type(loader).__name__ if dataset is None else f'{type(loader).__name__} of {type(dataset).__name__}'
 
 
@@ -171,11 +156,6 @@ def fetches_again(loader: Any) -> bool:
     if isinstance(loader, (SeededLoader, Sequence)) or is_unbounded(loader):
         return True
     return can_skip_indices(loader) and is_pure(loader.dataset) and unknown_sampler(loader) is None
-
-
-def dataset_of(loader: Any) -> Any:
-    """The data set of ``loader``, if it has one."""
-    return getattr(loader, 'dataset', None)
 
 
 def is_pure(dataset: Any) -> bool:
@@ -276,13 +256,13 @@ def may_have_unequal_lengths(loader: Any) -> bool:
     """Whether ranks may get unequal numbers of batches that are unknown before: of a stream, or without a length."""
     if get_dist_info()[1] == 1 or is_unbounded(loader):
         return False
-    return length_of(loader) is None or isinstance(dataset_of(loader), IterableDataset)
+    return length_of(loader) is None or isinstance(getattr(loader, 'dataset', None), IterableDataset)
 
 
 def check_pass(loader: Any, given: int) -> None:
     """Check that a pass over ``loader`` has given as many batches as its length says; streams may give fewer."""
-    length = length_of(loader)
-    if length is None or given >= length or isinstance(dataset_of(loader), IterableDataset) or is_unbounded(loader):
+    length, dataset = length_of(loader), getattr(loader, 'dataset', None)
+    if length is None or given >= length or isinstance(dataset, IterableDataset) or is_unbounded(loader):
         return
     text = (
         f'{describe_loader(loader)}: the pass ended after {given} of {length} batches. A StopIteration in a sample, a '

@@ -17,8 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
-from runnerkit.data.samples import NoStop, SeededSamples, SeededStream, WorkerInit, as_is
-from runnerkit.data.seeding import mix_seed
+from runnerkit.data.seeding import NoStop, SeededSamples, SeededStream, WorkerInit, as_is, mix_seed
 from runnerkit.utils.numbers import check_whole_number
 
 #: Other arguments of a DataLoader than its data set, samplers and numbers of workers and samples.

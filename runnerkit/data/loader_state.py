@@ -76,7 +76,7 @@ _OF_ITERATIONS = 'datasets.iterable_dataset'
 def held_by(loader: Any) -> dict[str, Any]:
     """The generators in ``loader``, and the objects with a ``state_dict``, by their places, such as
     ``loader.dataset.rng``."""
-    parts = [] if is_unbounded(loader) else list(_parts(loader))
+    parts = [] if is_unbounded(loader) else list(_loader_and_samplers(loader))
     held = {place: part for place, part in parts if part is not loader and _has_state(part)}
     for place, part in parts:
         for name, value in getattr(part, '__dict__', {}).items():
@@ -88,7 +88,7 @@ def held_by(loader: Any) -> dict[str, Any]:
     return held
 
 
-def _parts(loader: Any) -> Iterator[tuple[str, Any]]:
+def _loader_and_samplers(loader: Any) -> Iterator[tuple[str, Any]]:
     yield 'loader', loader
     for name in ('sampler', 'batch_sampler'):
         place, sampler = f'loader.{name}', getattr(loader, name, None)
@@ -217,9 +217,9 @@ def set_generator_state(generator: Any, state: Mapping[str, Any]) -> bool:
             version, words, gauss = state['python']
             generator.setstate((version, tuple(words.tolist()), gauss))
         elif isinstance(generator, np.random.RandomState):
-            generator.set_state(_with_arrays(state['numpy']))
+            generator.set_state(_arrays_restored(state['numpy']))
         else:
-            generator.bit_generator.state = _with_arrays(state['numpy'])
+            generator.bit_generator.state = _arrays_restored(state['numpy'])
     except (KeyError, ValueError, TypeError, AttributeError):
         return False
     return True
@@ -231,9 +231,9 @@ def _plain_arrays(state: Any) -> Any:
     return {key: _plain_arrays(each) for key, each in state.items()} if isinstance(state, Mapping) else state
 
 
-def _with_arrays(state: Any) -> Any:
+def _arrays_restored(state: Any) -> Any:
     if not isinstance(state, Mapping):
         return state
     if set(state) == {'dtype', 'words'}:
         return state['words'].cpu().numpy().astype(state['dtype'])
-    return {key: _with_arrays(each) for key, each in state.items()}
+    return {key: _arrays_restored(each) for key, each in state.items()}

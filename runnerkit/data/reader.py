@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, Sampler
 
 from runnerkit.data.kinds import (
     BUILD_DATALOADER_HINT,
-    Order,
     can_skip_indices,
     check_pass,
     describe_loader,
@@ -35,7 +34,7 @@ from runnerkit.data.kinds import (
 )
 from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader, keep_queues
 from runnerkit.data.loader_state import held_states, is_of_order, restore_held
-from runnerkit.data.sampler import ORDERS, EpochSampler
+from runnerkit.data.sampler import ORDERS, EpochBatchSampler, EpochSampler
 from runnerkit.utils.seed import preserved_rng, rng_state, set_rng_state
 from runnerkit.utils.waiting import WaitEnded
 
@@ -87,7 +86,7 @@ class ReaderState:
         state.samples = None if order is None else state.position_in(order)
         return state
 
-    def position_in(self, order: Order) -> int:
+    def position_in(self, order: EpochBatchSampler) -> int:
         """How many samples of ``order`` are consumed; where that was not saved, from the number of batches."""
         return self.batches * order.batch_size * order.sampler.world_size if self.samples is None else self.samples
 
@@ -104,8 +103,15 @@ class Reader:
     """
 
     def __init__(self, dataloader: Any, starts_over: bool = False) -> None:
-        self._dataloader = dataloader
-        self._starts_over = starts_over
+        self.dataloader = self._dataloader = dataloader  # its name in MMCV
+        # What cannot change of a loader: a DataLoader refuses other samplers once it is built.
+        self.order = order_of(dataloader)
+        self.is_stream = is_unbounded(dataloader)
+        self._keeps_place = has_state(dataloader)
+        draws_no_seed = isinstance(dataloader, SeededLoader) or not getattr(dataloader, 'num_workers', 0)
+        is_known = self.order is not None and type(self.order.sampler) is EpochSampler  # a subclass may have a state
+        self._follows_epoch = draws_no_seed and (is_known or is_in_order(dataloader)) and not starts_over
+        self._about: dict[str, Any] = {}  # `loader_facts`, from the first save of a pass on
         self.name = ''  # what an experiment calls the loader
         self._iterator: Iterator[Any] | None = None  # of the open pass
         self._next_pass: Iterator[Any] | None = None  # that the loader has begun by itself
@@ -118,11 +124,6 @@ class Reader:
         self._began: dict[str, Any] | None = None  # all states at the beginning of the open pass
         self._first: dict[str, Any] | None = None  # all states before its first batch, if that came later
         self._may_differ = False  # whether ranks may get unequally many batches
-
-    @property
-    def dataloader(self) -> Any:
-        """What is passed over."""
-        return self._dataloader
 
     @property
     def is_open(self) -> bool:
@@ -150,12 +151,14 @@ class Reader:
         self.close()
         self.epoch = epoch
         self._began = self.states_of_order()
-        set_epoch(self._dataloader, epoch)
-        order = order_of(self._dataloader)
-        if order is not None:
-            order.sampler.start = 0
-        self._iterator, self._next_pass = self._next_pass or keep_queues(iter(self._dataloader)), None
+        set_epoch(self.dataloader, epoch)
+        if self.order is not None:
+            self.order.sampler.start = 0
+        self._iterator, self._next_pass = self._next_pass or self._new_iterator(), None
         return self._iterator
+
+    def _new_iterator(self) -> Iterator[Any]:
+        return keep_queues(iter(self.dataloader))
 
     def start(self) -> None:
         """Begin the first pass now, or enter the open one: what that draws comes before the first step, as in MMCV."""
@@ -167,21 +170,21 @@ class Reader:
         if batches is None:
             batches = self.batches(self.epoch)
         if not self.given:
-            self._may_differ = may_have_unequal_lengths(self._dataloader)
+            self._may_differ = may_have_unequal_lengths(self.dataloader)
             if not self.left_out and self._first is None:  # else a resume has fetched it under these states
                 self._first = self.states_of_order()
         # The usual case saves a call in each iteration.
         batch = self._next_in_step(batches) if self._may_differ else next(batches, _END)
         if batch is _END:
-            if is_unbounded(self._dataloader):
+            if self.is_stream:
                 raise WaitEnded('the stream has ended')
-            check_pass(self._dataloader, self.position)
+            check_pass(self.dataloader, self.position)
             batches = self.begin(self.epoch + 1)
             self._first = self.states_of_order()
             batch = self._next_in_step(batches) if self._may_differ else next(batches, _END)
             if batch is _END:
                 raise ValueError(
-                    f'{describe_loader(self._dataloader)} gives no batches: its data set is empty, smaller than one '
+                    f'{describe_loader(self.dataloader)} gives no batches: its data set is empty, smaller than one '
                     'full batch (drop_last), or an iterator that was read to its end: then let __iter__ begin again'
                 )
         self.given += 1
@@ -191,10 +194,10 @@ class Reader:
         """The next batch; the end if this rank, or another one that waits for it, has none left."""
         from runnerkit.data.shares import next_in_step
 
-        return next_in_step(self._dataloader, batches, self.given, _END)
+        return next_in_step(self.dataloader, batches, self.given, _END)
 
     def __len__(self) -> int:
-        return len(self._dataloader)
+        return len(self.dataloader)
 
     @property
     def position(self) -> int:
@@ -216,37 +219,33 @@ class Reader:
         """The pass is over."""
         self._iterator, self._began, self._first, self._pending = None, None, None, None
         self._from = self.given = self.left_out = self.trained = 0
+        self._about = {}
 
     def prime(self) -> bool:
         """Let the next one who passes over the loader begin where the open pass is to be entered; returns whether that
         can be."""
-        order = order_of(self._dataloader)
-        if self._pending is not None and order is not None:
-            order.sampler.start = self._pending.position_in(order)
-        return self._pending is None or order is not None
+        if self._pending is not None and self.order is not None:
+            self.order.sampler.start = self._pending.position_in(self.order)
+        return self._pending is None or self.order is not None
 
     def samples(self, batches: int) -> int | None:
         """How many samples of the order all ranks together have consumed after so many batches since the open pass was
         entered; None where the ranks' shares are not ours to know."""
-        order = order_of(self._dataloader)
+        order = self.order
         return None if order is None else order.sampler.consumed(self._from, batches * order.batch_size)
 
     def batches_left(self, state: ReaderState) -> int | None:
         """How many batches of the pass this rank will get behind the place of ``state``; None if unknown."""
-        order = order_of(self._dataloader)
-        if order is not None:
-            return order.batches_from(state.position_in(order))
-        length = length_of(self._dataloader)
+        if self.order is not None:
+            return self.order.batches_from(state.position_in(self.order))
+        length = length_of(self.dataloader)
         return None if length is None else length - state.batches
 
     def states_of_order(self) -> dict[str, Any] | None:
         """All states from which the pass can begin again as it did; None where it follows from the epoch."""
-        loader = self._dataloader
-        order = order_of(loader)
-        draws_no_seed = isinstance(loader, SeededLoader) or not getattr(loader, 'num_workers', 0)
-        is_known = order is not None and type(order.sampler) is EpochSampler  # a subclass may have a state
-        if draws_no_seed and (is_known or is_in_order(loader)) and not self._starts_over:
+        if self._follows_epoch:
             return None
+        loader = self.dataloader
         return {'rng': rng_state(), 'held': held_states(loader), 'workers_live': workers_live(loader)}
 
     # --- saving and entering -----------------------------------------------------------------------------------------
@@ -260,12 +259,13 @@ class Reader:
         was entered, by default those that `next` has given. One more may be fetched, and wait to be trained on."""
         if self._pending is not None:
             return self._pending
-        loader, batches, own = self._dataloader, self.given if batches is None else batches, None
+        loader, batches, own = self.dataloader, self.given if batches is None else batches, None
         held = held_states(loader)  # before torchdata's loaders begin a pass to say where they are
-        if has_state(loader):  # a stream gives the place behind so many batches
-            own = loader.state_dict(batches) if is_unbounded(loader) else loader.state_dict()
+        if self._keeps_place:  # a stream gives the place behind so many batches
+            own = loader.state_dict(batches) if self.is_stream else loader.state_dict()
+        self._about = self._about or loader_facts(loader)
         return ReaderState(
-            about=loader_facts(loader),
+            about=self._about,
             epoch=self.epoch,
             begun=self.is_open,
             batches=batches + self.left_out,
@@ -286,7 +286,7 @@ class Reader:
         """Be where the reader was that gave ``state``; a pass that was open then is entered by the next `batches`.
         Returns what is not known to be exact."""
         self.close()
-        self.epoch, loader, is_torchs = state.epoch, self._dataloader, isinstance(self._dataloader, DataLoader)
+        self.epoch, loader, is_torchs = state.epoch, self.dataloader, isinstance(self.dataloader, DataLoader)
         doubts = doubts_about(loader, is_inside=state.begun and state.batches > 0) if state.about else []
         texts = [*self._keep_order(state.about)]
         missing = restore_held(loader, state.held)
@@ -313,19 +313,19 @@ class Reader:
                 )
             if not workers_live(loader):
                 with preserved_rng():  # the undisturbed run has not started them a second time
-                    keep_queues(iter(loader))
+                    self._new_iterator()
                 restore_held(loader, state.held)
         if state.begun:
             self._pending = state
         # Between two passes, torchdata's loaders say how the last one began. Without waiting workers they would go
         # through it to its end once more, and draw for that; what continues with the next one is saved apart.
-        elif has_state(loader) and state.loader is not None and (state.workers_live or not is_torchs):
+        elif self._keeps_place and state.loader is not None and (state.workers_live or not is_torchs):
             loader.load_state_dict(state.loader)
         return [*doubts, *(f'{describe_loader(loader)}: {text}' for text in texts)]
 
     def _keep_order(self, was: Mapping[str, Any]) -> Iterator[str]:
         """Shuffle as in the run that is resumed, of which ``was`` tells; other data have no order to keep."""
-        sampler = epoch_sampler_of(self._dataloader)
+        sampler = epoch_sampler_of(self.dataloader)
         if sampler is None or not was or was.get('length') != sampler.length:
             return
         order = was.get('order', 'randperm')  # there was no other one before it was saved
@@ -333,36 +333,36 @@ class Reader:
             yield f'it was shuffled by {order!r}, which is unknown to this version of runnerkit'
         elif order != sampler.order:
             logger.info(
-                '%s: shuffled by %r as before, not by %r', describe_loader(self._dataloader), order, sampler.order
+                '%s: shuffled by %r as before, not by %r', describe_loader(self.dataloader), order, sampler.order
             )
             sampler.order = order
 
     def restore_held(self, state: ReaderState) -> None:
         """Restore the loader's generators and stateful parts to what they were when ``state`` was saved."""
         # A batch that was fetched and waits is fetched again: the order is right before it, where it was entered.
-        drawn = state.waits and order_of(self._dataloader) is None
-        restore_held(self._dataloader, state.held, pass_is_open=self.is_open, with_order=not drawn)
+        drawn = state.waits and self.order is None
+        restore_held(self.dataloader, state.held, pass_is_open=self.is_open, with_order=not drawn)
 
     def _enter(self, state: ReaderState) -> Iterator[Any]:
         """Open the pass that was open when ``state`` was saved, behind what was consumed of it."""
-        loader, batches, order = self._dataloader, state.batches, order_of(self._dataloader)
+        loader, batches, order = self.dataloader, state.batches, self.order
         self._pending, self.epoch, self._began, self._first = None, state.epoch, state.began, state.first
         self.left_out = batches
         self._go_back(self._began)
         set_epoch(loader, self.epoch)
-        if not batches and not state.samples and not is_unbounded(loader):
-            self._iterator = keep_queues(iter(loader))
+        if not batches and not state.samples and not self.is_stream:
+            self._iterator = self._new_iterator()
             if state.waits:  # samplers draw when the first batch is fetched, which was before the save
                 self._go_back(self._first)
                 self.exhaust()
-        elif state.loader is not None and has_state(loader):
+        elif state.loader is not None and self._keeps_place:
             loader.load_state_dict(state.loader)
-            self._iterator = keep_queues(iter(loader))
+            self._iterator = self._new_iterator()
             if batches == length_of(loader):
                 self._iterator = self._at_end(self._iterator)
         elif order is not None:
             self._from = order.sampler.start = state.position_in(order)
-            self._iterator = keep_queues(iter(loader))
+            self._iterator = self._new_iterator()
         elif isinstance(loader, Sequence):
             self._iterator = islice(iter(loader), batches, None)
         elif can_skip_indices(loader):
@@ -370,7 +370,7 @@ class Reader:
         else:
             # Its last batch is loaded, so that the samplers draw now what is left out.
             again = 1 if is_seeded_map(loader) else batches
-            rest = keep_queues(loader.enter(self.epoch, batches - 1) if is_seeded_map(loader) else iter(loader))
+            rest = loader.enter(self.epoch, batches - 1) if is_seeded_map(loader) else self._new_iterator()
             if again > 1 and isinstance(loader, SeededLoader):  # of others, `load` says so
                 logger.warning('%s: %d batches of the open epoch are loaded again', describe_loader(loader), again)
             self._go_back(self._first)
@@ -383,7 +383,7 @@ class Reader:
         """Restore ``states``: the first batch may not have been asked for when the pass began, but with these."""
         if states is not None:
             set_rng_state(states['rng'])
-            restore_held(self._dataloader, states['held'])
+            restore_held(self.dataloader, states['held'])
 
     def _at_end(self, rest: Iterator[Any]) -> Iterator[Any]:
         """No batches: a loader that keeps its place itself ends its pass once more, or continues with the next one."""
@@ -394,7 +394,7 @@ class Reader:
 
     def _skipped(self, batches: int) -> Iterator[Any]:
         """An iterator over a DataLoader's batches but the first, whose indices are drawn and thrown away."""
-        loader = self._dataloader
+        loader = self.dataloader
         whole = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
         rest = SkippedSampler(whole, batches)
         batching: dict[str, Any] = {'batch_sampler': rest}

@@ -7,7 +7,7 @@ ranks, as long as ranks times batch size stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from runnerkit.data.seeding import mix_seed, seeded_iteration
+from runnerkit.data.seeding import SampleBatch, mix_seed, seeded_iteration
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.suggest import suggestion
 
@@ -60,26 +60,6 @@ def share(items: int, rank: int, world_size: int, round_up: bool, drop_last: boo
     if drop_last:
         return items // world_size
     return -(-items // world_size) if round_up else len(range(rank, items, world_size))
-
-
-class SampleBatch(list[Any]):
-    """The indices of one batch, an ordinary list, with the epoch and the positions at which they stand.
-
-    Args:
-        indices: what the data set's ``__getitem__`` gets, one after the other.
-        epoch: 0-based.
-        positions: one for each index, in the epoch's order over all ranks.
-    """
-
-    __slots__ = ('epoch', 'positions')
-
-    def __init__(self, indices: Iterable[Any], epoch: int, positions: Sequence[int]) -> None:
-        super().__init__(indices)
-        self.epoch = epoch
-        self.positions = positions
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self), self.epoch, self.positions)
 
 
 class EpochSampler(Sampler[int]):

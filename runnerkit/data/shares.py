@@ -17,7 +17,6 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from runnerkit.data.kinds import (
     UNSHARDED,
-    dataset_of,
     describe_loader,
     is_new,
     length_of,
@@ -362,7 +361,7 @@ def agree_on_length(loader: Any, entry: Any) -> None:
 def _unequal_lengths(loader: Any, entry: Any, length: int | None) -> Exception:
     """The error that says which ranks have how much of ``loader``. A collective."""
     found = 'no length' if length is None else f'{length} batches'
-    dataset = dataset_of(loader)
+    dataset: Any = getattr(loader, 'dataset', None)
     if length is not None and not isinstance(dataset, IterableDataset) and hasattr(dataset, '__len__'):
         found += f' (its data set has {len(dataset)} samples)'
     ranks: dict[str, list[int]] = {}

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
         gather_objects,
         reduce_and_find_slowest,
         reduce_extremes,
-        reduce_max,
         reduce_named_sums,
         reduce_named_sums_and_row,
         reduce_sums,
         run_on_all_ranks,
         same_on_all_ranks,
-        same_seed_everywhere,
     )
     from runnerkit.distributed.groups import (
         broadcast_patiently,
@@ -61,13 +59,11 @@ __all__ = [
     'meet_patiently',
     'reduce_and_find_slowest',
     'reduce_extremes',
-    'reduce_max',
     'reduce_named_sums',
     'reduce_named_sums_and_row',
     'reduce_sums',
     'run_on_all_ranks',
     'same_on_all_ranks',
-    'same_seed_everywhere',
     'shutdown',
     'tell_failure',
 ]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch.distributed import distributed_c10d
 
-from runnerkit.distributed.meeting import wait_for_key
+from runnerkit.distributed.launch import wait_for_key
 from runnerkit.utils.exceptions import PeerFailed
 
 _POLL = 0.25  # seconds between two looks at the store
@@ -75,7 +75,9 @@ class Agreement(threading.Thread):
                 if asked is not None:
                     self._store.compare_set(f'{self._key}/stop', '', json.dumps(asked))
                 elif self._is_over:
-                    self._say(_NEVER)
+                    self._store.set(f'{self._key}/{self._rank}', str(_NEVER))
+                    if self._rank == 0:
+                        self._store.set(f'{self._key}/last', str(_NEVER))
                     return
                 else:  # a handler must not wake this thread: what it interrupts may hold the lock for that
                     self._woken.wait(_POLL)
@@ -121,11 +123,6 @@ class Agreement(threading.Thread):
             offers = [self._answer(str(rank), deadline) for rank in range(self._world_size)]
             self._store.set(f'{self._key}/last', str(max(offers)))
         self._last = self._answer('last', deadline + _POLL)
-
-    def _say(self, boundary: int) -> None:
-        self._store.set(f'{self._key}/{self._rank}', str(boundary))
-        if self._rank == 0:
-            self._store.set(f'{self._key}/last', str(boundary))
 
     def _answer(self, name: str, deadline: float) -> int:
         wait_for_key(self._store, f'{self._key}/{name}', deadline)

@@ -123,15 +123,6 @@ def reduce_and_find_slowest(
     return totals, partial
 
 
-def reduce_max(value: float) -> float:
-    """Return the largest ``value`` of all ranks."""
-    if get_dist_info()[1] == 1:
-        return value
-    largest = torch.tensor(value, dtype=torch.float64, device=group_device())
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return largest.item()
-
-
 def reduce_extremes(value: float, group: Any = None) -> tuple[float, float]:
     """Return the smallest and the largest ``value`` of all ranks, by one collective.
 
@@ -215,7 +206,7 @@ def run_on_all_ranks(call: Callable[[], T]) -> T:
         raise
     except BaseException as error:
         failure = error
-    if not reduce_max(failure is not None):
+    if not reduce_extremes(failure is not None)[1]:
         return result
     told = all_gather_objects(None if failure is None else repr(failure))
     if failure is not None:
@@ -276,11 +267,6 @@ def barrier() -> None:
     if get_dist_info()[1] > 1:
         device = group_device()
         dist.barrier(device_ids=None if device.type == 'cpu' else [device.index])
-
-
-def same_seed_everywhere(seed: int) -> int:
-    """Return rank 0's ``seed``."""
-    return broadcast_object(seed)
 
 
 def allreduce_params(params: Iterable[Tensor], coalesce: bool = True, bucket_size_mb: int = -1) -> None:

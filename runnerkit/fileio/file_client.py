@@ -13,15 +13,14 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from runnerkit.fileio.paths import PathOrUrl, join
-from runnerkit.utils.entry_points import EntryPoints, load_dotted
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.paths import is_filepath
 from runnerkit.utils.suggest import suggestion
 
 Suffix = str | tuple[str, ...] | None
 
 _OFFERED = EntryPoints('runnerkit.storage_backends')
-_PETREL = 'runnerkit.compat.mmcv.clusters:PetrelBackend'
 
 
 class BaseStorageBackend(ABC):
@@ -263,18 +262,14 @@ class FileClient:
         ValueError: there is no backend for that name or prefix.
     """
 
-    #: Classes, or ``module:Class``, which is imported at its first use.
-    _backends: ClassVar[dict[str, type[BaseStorageBackend] | str]] = {
+    _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
         'disk': HardDiskBackend,
-        'ceph': 'runnerkit.compat.mmcv.clusters:CephBackend',
-        'memcached': 'runnerkit.compat.mmcv.clusters:MemcachedBackend',
-        'lmdb': 'runnerkit.compat.mmcv.clusters:LmdbBackend',
-        'petrel': _PETREL,
         'http': HTTPBackend,
         'fsspec': FsspecBackend,
     }
+    #: Classes, or the name of one.
     _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend] | str]] = {
-        's3': _PETREL,
+        's3': 'petrel',
         'http': HTTPBackend,
         'https': HTTPBackend,
     }
@@ -308,13 +303,18 @@ class FileClient:
         Raises:
             ValueError: there is no such backend.
         """
-        backend = cls._backends.get(name) or _OFFERED.load(str(name))
+        backend: type[BaseStorageBackend] | None = cls._backends.get(name) or _OFFERED.load(str(name))
         if backend is None:
-            names = [*cls._backends, *_OFFERED.names()]
+            names = cls.backend_names()
             raise ValueError(
                 f'Backend {name} is not supported. Currently supported ones are {names}{suggestion(str(name), names)}'
             )
-        return _class(backend)
+        return backend
+
+    @classmethod
+    def backend_names(cls) -> list[str]:
+        """The backends that are registered here, and those that installed packages offer."""
+        return list(dict.fromkeys([*cls._backends, *_OFFERED.names()]))
 
     @classmethod
     def _storage_behind(cls, prefix: str) -> type[BaseStorageBackend]:
@@ -327,8 +327,10 @@ class FileClient:
                     'and those of fsspec; `FileClient.register_backend` adds another'
                 )
         storage = cls._prefix_to_backends.get(prefix, FsspecBackend)
+        if not isinstance(storage, str):
+            return storage
         has_petrel = sys.modules.get('petrel_client') or find_spec('petrel_client')
-        return FsspecBackend if storage == _PETREL and not has_petrel else _class(storage)
+        return cls.backend_class(storage) if has_petrel else FsspecBackend
 
     @property
     def name(self) -> str:
@@ -399,7 +401,9 @@ class FileClient:
         if not isinstance(prefixes, (list, tuple)):
             raise WrongType(f'prefixes must be a str, or a list or tuple of them, but got {prefixes!r}')
         taken = (
-            [name] if name in cls._backends else [prefix for prefix in prefixes if prefix in cls._prefix_to_backends]
+            [name]
+            if name in cls.backend_names()
+            else [prefix for prefix in prefixes if prefix in cls._prefix_to_backends]
         )
         if taken and not force:
             raise KeyError(
@@ -474,8 +478,3 @@ class FileClient:
             TypeError: ``suffix`` is of a wrong type, or given together with ``list_dir``.
         """
         return self.client.list_dir_or_file(dir_path, list_dir, list_file, suffix, recursive)
-
-
-def _class(backend: type[BaseStorageBackend] | str) -> type[BaseStorageBackend]:
-    storage: type[BaseStorageBackend] = load_dotted(backend) if isinstance(backend, str) else backend
-    return storage

@@ -50,7 +50,7 @@ class BaseFileHandler(ABC):
             self.dump_to_fileobj(obj, file, **kwargs)
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     """Values that JSON does not support: sets and ranges as lists, numpy numbers and arrays as Python's."""
     if isinstance(value, set | range | frozenset):
         return list(value)
@@ -68,11 +68,11 @@ class JsonHandler(BaseFileHandler):
 
     def dump_to_fileobj(self, obj: Any, file: IO[Any], **kwargs: Any) -> None:
         """Write one JSON value; keyword arguments go to ``json.dump``."""
-        json.dump(obj, file, **{'default': _plain, **kwargs})
+        json.dump(obj, file, **{'default': _json_default, **kwargs})
 
     def dump_to_str(self, obj: Any, **kwargs: Any) -> str:
         """``obj`` as JSON text."""
-        return json.dumps(obj, **{'default': _plain, **kwargs})
+        return json.dumps(obj, **{'default': _json_default, **kwargs})
 
 
 def _yaml() -> ModuleType:

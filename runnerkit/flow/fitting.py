@@ -89,8 +89,8 @@ def fit(
         'runner': {'type': 'EpochBasedRunner', 'max_epochs': epochs},
     }
     if val is not None:
-        first = next(iter(built), '')
-        config['evaluation'] = {'interval': 1, 'save_best': 'auto' if first and _decides(first, built[first]) else 'loss'}
+        decides = [_has_direction(*each) for each in built.items()][:1] == [True]
+        config['evaluation'] = {'interval': 1, 'save_best': 'auto' if decides else 'loss'}
     return from_python.train(config, os.path.join('work_dirs', kind) if work_dir is None else work_dir, **keywords)
 
 
@@ -108,12 +108,13 @@ def _check(net: Any, train: Any, val: Any, loss: Any, optimizer: Any) -> None:
     """Refuse arguments of a wrong kind, and say what to give."""
     optimizers = "torch.optim.Adam(net.parameters()), 'Adam' or dict(type='SGD', lr=0.1)"
     data = 'a DataLoader, a data set, or an iterable of batches (x, y)'
+    is_loss = callable(loss) or isinstance(loss, str | Mapping)
     is_optimizer = isinstance(optimizer, Optimizer | str | Mapping)
     for name, value, fits, needed in (
         ('net', net, isinstance(net, nn.Module), 'a torch.nn.Module'),
         ('train', train, _gives_batches(train), data),
         ('val', val, val is None or _gives_batches(val), f'{data}, or None'),
-        ('loss', loss, callable(loss) or isinstance(loss, str | Mapping), "a function, a module, or 'CrossEntropyLoss'"),
+        ('loss', loss, is_loss, "a function, a module, or 'CrossEntropyLoss'"),
         ('optimizer', optimizer, is_optimizer, f"an optimizer over the network's parameters: {optimizers}"),
     ):
         if not fits or isinstance(value, type):
@@ -126,10 +127,11 @@ def _gives_batches(value: Any) -> bool:
 
 def _batches(data: Any) -> Any:
     """``data``, where a list or tuple of batches becomes a loader of them."""
-    return DataLoader(data, batch_size=None) if isinstance(data, list | tuple) else data
+    is_list = isinstance(data, list | tuple)
+    return DataLoader(data, batch_size=None) if is_list else data  # type: ignore[arg-type]
 
 
-def _decides(name: str, metric: Any) -> bool:
+def _has_direction(name: str, metric: Any) -> bool:
     """Whether it is known if more or less is better for ``metric``."""
     if getattr(metric, 'higher_is_better', None) is not None:
         return True

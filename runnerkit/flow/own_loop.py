@@ -32,8 +32,8 @@ from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import LoopLeft, Outcome
 from runnerkit.optim.named import named_optimizers
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
+from runnerkit.utils.ending import SIGNALLED
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.exit_codes import SIGNALLED
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import rng_state, set_rng_state
@@ -99,7 +99,7 @@ class Gradients:
 
 
 class Loop:
-    """Makes a loop of your own survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
+    """Makes a custom loop survive any kill: it continues where the run in ``work_dir`` was, to the bit. ::
 
         run = runnerkit.loop('work_dirs/mine', model=net, optimizer=optimizer, scheduler=scheduler, seed=0)
         for epoch in run.epochs(30):
@@ -161,7 +161,8 @@ class Loop:
         options = (
             Options(work_dir=os.fspath(work_dir), auto_resume=True) if replay is None else replay.options(work_dir)
         )
-        self._context = context = Context(cfg, options)
+        self._context: Context = Context(cfg, options)
+        context = self._context
         self._replay = replay
         self._run, self._epoch, self._iteration = ExitStack(), ExitStack(), ExitStack()
         self._is_open = False  # within `epochs`
@@ -274,7 +275,7 @@ class Loop:
             while self.outcome is None and self.epoch < n:
                 yield self.epoch
                 self._end_epoch()
-        except GeneratorExit:  # `break`, or an error that `fail` hears of later
+        except GeneratorExit:  # `break`, or an error, with which `fail` is called later
             self._end(LoopLeft('the loop was left before its end'))
             raise
         except BaseException as error:

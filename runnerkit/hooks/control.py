@@ -7,7 +7,7 @@ import os
 import time
 from collections import deque
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -16,12 +16,9 @@ from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.optim.named import named_optimizers
-from runnerkit.utils.commands import check_command
+from runnerkit.utils.control import ControlServer, check_command, host_and_port
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.waiting import pulse
-
-if TYPE_CHECKING:
-    from runnerkit.utils.control import ControlServer
 
 _POLL = 0.1  # seconds between two looks while nothing moves
 _RENDEZVOUS = 0.5  # seconds between two rendezvous of the ranks, about
@@ -52,8 +49,6 @@ class ControlHook(Hook):
 
     def __init__(self, address: str | None = None, key_file: str | None = None, paused: bool = False) -> None:
         if address is not None:
-            from runnerkit.utils.control import host_and_port
-
             host_and_port(address)
         if (address is None) != (key_file is None):
             raise WrongValue(
@@ -77,8 +72,6 @@ class ControlHook(Hook):
         self._alone, self._next_meeting = get_dist_info()[1] == 1, 0
         self._began = self._met_at = time.monotonic(), runner.iter
         if runner.rank == 0:
-            from runnerkit.utils.control import ControlServer
-
             self._server = ControlServer(runner.work_dir, self._answer, self.address, self.key_file)
             also = '' if self.address is None else f', and at {self.address} with the key file'
             runner.logger.info('Control: runnerkit ctl %s status%s', runner.work_dir, also)

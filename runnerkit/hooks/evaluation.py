@@ -15,7 +15,7 @@ from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
 from runnerkit.data.given import is_loader
-from runnerkit.data.kinds import dataset_of, length_of
+from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
 from runnerkit.evaluation import (
@@ -124,7 +124,7 @@ class EvalHook(StoringHook):
             known = list(inspect.signature(EvalHook.__init__).parameters)
             unknown = next(iter(eval_kwargs))
             raise TypeError(
-                f'EvalHook got an unexpected argument {unknown!r}, and {type(dataset_of(self.dataloader)).__name__} '
+                f'EvalHook got an unexpected argument {unknown!r}, and {type(getattr(self.dataloader, "dataset", None)).__name__} '
                 f'has no evaluate to hand it to{suggestion(unknown, known)}'
             )
         self.best_ckpt_path: str | None = None
@@ -153,7 +153,7 @@ class EvalHook(StoringHook):
     def asks_dataset_of(self, loader: DataLoader[Any]) -> bool:
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
-        return not self._is_default_test or hasattr(dataset_of(loader), 'evaluate') or replaced
+        return not self._is_default_test or hasattr(getattr(loader, 'dataset', None), 'evaluate') or replaced
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test

@@ -26,7 +26,8 @@ and for each evaluation (a validation epoch above, `EvalHook`, ``runner.evaluate
         …                                               # what is evaluated, see above
     after_evaluate(scores)                              # on every rank, with the same scores
 
-``around_save`` spans the writing of each checkpoint, to swap weights; ``after_save`` is called when it is written;
+``around_save`` spans the writing of each checkpoint, to swap weights: by ``.data``, as a save may come before a
+backward pass; ``after_save`` is called when it is written;
 ``after_roll_back`` is called after a return to an older checkpoint; ``after_resume`` when a resumed run is where it
 was, before its first iteration; ``after_log`` on rank 0 when a line is logged, which ``runner.log_buffer.output`` still
 has; ``after_image(name, pixels)`` on each rank that calls `runnerkit.report_image`, with a
@@ -48,8 +49,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from runnerkit.registry import Registry
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.lazy import EntryPoints
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -141,7 +142,7 @@ RINGS = ('around_run', 'around_epoch', 'around_iter', 'around_val', 'around_save
 
 
 class LoopLeft(BaseException):
-    """Ends the run of a user's loop that was left, by ``break`` or by an error that nobody has seen yet."""
+    """Ends the run of a user's loop that was left, by ``break`` or by an error that is not known yet."""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import numpy as np
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.log_files import replay_command
-from runnerkit.utils.numbers import check_whole_number
-from runnerkit.utils.texts import names_a_loss
+from runnerkit.utils.numbers import check_whole_number, names_a_loss
 
 #: A normal distribution has this many median deviations in a standard deviation.
 _DEVIATION = 1.4826

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
-from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, reduce_max
+from runnerkit.distributed import all_gather_objects, broadcast_object, get_dist_info, reduce_extremes
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
@@ -23,9 +23,8 @@ from runnerkit.optim.update import largest
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_dtensor
 from runnerkit.utils.exceptions import NonFiniteError
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.numbers import check_whole_number, names_a_loss
 from runnerkit.utils.suggest import suggestion
-from runnerkit.utils.texts import names_a_loss
 
 #: The actions, and their default limits: how many skipped updates in a row, and how many rollbacks.
 MOST = {'stop': 0, 'skip': 50, 'rollback': 3}
@@ -152,7 +151,7 @@ class NonFiniteHook(Hook):
             for magnitude in magnitudes:
                 bad |= ~torch.isfinite(magnitude.to(bad.device))
             if any(is_dtensor(grad) for _, grad in held):  # ranks with parts of a gradient act alike
-                bad.fill_(reduce_max(float(bad)) > 0)
+                bad.fill_(reduce_extremes(float(bad))[1] > 0)
             self._skip(optimizer, held, bad)
 
     def _skip(self, optimizer: Optimizer, held: list[tuple[Tensor, Tensor]], bad: Tensor) -> None:

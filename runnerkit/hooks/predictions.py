@@ -14,7 +14,7 @@ from torch import Tensor
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.checkpoint.store import best_name
-from runnerkit.data.kinds import dataset_of, is_in_order
+from runnerkit.data.kinds import is_in_order
 from runnerkit.data.named import class_names, name_of_scores
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.hooks.evaluation import EvalHook
@@ -84,7 +84,7 @@ class PredictionsHook(Hook):
         found, pictures = seen.samples(), dict(seen.pictures())
         for place in pictures:
             found[place]['picture'] = f'{SAMPLES}/{iterations}-{place}.png'
-        classes = class_names(dataset_of(seen.loader))
+        classes = class_names(getattr(seen.loader, 'dataset', None))
         about = {'score': score, 'iterations': iterations, 'classes': classes and list(classes), 'samples': found}
         content = json.dumps(about, separators=(',', ':')).encode()
         is_kept = bool(found) and len(content) <= MOST_BYTES
@@ -192,7 +192,7 @@ def names_of_samples(loader: Any, count: int) -> list[str]:
 
     A name is the sample's file if the data set has a list of them, else its index, or the place in the pass.
     """
-    sampler, dataset = getattr(loader, 'sampler', None), dataset_of(loader)
+    sampler, dataset = getattr(loader, 'sampler', None), getattr(loader, 'dataset', None)
     places: Sequence[int] = range(count)
     if type(sampler) is EpochSampler and not sampler.shuffle:
         places = sampler.positions()[:count]

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, why_not_finite
-from runnerkit.distributed import all_gather_objects, reduce_max
+from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.log_buffer import LogBuffer
@@ -67,7 +67,7 @@ class Finiteness:
 
         Waits for the device. All ranks call it and get the same answer; with ``alone``, one rank checks itself.
         """
-        runner, weights = self._runner, _weights(self._runner)
+        runner, weights = self._runner, _weights_to_check(self._runner)
         kinds = {'weights': weights, 'optimizer': _states(runner, weights)}
         # Together, because each look waits for the device.
         bad = find_non_finite({(kind, name): each for kind, of_kind in kinds.items() for name, each in of_kind.items()})
@@ -77,7 +77,7 @@ class Finiteness:
         skips = skips or any(getattr(hook, 'skips_updates', False) for hook in runner.hooks)
         if not skips and not runner.train_log.losses_are_finite():
             found['loss'] = 'a training loss since the last checkpoint'
-        if not alone and reduce_max(len(found)):
+        if not alone and reduce_extremes(len(found))[1]:
             for others in reversed(all_gather_objects(found)):  # the first rank's description of a kind wins
                 found = {**found, **others}
         return found
@@ -97,7 +97,7 @@ class Finiteness:
         )
 
 
-def _weights(runner: WatchedRun) -> dict[str, Tensor]:
+def _weights_to_check(runner: WatchedRun) -> dict[str, Tensor]:
     """What has to be finite, by its name in a checkpoint: what is trained, statistics of norms, and their averages."""
     if not isinstance(runner.model, nn.Module):
         return {}
@@ -142,7 +142,7 @@ def find_non_finite(tensors: Mapping[Any, Any]) -> dict[Any, str]:
 
     Of sharded tensors it looks at this rank's part. What is not a floating-point tensor is left out.
     """
-    local = {name: values for name, value in tensors.items() if (values := _numbers(value)) is not None}
+    local = {name: values for name, value in tensors.items() if (values := _readable_floats(value)) is not None}
     on_cpu = [each for each in local.values() if each.device.type == 'cpu']
     # A sum takes a tenth of the time of the largest magnitude there.
     sums = [each.sum(dtype=torch.float32 if each.itemsize < 4 else None) for each in on_cpu]
@@ -153,7 +153,7 @@ def find_non_finite(tensors: Mapping[Any, Any]) -> dict[Any, str]:
     return {name: f'{count} of {local[name].numel()} values' for name, count in bad.items() if count}
 
 
-def _numbers(value: Any) -> Tensor | None:
+def _readable_floats(value: Any) -> Tensor | None:
     """The floating-point values of a tensor, or of this rank's part of it; None if there are none that can be read."""
     if not isinstance(value, Tensor) or is_lazy(value):
         return None

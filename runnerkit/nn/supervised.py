@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
 from runnerkit.registry import build_or_bind
+from runnerkit.utils.numbers import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
-from runnerkit.utils.texts import names_a_loss
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
 Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str | int]
@@ -158,11 +158,16 @@ class Supervised(BaseModule):
         """Return the scalar to minimise, and everything to log, detached."""
         if isinstance(result, Tensor):
             result = {'loss': result}
-        if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
+        if (
+            not isinstance(result, Mapping)
+            or not all(isinstance(term, Tensor) for term in result.values())
+            or not result
+        ):
             raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
         # Numbers that have a mean: counts, and what is true or false, have none in their own type.
         floats = {
-            name: term if term.is_floating_point() or term.is_complex() else term.float() for name, term in result.items()
+            name: term if term.is_floating_point() or term.is_complex() else term.float()
+            for name, term in result.items()
         }
         terms = {name: term.mean() if term.dim() else term for name, term in floats.items()}
         counted = [term for name, term in terms.items() if names_a_loss(name)] or list(terms.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +11,9 @@ from torch.utils.hooks import RemovableHandle
 
 from runnerkit.parallel.dtensors import is_dtensor, is_sharded
 from runnerkit.parallel.wrappers import ReplacedModule, named_buffers, without_compile
+
+#: Modules whose gradients may be sparse.
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
 class GradientOrders:
@@ -81,7 +83,7 @@ class GradientOrders:
             for handle in handles:  # the next backward has begun
                 handle.remove()
 
-        for each, parameter in _parameters(wrapper):
+        for each, parameter in _trained_parameters(wrapper):
             handles.append(parameter.register_post_accumulate_grad_hook(lambda _, each=each: ready(each)))
 
 
@@ -104,8 +106,8 @@ def own_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
 def bring_about(wrapper: DistributedDataParallel, order: Sequence[str]) -> None:
     """Let DDP rebuild its buckets in ``order``; gradients and buffers are not changed. All ranks call it together."""
     place = {without_compile(name): i for i, name in enumerate(order)}
-    parameters = sorted(_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
-    sparse = {id(part.weight) for part in wrapper.module.modules() if _has_sparse_gradient(part)}
+    parameters = sorted(_trained_parameters(wrapper), key=lambda pair: place.get(pair[0], len(place)))
+    sparse = {id(part.weight) for part in wrapper.module.modules() if isinstance(part, _TABLES) and part.sparse}
     buffers = [(buffer, buffer.clone()) for buffer in wrapper.module.buffers()]
     gradients = [(parameter, parameter.grad) for _, parameter in parameters]
     syncs_buffers = wrapper.require_forward_param_sync  # at the next forward
@@ -147,7 +149,7 @@ def _sums_in_some_order(wrapper: DistributedDataParallel) -> bool:
 
 
 def _does_without_buckets(wrapper: DistributedDataParallel) -> bool:
-    """Whether gradients are averaged by `runnerkit.parallel.each_backward`, always in the order of the model."""
+    """Whether `runnerkit.parallel.distributed.BackwardAverages` averages the gradients, in the order of the model."""
     return bool(getattr(wrapper, 'averages_each_backward', False))
 
 
@@ -159,9 +161,5 @@ def _size(wrapper: DistributedDataParallel) -> int:
     return int(wrapper.process_group.size())
 
 
-def _parameters(wrapper: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
+def _trained_parameters(wrapper: DistributedDataParallel) -> list[tuple[str, nn.Parameter]]:
     return [(without_compile(name), each) for name, each in wrapper.module.named_parameters() if each.requires_grad]
-
-
-def _has_sparse_gradient(part: Any) -> bool:
-    return isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.sparse

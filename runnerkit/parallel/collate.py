@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import default_collate
 
-from runnerkit.parallel.data_container import DataContainer
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.lazy import loaded_class
+
+if TYPE_CHECKING:
+    from runnerkit.parallel.data_container import DataContainer
 
 
 def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
@@ -31,7 +34,7 @@ def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
     if not isinstance(batch, Sequence):
         raise TypeError(f'a batch must be a sequence of samples, but got {type(batch)}')
     first = batch[0]
-    if isinstance(first, DataContainer):
+    if isinstance(first, loaded_class('runnerkit.parallel.data_container:DataContainer')):
         return _collate_containers(batch, samples_per_gpu)
     if isinstance(first, Mapping):
         # The first sample decides which keys the batch has.
@@ -44,6 +47,8 @@ def collate(batch: Sequence[Any], samples_per_gpu: int = 1) -> Any:
 
 def _collate_containers(batch: Sequence[DataContainer], samples_per_gpu: int) -> DataContainer:
     first = batch[0]
+    from runnerkit.parallel.data_container import DataContainer
+
     fields = [container.data for container in batch]
     groups = [fields[start : start + samples_per_gpu] for start in range(0, len(fields), samples_per_gpu)]
     if first.cpu_only:
@@ -73,12 +78,6 @@ def _stacked(tensors: list[Any], like: DataContainer) -> Tensor:
                 f'{padded}'
             )
     largest = [max(tensor.shape[-i] for tensor in tensors) for i in range(1, padded + 1)]
-    return default_collate([_padded(tensor, largest, like.padding_value) for tensor in tensors])
-
-
-def _padded(tensor: Tensor, sizes: list[int], value: float) -> Tensor:
-    """Pad the last dimensions of ``tensor`` to ``sizes``, which begins with the last dimension."""
-    missing = [size - tensor.shape[-i] for i, size in enumerate(sizes, 1)]
-    if not any(missing):
-        return tensor
-    return functional.pad(tensor, [length for each in missing for length in (0, each)], value=value)
+    missing = [[side for i, size in enumerate(largest, 1) for side in (0, size - each.shape[-i])] for each in tensors]
+    pairs = zip(tensors, missing, strict=True)
+    return default_collate([functional.pad(tensor, sides, value=like.padding_value) for tensor, sides in pairs])

@@ -36,16 +36,13 @@ class MMDistributedDataParallel(Steps, nn.Module):
         self.broadcast_bucket_size = bucket_cap_mb * 2**20
         device = self._model_device()
         self.device_ids = [device.index] if device is not None and device.type == 'cuda' else None
-        self._sync_params()
+        broadcast(module.parameters())
+        if broadcast_buffers:
+            broadcast(module.buffers())
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Call the model with its arguments on its device."""
         return self._direct('forward', *inputs, **kwargs)
-
-    def _sync_params(self) -> None:
-        broadcast(self.module.parameters())
-        if self.broadcast_buffers:
-            broadcast(self.module.buffers())
 
     def _model_device(self) -> torch.device | None:
         first = next(self.module.parameters(), None)

@@ -96,13 +96,16 @@ class FSDP2(Steps, nn.Module):
         parts = units(module, module_classes, min_num_params)
         checkpointed = to_checkpoint(module, parts, activation_checkpointing)
         if mixed_precision(mp_policy).get('param_dtype') is not None:
-            parts = [*(part for part in _batch_norms(module) if part not in parts), *parts]
+            # Batch norms with weights compute in the type of their statistics, whatever their inputs' is.
+            norms = [part for part in module.modules() if isinstance(part, _BatchNorm) and part.affine]
+            parts = [*(part for part in norms if part not in parts), *parts]
         _check_same_everywhere(module)
         self.device = group_device() if device is None else device
         self.reshard_after_forward = reshard_after_forward
         # Torch would hide gradients that wait in another type than their parameters' from everybody.
         self.keeps_gradients = mixed_precision(mp_policy).get('reduce_dtype') is None
-        whole = whole_weights(module) if dist.get_rank() == 0 else {}
+        first_ranks = module.named_parameters() if dist.get_rank() == 0 else ()
+        whole = {name: parameter.detach() for name, parameter in first_ranks}  # no copies
         recompute_activations(checkpointed)
         _shard(module, parts, self.device, mp_policy, cpu_offload, reshard_after_forward)
         self.module = module
@@ -273,20 +276,16 @@ def build_without_weights(build: Callable[[], nn.Module], logger: Logger) -> nn.
         except Exception as error:  # of code that needs numbers
             problem = f'{type(error).__name__}: {one_line(error)}'
         else:
-            problem = _meta_tensors_beside(built[0])
+            gc.collect()
+            named = {id(each) for each in (*built[0].parameters(), *built[0].buffers())}
+            tensors = [each for each in gc.get_objects() if issubclass(type(each), Tensor) and id(each) not in named]
+            if any(each.is_meta for each in tensors):  # they would get no values
+                problem = 'it holds tensors that are no parameters or buffers'
     if problem := next(filter(None, all_gather_objects(problem)), ''):
         logger.info('the model is built whole on every rank, since it cannot be built without weights: %s', problem)
         built[:] = built if dist.get_rank() == 0 else [build()]
     set_rng_state(broadcast_object(rng_state()))  # others have drawn less
     return built[0]
-
-
-def _meta_tensors_beside(model: nn.Module) -> str:
-    """Whether something holds tensors on the meta device that are no parameters or buffers: those get no values."""
-    gc.collect()
-    named = {id(each) for each in (*model.parameters(), *model.buffers())}
-    tensors = [each for each in gc.get_objects() if issubclass(type(each), Tensor) and id(each) not in named]
-    return 'it holds tensors that are no parameters or buffers' if any(each.is_meta for each in tensors) else ''
 
 
 def prepare_for_one_process(model: nn.Module, options: Mapping[str, Any], logger: Logger) -> None:
@@ -323,11 +322,6 @@ def hand_over(optimizers: Iterable[Optimizer], before: Mapping[str, nn.Parameter
             }
 
 
-def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters of ``model`` by name, as they are before it is sharded; no copies."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
-
-
 def _shard(
     model: nn.Module,
     parts: Sequence[nn.Module],
@@ -352,11 +346,6 @@ def _shard(
         fully_shard(part, reshard_after_forward=reshard_after_forward, mp_policy=policy, **options)
     # `FSDP2._direct` reshards the rest, when the step is over.
     fully_shard(model, reshard_after_forward=False, mp_policy=MixedPrecisionPolicy(**given), **options)
-
-
-def _batch_norms(model: nn.Module) -> list[nn.Module]:
-    """The batch norms with weights, which compute in the type of their statistics whatever their inputs' is."""
-    return [part for part in model.modules() if isinstance(part, _BatchNorm) and part.affine]
 
 
 def _methods(model: nn.Module, named: Sequence[str]) -> list[str]:

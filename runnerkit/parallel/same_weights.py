@@ -36,7 +36,7 @@ def local_tensors(model: nn.Module) -> set[str]:
         beginnings += [clean(f'{prefix}.{name}' if prefix else name) for name in names]
     if not beginnings:
         return set()
-    named = [(name, each) for name, each in _named(model, remove_duplicate=False)]
+    named = list(_tensors_of(model, remove_duplicate=False))
     starts = tuple(f'{each}.' for each in beginnings)
     own = {id(each) for name, each in named if f'{clean(name)}.'.startswith(starts)}
     return {name for name, each in named if id(each) in own}
@@ -61,7 +61,7 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
         return
     _compared.add(inner)
     local = local_tensors(inner)
-    tensors = {name: each for name, each in _named(inner) if name not in local and has_bits(each)}
+    tensors = {name: each for name, each in _tensors_of(inner) if name not in local and has_bits(each)}
     if same_on_all_ranks([(name, checksum(each)) for name, each in tensors.items()]):
         return
     if not same_on_all_ranks([(name, each.shape, each.dtype) for name, each in tensors.items()]):
@@ -76,6 +76,6 @@ def check_same_weights(model: Any, logger: Logger, repairs: bool) -> None:
         )
 
 
-def _named(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+def _tensors_of(model: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_parameters(remove_duplicate=remove_duplicate)
     yield from model.named_buffers(remove_duplicate=remove_duplicate)

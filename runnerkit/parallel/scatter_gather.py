@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from runnerkit.parallel._functions import Scatter
-from runnerkit.parallel.data_container import DataContainer
+from runnerkit.utils.lazy import loaded_class
+
+#: Most runs import none.
+CONTAINER = 'runnerkit.parallel.data_container:DataContainer'
 
 
 def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0, keep_strides: bool = False) -> Sequence[Any]:
@@ -29,9 +31,12 @@ def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0, keep_strides:
     if isinstance(inputs, Tensor):
         if len(target_gpus) > 1:
             return nn.parallel.scatter(inputs, target_gpus, dim)
-        return Scatter.forward(target_gpus, inputs, keep_strides)
-    if isinstance(inputs, DataContainer):
-        return inputs.data if inputs.cpu_only else Scatter.forward(target_gpus, inputs.data, keep_strides)
+        return [on_gpus(inputs, target_gpus, keep_strides)]
+    if isinstance(inputs, loaded_class(CONTAINER)):
+        if inputs.cpu_only:
+            return inputs.data
+        moved = on_gpus(inputs.data, target_gpus, keep_strides)
+        return moved if isinstance(moved, list) else [moved]
     if isinstance(inputs, dict) and inputs:
         shares = zip(*(scatter(value, target_gpus, dim, keep_strides) for value in inputs.values()), strict=False)
         return [like(inputs, dict(zip(inputs, share, strict=True))) for share in shares]
@@ -39,6 +44,25 @@ def scatter(inputs: Any, target_gpus: Sequence[int], dim: int = 0, keep_strides:
         shares = zip(*(scatter(value, target_gpus, dim, keep_strides) for value in inputs), strict=False)
         return [sequence_like(inputs, share) for share in shares]
     return [inputs for _ in target_gpus]
+
+
+def on_gpus(value: Any, gpus: Sequence[int], keep_strides: bool = False) -> Any:
+    """A tensor on the GPU with the first of these numbers, -1 for where it is; lists in equal blocks, one per GPU."""
+    if isinstance(value, list):
+        block = -(-len(value) // len(gpus))
+        return [on_gpus(each, [gpus[i // block]], keep_strides) for i, each in enumerate(value)]
+    if not isinstance(value, Tensor):
+        raise not_a_tensor(value)
+    value = value if keep_strides else value.contiguous()
+    return value if gpus[0] == -1 else to_device(value, gpus[0])
+
+
+def not_a_tensor(value: Any) -> TypeError:
+    """The error about what cannot be brought to a device."""
+    return TypeError(
+        f'Unknown type {type(value)}: only tensors, and lists of them, are brought to a device; give '
+        'DataContainer(…, cpu_only=True) for anything else'
+    )
 
 
 def scatter_kwargs(
@@ -69,7 +93,7 @@ def to_device(data: Any, device: torch.device | str | int) -> Any:
         return like(data, {key: to_device(value, device) for key, value in data.items()})
     if isinstance(data, (list, tuple)):
         return sequence_like(data, [to_device(value, device) for value in data])
-    if isinstance(data, DataContainer):
+    if isinstance(data, loaded_class(CONTAINER)):
         if data.cpu_only:
             return data
         moved = copy.copy(data)

@@ -24,7 +24,10 @@ def why_not_exact(runner: Any, caller: Any = None) -> str | None:
     if runner.lifecycle.inner is not None:
         return 'inside a nested run'
     if runner.evaluator.scores is not None:
-        return None if _repeats_evaluation(runner) else 'inside an evaluation'
+        # A resumed run repeats an evaluation that is an entry of the workflow, or continues it.
+        is_entry = not (progress.iter_is_done or progress.epoch_is_done or progress.epoch_is_open)
+        modes = [mode for mode, _ in runner.plan.workflow[progress.entry : progress.entry + 1]]
+        return None if is_entry and not any(map(runner.plan.trains_in, modes)) else 'inside an evaluation'
     if progress.iter_is_done:
         return _why_not_at_end(runner, 'after_train_iter', caller)
     if progress.epoch_is_done:
@@ -45,14 +48,6 @@ def boundary(runner: Any, caller: Any = None) -> str | None:
     if runner.snapshots.is_waiting:
         return 'before_run' if hooks.entered is not None or hooks.point == 'before_run' else None
     return 'after_train_epoch' if progress.epoch_is_done and not progress.iter_is_done else 'after_train_iter'
-
-
-def _repeats_evaluation(runner: Any) -> bool:
-    """Whether a resumed run repeats, or continues, the running evaluation: one of the workflow's entries."""
-    progress, plan = runner.progress, runner.plan
-    if progress.iter_is_done or progress.epoch_is_done or progress.epoch_is_open:
-        return False
-    return not any(plan.trains_in(mode) for mode, _ in plan.workflow[progress.entry : progress.entry + 1])
 
 
 def _why_not_again(runner: Any, point: str) -> str | None:

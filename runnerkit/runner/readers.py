@@ -16,11 +16,9 @@ from runnerkit.data.kinds import (
     check_pass,
     describe_loader,
     is_cheap_to_enter,
-    is_unbounded,
     length_of,
     loader_facts,
     may_have_unequal_lengths,
-    order_of,
     set_epoch,
 )
 from runnerkit.data.reader import Reader, ReaderState, new_iter_loaders, numbers
@@ -276,12 +274,12 @@ class Readers:
 
     def streams(self) -> list[Any]:
         """The loaders that read a stream."""
-        return [reader.dataloader for reader in self.entries if is_unbounded(reader.dataloader)]
+        return [reader.dataloader for reader in self.entries if reader.is_stream]
 
     def acknowledge(self, state: Mapping[str, Any]) -> None:
         """Acknowledge the events of streams up to ``state``, which a checkpoint on disk holds."""
         for reader, each in _paired(self.entries, state['readers']):
-            if is_unbounded(reader.dataloader) and each.loader is not None:
+            if reader.is_stream and each.loader is not None:
                 reader.dataloader.acknowledge(each.loader)
 
     # --- resuming ----------------------------------------------------------------------------------------------------
@@ -393,7 +391,7 @@ class Readers:
         """Let ``reader`` enter at the position ``state``; a pass that cannot be entered starts over."""
         if self._counts_otherwise():
             state.begin_anew()
-        elif state.begun and self._is_recut(reader, state) and not is_unbounded(reader.dataloader):
+        elif state.begun and self._is_recut(reader, state) and not reader.is_stream:
             if not _can_enter(reader, state):
                 state.begin_anew()
                 self._progress.count_batches(0)
@@ -413,7 +411,7 @@ class Readers:
         entry's."""
         progress, loader = self._progress, reader.dataloader
         state = ReaderState.at(loader, progress.epoch, progress.batches)
-        if order_of(loader) is not None:
+        if reader.order is not None:
             state.samples = self.samples() or state.samples
             state.batches = _batches_done(reader, state)
             progress.count_batches(state.batches)
@@ -454,7 +452,7 @@ def _paired(readers: Iterable[Reader], states: Iterable[Any]) -> Iterator[tuple[
 
 def _can_enter(reader: Reader, state: ReaderState) -> bool:
     """Whether ``reader`` can enter the pass at the position ``state`` of other batches."""
-    return state.samples is not None and order_of(reader.dataloader) is not None
+    return state.samples is not None and reader.order is not None
 
 
 def _batches_done(reader: Reader, state: ReaderState) -> int:

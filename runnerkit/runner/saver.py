@@ -95,7 +95,9 @@ class SavedRun(RunnerView, Protocol):
     finiteness: Finiteness
     hooks: HookTable
     world_size: int
-    call_hook: Callable[[str], None]
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call the hooks at a point."""
 
 
 class Saver:
@@ -260,9 +262,11 @@ class Saver:
         content = raw_checkpoint(runner.model, optimizer, meta, of_run, on_cpu)
         if not request.in_parts:
             return plain_checkpoint(content)
-        from runnerkit.checkpoint.shards import parts_of
+        from runnerkit.checkpoint.shards import parts_to_write
 
-        return run_on_all_ranks(partial(parts_of, content, state.tensors, state.places, is_first=runner.rank == 0))
+        return run_on_all_ranks(
+            partial(parts_to_write, content, state.tensors, state.places, is_first=runner.rank == 0)
+        )
 
     def write(self, content: Any, state: State, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""
@@ -305,14 +309,14 @@ class Saver:
         options = {'save_optimizer': save_optimizer, 'meta': meta, 'create_symlink': create_symlink}
         if self._open is not None:
             content, state, request = self._open
-            if meta is not None:  # a subclass may have added to it
-                content = {**content, 'meta': {**to_plain(meta, 'meta'), **content['meta']}}
-            if not save_optimizer:
-                content.pop('optimizer', None)
+            content = {key: value for key, value in content.items() if save_optimizer or key != 'optimizer'}
+            content['meta'] = {**to_plain(meta or {}, 'meta'), **content['meta']}  # a subclass may have added to it
+            options['create_symlink'] = create_symlink and request.options.get('create_symlink', True)
+            request = request._replace(store=store, name=name, options=options)
             if self._is_written:  # a subclass writes another file
-                return store.write(name, content)
+                return store.write(name, content, self._moves_latest(state, request))
             self._is_written = True
-            return self._put(content, state, request._replace(store=store, name=name, options=options))
+            return self._put(content, state, request)
         if is_sharded(runner.model):
             raise RuntimeError(NO_FILE)
         why = why_not_exact(runner)
@@ -330,7 +334,7 @@ class Saver:
     def _put(self, content: Any, state: State, request: Request) -> str:
         """Write the file or the part of a folder now, or in the background from a copy."""
         store, name, runner = request.store, request.name, self._runner
-        latest = request.options.get('create_symlink', True) and not (state.found and runner.finiteness.last)
+        latest = self._moves_latest(state, request)
         written = partial(self._written, state, request)
 
         def write_file(content: Mapping[str, Any]) -> None:
@@ -352,6 +356,10 @@ class Saver:
         else:
             write(memory)
         return store.path(name)
+
+    def _moves_latest(self, state: State, request: Request) -> bool:
+        """Whether ``latest.pth`` moves to it; it stays at a finite one."""
+        return request.options.get('create_symlink', True) and not (state.found and self._runner.finiteness.last)
 
     def _written(self, state: State, request: Request) -> None:
         """The checkpoint is in its place; of a background save, called in its thread."""

@@ -14,40 +14,23 @@ from runnerkit.checkpoint.names import ema_name
 from runnerkit.checkpoint.store import finite_beside, own_messages, resolve_checkpoint, why_not_finite
 from runnerkit.distributed import run_on_all_ranks
 from runnerkit.hooks.checkpoint import saves_by_epoch
-from runnerkit.hooks.hook import Hook, RunnerView, Score
-from runnerkit.hooks.hook_table import HookTable
+from runnerkit.hooks.hook import Hook, Score
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.hooks.storage import StoringHook
-from runnerkit.hooks.weights import Finiteness
-from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.named import named_optimizers
-from runnerkit.parallel.buckets import own_buffers
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.parallel.wrappers import name_cleaner, named_buffers
-from runnerkit.runner.changes import Changes
-from runnerkit.runner.progress import Progress
-from runnerkit.runner.readers import Readers
-from runnerkit.runner.saver import Saver
-from runnerkit.runner.updater import Updater
+from runnerkit.runner.saver import SavedRun, Saver
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import same_rng_state, set_derived_rng_state, set_rng_state
 
 
-class _ResumedRunner(RunnerView, Protocol):
-    """What `Snapshots` reads of its runner, and restores in it, in addition to what hooks read."""
+class _ResumedRunner(SavedRun, Protocol):
+    """What `Snapshots` reads of its runner, and restores in it, in addition to what a save reads."""
 
-    hooks: HookTable
-    progress: Progress
-    updater: Updater
-    readers: Readers
-    changes: Changes
-    finiteness: Finiteness
     lifecycle: Any
-    train_log: LogBuffer
     outputs_of: int | str | None
-    world_size: int
 
-    def call_hook(self, fn_name: str) -> None: ...
     def start_readers(self) -> None: ...
 
 
@@ -371,7 +354,11 @@ class Buffers:
 
     def state_dict(self) -> dict[str, Any]:
         """The buffers by name."""
-        return {'buffers': own_buffers(self._runner.model) if self._runner.rank else {}}
+        if self._runner.rank == 0:
+            return {'buffers': {}}
+        from runnerkit.parallel.buckets import own_buffers
+
+        return {'buffers': own_buffers(self._runner.model)}
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         """Restore the buffers of this rank."""

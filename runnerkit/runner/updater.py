@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,12 +15,14 @@ from torch.optim import Optimizer
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import Update, mean_gradients
-from runnerkit.parallel.buckets import GradientOrders
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked, stacked
 from runnerkit.parallel.steps import check_loss
 from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.suggest import suggestion
+
+if TYPE_CHECKING:
+    from runnerkit.parallel.buckets import GradientOrders
 
 
 class _UpdatedRunner(Protocol):
@@ -45,7 +47,7 @@ class Updater:
         updates: the `Update` of each optimizer by its name or the optimizer itself; None: all of them together.
         calls: how often `update` was called.
         losses_by_optimizer: how many losses each of several optimizers got, by name.
-        orders: the order in which gradients are summed over the ranks; created at the first start.
+        orders: the order in which gradients are summed over the ranks; created at the first start on several.
     """
 
     def __init__(self, runner: _UpdatedRunner) -> None:
@@ -107,6 +109,10 @@ class Updater:
     def follow_orders(self) -> None:
         """Sum gradients in the order of the resumed run; record new orders."""
         model, resumed = self._runner.model, self._runner.snapshots.resumed or {}
+        if self._runner.world_size == 1:
+            return
+        from runnerkit.parallel.buckets import GradientOrders
+
         if self.orders is None or self.orders.model is not model:
             self.orders = GradientOrders(model)
         for text in self.orders.doubts() if resumed else ():

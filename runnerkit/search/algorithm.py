@@ -8,8 +8,8 @@ from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.record import Record
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.suggest import suggestion
 

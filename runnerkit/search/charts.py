@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from runnerkit.flow.look.log_lines import is_number
-from runnerkit.utils.texts import in_seconds, in_short
+from runnerkit.utils.numbers import in_seconds, in_short
 
 WIDTH, HEIGHT = 400, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 36

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any, ClassVar, Protocol
 
 from runnerkit.registry import Registry
-from runnerkit.utils.entry_points import EntryPoints
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import suggestion
 

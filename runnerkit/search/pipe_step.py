@@ -9,8 +9,8 @@ from typing import Any
 
 from runnerkit.registry import Registry
 from runnerkit.search.report import Report
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongKey
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.suggest import suggestion
 
 _STEPS = EntryPoints('runnerkit.pipe_steps')

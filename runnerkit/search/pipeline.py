@@ -21,8 +21,8 @@ from runnerkit.search.record import Record, parse_json_file
 from runnerkit.search.report import Report
 from runnerkit.search.study import describe_identity, local_folder, settle_paths
 from runnerkit.search.study_step import StudyStep
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import WrongKey, WrongType, WrongValue
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.lock import FolderLock
 from runnerkit.utils.logging import get_logger
 from runnerkit.utils.suggest import near_miss, suggestion

@@ -10,15 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.fileio.paths import shown
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
 from runnerkit.utils.logging import shortened
-
-if TYPE_CHECKING:
-    from runnerkit.search.pipeline import Pipeline
 
 #: All records, and those of completed trials as a table.
 REPORTS, TABLE = 'reports.json', 'output.csv'
@@ -127,14 +124,14 @@ def in_words(record: Record) -> str:
     return '; '.join(part for part in (scores, values, record.message) if part)
 
 
-def summary(pipeline: Pipeline) -> list[str]:
-    """What has come of each step of a pipeline, in lines."""
+def summary(report: Report, steps: Iterable[str], folder: Path) -> list[str]:
+    """What has come of each of ``steps``, in lines; the report's files are in ``folder``."""
     lines = []
-    for name in pipeline.names:
-        records = pipeline.report.of(name)
+    for name in steps:
+        records = report.of(name)
         if not records:
             continue
-        found = pipeline.report.pareto_front(name)
+        found = report.pareto_front(name)
         what = 'best' if found and len(found[0].objectives) == 1 else 'front'
         many = 'trial' if len(records) == 1 else 'trials'
         counts = Counter(record.status for record in records)
@@ -148,7 +145,7 @@ def summary(pipeline: Pipeline) -> list[str]:
         if found and found[0].weights_file is not None:
             moment = f' ({found[0].moment})' if found[0].moment else ''
             lines.append(f'  checkpoint of {found[0].number}: {shown(found[0].weights_file)}{moment}')
-    return [*lines, f'Report {shown(pipeline.work_dir / "reports.json")}']
+    return [*lines, f'Report {shown(folder / REPORTS)}']
 
 
 def failures(records: list[Record]) -> str:

@@ -27,8 +27,8 @@ from typing import Any
 
 from runnerkit.registry import placed_errors
 from runnerkit.search.parameters import Float, GridSuggest, Int, Parameter, RandomSuggest, Suggest, as_parameter
-from runnerkit.utils.entry_points import EntryPoints
 from runnerkit.utils.exceptions import raise_with_context
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.suggest import near_miss, suggestion
 
 TYPES = ('EQUAL', 'NOT_EQUAL', 'IN')

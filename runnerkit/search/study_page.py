@@ -18,8 +18,8 @@ from runnerkit.search.charts import Point, parallel, scatter, timeline
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
 from runnerkit.search.report import REPORTS, completed, ranked
 from runnerkit.utils.exceptions import WrongValue
+from runnerkit.utils.numbers import in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_json
-from runnerkit.utils.texts import in_seconds, in_short, moment
 
 #: The most trials of a step that are shown, the newest ones, and that have a curve.
 MOST_TRIALS, MOST_CURVES = 500, 150

@@ -26,6 +26,17 @@ from typing import Any
 
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.small_files import read_json
+from runnerkit.utils.suggest import did_you_mean
+
+#: The commands, and what they do.
+COMMANDS = {
+    'status': 'show the state of the run',
+    'start': 'begin a run that waits for it',
+    'pause': 'wait after the running iteration',
+    'resume': 'continue after a pause',
+    'save': 'save a checkpoint after the running iteration',
+    'stop': 'end the run after the running iteration',
+}
 
 #: The file that says where to connect.
 ADDRESS = 'control.json'
@@ -47,6 +58,13 @@ Answer = Callable[[str], dict[str, Any]]
 
 class ControlError(RuntimeError):
     """A command that cannot be given or obeyed; the message says why."""
+
+
+def check_command(command: str) -> None:
+    """Refuse what is no command."""
+    if command not in COMMANDS:
+        hint = did_you_mean(command, COMMANDS)
+        raise WrongValue(f'unknown command {command!r} ({", ".join(COMMANDS)}); {hint}'.rstrip('; '))
 
 
 class ControlServer:
@@ -129,7 +147,7 @@ class ControlServer:
         """Answer one client, in a separate thread; one without the key is hung up on."""
         try:
             with suppress(*_BROKEN), _connection(peer) as connection:
-                with _limited(peer, _PATIENCE):
+                with _time_limit(peer, _PATIENCE):
                     deliver_challenge(connection, key)
                     answer_challenge(connection, key)
                     request = connection.recv_bytes(_LONGEST)
@@ -193,7 +211,7 @@ def ask(
             peer.connect(to)
             peer.settimeout(None)
             with _connection(peer) as connection:
-                with _limited(peer, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
+                with _time_limit(peer, _PATIENCE if timeout is None else min(timeout, _PATIENCE)):
                     answer_challenge(connection, key)
                     deliver_challenge(connection, key)
                 connection.send_bytes(json.dumps({'command': command}).encode())
@@ -240,7 +258,7 @@ def _connection(peer: socket.socket) -> Iterator[Connection]:
 
 
 @contextmanager
-def _limited(peer: socket.socket, seconds: float) -> Iterator[None]:
+def _time_limit(peer: socket.socket, seconds: float) -> Iterator[None]:
     """Hang up if this takes longer."""
     over = threading.Event()
 
@@ -276,7 +294,7 @@ def _obey(answer: Answer, request: bytes) -> bytes:
 _open_servers: set[socket.socket] = set()
 
 
-def _forget() -> None:
+def _close_inherited_sockets() -> None:
     """In a forked process: close the inherited sockets. Loader workers that outlive a killed run must not seem to
     answer in its place."""
     for server in _open_servers:
@@ -284,4 +302,4 @@ def _forget() -> None:
     _open_servers.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_inherited_sockets)

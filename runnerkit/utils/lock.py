@@ -89,7 +89,7 @@ def is_locked(path: Path) -> bool:
 _held: set[FolderLock] = set()
 
 
-def _forget() -> None:
+def _close_inherited_files() -> None:
     """In a forked process: close the inherited files, which would keep the parent's locks alive."""
     for lock in _held:
         if lock._file is not None:
@@ -98,4 +98,4 @@ def _forget() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_inherited_files)

@@ -1,9 +1,12 @@
-"""Checking whole and finite numbers, also inside containers, and reading the number from a tensor."""
+"""Numbers: checking them, also inside containers, reading them from tensors, and showing them in short."""
 
 from __future__ import annotations
 
 import math
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -57,3 +60,52 @@ def check_finite(
 def plain_number(value: Any) -> Any:
     """The number in a numpy scalar, or in a tensor or array of one element; other values are returned unchanged."""
     return value.item() if hasattr(value, 'item') and math.prod(getattr(value, 'shape', (0,))) == 1 else value
+
+
+def in_short(value: Any) -> str:
+    """A number with four digits; anything else as it is."""
+    if value is None:
+        return '-'
+    if isinstance(value, float) and math.isfinite(value):
+        return f'{value:.4g}'
+    return str(value)
+
+
+def in_seconds(seconds: float | None) -> str:
+    """A duration, such as ``8.2 s``, ``3 min 20 s`` or ``2 h 05 min``."""
+    if seconds is None or not math.isfinite(seconds):
+        return '-'
+    if seconds < 60:
+        return f'{seconds:.2g} s' if seconds < 9.95 else f'{seconds:.0f} s'
+    minutes, rest = divmod(round(seconds), 60)
+    hours, left = divmod(minutes, 60)
+    return f'{minutes} min {rest:02} s' if not hours else f'{hours} h {left:02} min'
+
+
+def in_bytes(count: float) -> str:
+    """A size, such as ``663 KiB``."""
+    for unit in ('B', 'KiB', 'MiB', 'GiB'):
+        if count < 1024:
+            return f'{count:.3g} {unit}' if unit != 'B' else f'{count:.0f} B'
+        count /= 1024
+    return f'{count:.3g} TiB'
+
+
+def moment(when: Any) -> str:
+    """A moment in local time, ``2026-11-24 03:01``; empty if it is none."""
+    if not isinstance(when, int | float):
+        return ''
+    try:
+        return time.strftime('%Y-%m-%d %H:%M', time.localtime(when))
+    except (ValueError, OverflowError, OSError):
+        return ''
+
+
+_LOSS = re.compile(r'(?<![a-z])loss|loss(es)?(?![a-z])')
+
+
+@cache
+def names_a_loss(name: str) -> bool:
+    """Whether a word of ``name`` begins or ends with "loss", as in ``loss_cls``, ``val/celoss`` and ``trainLoss``;
+    none of ``glossary_accuracy`` does."""
+    return 'Loss' in name or _LOSS.search(name.lower()) is not None

@@ -29,11 +29,11 @@ def open_plain(path: str | os.PathLike[str]) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        raise _refused(path) if error.errno == errno.ELOOP else error from None
+        raise _not_plain(path) if error.errno == errno.ELOOP else error from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
-        raise _refused(path, 'a link, which is not followed' if stat.S_ISREG(status.st_mode) else 'not a plain file')
+        raise _not_plain(path, 'a link, which is not followed' if stat.S_ISREG(status.st_mode) else 'not a plain file')
     return descriptor
 
 
@@ -55,11 +55,11 @@ def own_folder(path: str | os.PathLike[str]) -> Path:
 def refuse_link(path: str | os.PathLike[str]) -> str:
     """The ``path`` of a folder in a work dir that another library writes to."""
     if os.path.islink(path):
-        raise _refused(path)
+        raise _not_plain(path)
     return os.fspath(path)
 
 
-def _refused(path: str | os.PathLike[str], what: str = 'a link, which is not followed') -> OSError:
+def _not_plain(path: str | os.PathLike[str], what: str = 'a link, which is not followed') -> OSError:
     return OSError(errno.ELOOP, f'{os.path.basename(path)} is {what}: delete it', os.fspath(path))
 
 

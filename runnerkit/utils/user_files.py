@@ -175,12 +175,6 @@ def _texts(path: Path) -> list[bytes]:
     return [each.read_bytes() for each in with_neighbours(path)]
 
 
-def _twin(path: Path, texts: list[bytes]) -> ModuleType | None:
-    """The module of another file with the same name and text, whose neighbours are also the same."""
-    twins = (name for other, (name, its) in _imported.items() if other.name == path.name and its == texts)
-    return next((sys.modules[name] for name in twins if name in sys.modules), None)
-
-
 class _Finder:
     """Finds folders as packages and their files as modules; a file is preferred to a folder of the same name.
 
@@ -203,7 +197,9 @@ class _Finder:
 
 def _spec_of_file(name: str, file: Path) -> ModuleSpec | None:
     texts = _texts(file)
-    known = _imported_otherwise(file, texts) or _twin(file, texts)
+    # Else another file with the same name and text, whose neighbours are also the same.
+    twins = (name for other, (name, its) in _imported.items() if other.name == file.name and its == texts)
+    known = _imported_otherwise(file, texts) or next((sys.modules[name] for name in twins if name in sys.modules), None)
     _imported[file] = (name, texts)
     if known is not None:
         return ModuleSpec(name, _Known(known), origin=str(file))

@@ -194,6 +194,10 @@ PROBLEMS = {
         {**checkpoint(), 'runnerkit': {'conditions': {'workflow': [1.5]}}},
         "its state under 'runnerkit'['conditions']['workflow'][0] is a float",
     ),
+    'what a loader was': (
+        {**checkpoint(), 'runnerkit': {'ranks': [{'readers': [None, {'about': 'x'}]}]}},
+        "its state under 'runnerkit'['ranks'][0]['readers'][1]['about'] is a str",
+    ),
     'state': ({**checkpoint(), 'runnerkit': 3}, "its state under 'runnerkit' is no dict"),
     'newer': (
         {**checkpoint(), 'runnerkit': {'format': 3}},
@@ -216,6 +220,8 @@ def test_what_a_run_can_go_on_from():
         assert training_state_problem(checkpoint(hook_msgs={'best_score': best, 'best_ckpt': None})) is None
     assert training_state_problem({**checkpoint(), 'runnerkit': {'scores': {'r': [-1, 5]}}}) is None
     assert training_state_problem({**checkpoint(iter=np.int64(5)), 'runnerkit': {}}) is None
+    readers = [None, {'about': {'batches': None, 'order': 'x'}, 'samples': None, 'batches': 3, 'held': {}}]
+    assert training_state_problem({**checkpoint(), 'runnerkit': {'ranks': [{'readers': readers}]}}) is None
 
 
 def test_a_text_is_not_a_checkpoint(tmp_path):

@@ -8,7 +8,7 @@ import torch
 
 from runnerkit.cli.main import main as command
 from runnerkit.cli.moment import diff_main as main
-from runnerkit.utils.exit_codes import DIFFERENT, USAGE
+from runnerkit.utils.ending import DIFFERENT, USAGE
 
 
 @pytest.fixture(scope='module')

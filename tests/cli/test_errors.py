@@ -8,8 +8,8 @@ import pytest
 
 from runnerkit.cli.errors import is_of_user
 from runnerkit.cli.parser import Parser, usage_checked, wrong_usage
+from runnerkit.utils.ending import CommandLineExit, UsageError
 from runnerkit.utils.exceptions import ToldByFirstRank
-from runnerkit.utils.exit_codes import CommandLineExit, UsageError
 
 
 def ending(error, capsys, monkeypatch=None):

@@ -10,8 +10,7 @@ import torch
 
 from runnerkit.cli.parser import usage_checked
 from runnerkit.cli.train import main
-from runnerkit.utils.ending import Grace, ignoring_repeated_signals
-from runnerkit.utils.exit_codes import UsageError
+from runnerkit.utils.ending import Grace, UsageError, ignoring_repeated_signals
 
 HOOK = """
 import os

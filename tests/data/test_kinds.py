@@ -3,11 +3,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import tiny_runner
+from support import EndsEarly, tiny_runner
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -25,7 +24,6 @@ from runnerkit.data.kinds import (
     is_in_order,
     length_of,
     loader_facts,
-    loader_seed,
     order_of,
     set_epoch,
     unknown_sampler,
@@ -111,11 +109,6 @@ def test_set_epoch_tells_every_part_once():
     loader.dataset = Part()  # one with indices gets its order from the sampler
     set_epoch(loader, 9)
     assert loader.dataset.told == []
-
-
-def test_loader_seed():
-    assert loader_seed(SeededLoader(noisy.Noisy(), seed=9)) == 9
-    assert loader_seed(DataLoader(noisy.Noisy())) is None
 
 
 @pytest.mark.parametrize(
@@ -236,21 +229,6 @@ def test_samplers_that_may_remember_what_no_checkpoint_holds(options, is_known):
 # --- passes that end early -------------------------------------------------------------------------------------------
 
 
-class Ends(Dataset):
-    """Ends at the fifth sample, or at the first one."""
-
-    def __init__(self, at=5):
-        self.at = at
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, i):
-        if i == self.at:
-            next(iter(()))
-        return torch.full((4,), float(i)), torch.zeros(1)
-
-
 class Estimate:
     """A user's batch sampler, whose length is a guess."""
 
@@ -267,7 +245,7 @@ def run_over(loader, kind, mode):
     if mode == 'evaluate':
         return runner.evaluate(loader)
     if mode == 'val':
-        return runner.run([build_dataloader(Ends(None), 2, 0), loader], [('train', 1), ('val', 6)])
+        return runner.run([build_dataloader(EndsEarly(None), 2, 0), loader], [('train', 1), ('val', 6)])
     return runner.run([loader], [('train', 1)])
 
 
@@ -286,8 +264,8 @@ def run_over(loader, kind, mode):
     ],
 )
 def test_a_pass_that_ends_before_its_length_is_an_error(kind, mode, workers, at):
-    with pytest.raises(RuntimeError, match=rf'DataLoader of Ends: the pass ended after {at // 2} of 6 batches'):
-        run_over(DataLoader(Ends(at), 2, num_workers=workers), kind, mode)
+    with pytest.raises(RuntimeError, match=rf'DataLoader of EndsEarly: the pass ended after {at // 2} of 6 batches'):
+        run_over(DataLoader(EndsEarly(at), 2, num_workers=workers), kind, mode)
     gc.collect()  # the error's frames hold the workers
 
 
@@ -296,14 +274,14 @@ def test_predictions_of_a_pass_that_has_ended_early_are_an_error():
         def forward(self, return_loss, **data):
             return list(data['x'])
 
-    loader = DataLoader(Ends(), 2, collate_fn=lambda samples: {'x': [x for x, _ in samples]})
+    loader = DataLoader(EndsEarly(), 2, collate_fn=lambda samples: {'x': [x for x, _ in samples]})
     with pytest.raises(RuntimeError, match='ended after 2 of 6'):
         single_gpu_test(Predicts(), loader)
 
 
 @pytest.mark.parametrize('mode', ['train', 'evaluate'])
 def test_a_length_that_may_be_an_estimate_is_warned_of_once(mode, caplog):
-    run_over(DataLoader(Ends(None), batch_sampler=Estimate()), 'epoch', mode)
+    run_over(DataLoader(EndsEarly(None), batch_sampler=Estimate()), 'epoch', mode)
     assert caplog.text.count('the pass ended after 2 of 8 batches') == 1
 
 
@@ -322,5 +300,5 @@ def test_streams_may_be_shorter_than_they_say(caplog):
 
 def test_a_pass_that_the_run_cuts_short_is_none_that_ended_early():
     runner = tiny_runner(max_iters=3)
-    runner.run([DataLoader(Ends(None), 2)], [('train', 1)])
+    runner.run([DataLoader(EndsEarly(None), 2)], [('train', 1)])
     assert runner.iter == 3

@@ -8,11 +8,10 @@ from itertools import chain, count, islice
 import numpy as np
 import pytest
 import torch
-from support import Tiny, thinned, tiny_runner
+from support import EndsEarly, Logged, Tiny, thinned, tiny_runner
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -354,13 +353,10 @@ def test_what_a_long_sampler_gives_is_estimated_and_a_sampler_that_is_looked_at_
 # --- on real ranks ---------------------------------------------------------------------------------------------------
 
 
-class Told(logging.Handler):
-    def __init__(self, level=logging.INFO):
-        super().__init__(level)
-        self.texts = []
-
-    def emit(self, record):
-        self.texts.append(f'{record.levelname} {record.getMessage()}')
+@pytest.fixture(scope='module')
+def ranks(on_ranks):
+    first, second = on_ranks(__file__, 'streams_of_rank')
+    return {name: (first[name], second[name]) for name in first}
 
 
 class Seen(Hook):
@@ -386,10 +382,12 @@ def trains(loader, kind, **limits):
 
 def of_ranks(rank):
     """What the loaders of this rank give, and what is told of them."""
-    told = Told()
-    logger = logging.getLogger('runnerkit')
-    logger.addHandler(told)
-    logger.setLevel(logging.INFO)
+    logging.getLogger('runnerkit').setLevel(logging.INFO)
+    with Logged() as told:
+        return logged_of_ranks(rank, told)
+
+
+def logged_of_ranks(rank, told):
     torch.manual_seed(rank)
     found = {}
     makers = {
@@ -408,24 +406,24 @@ def of_ranks(rank):
         "torch's": lambda: DistributedSampler(DATA, 2, rank, shuffle=False),
     }
     for name, make in makers.items():
-        told.texts.clear()
+        told.clear()
         which = 'batch_sampler' if name == 'batches' else 'sampler'
         loader = build_dataloader(DATA, 2, 0, seed=3, **{which: make()})
-        found[name] = [i for batch in loader for i in batch.tolist()], list(told.texts)
-    told.texts.clear()
+        found[name] = [i for batch in loader for i in batch.tolist()], told.lines
+    told.clear()
     data = TensorDataset(torch.arange(24)[:, None].expand(-1, 5))
     by_epoch = trains(build_dataloader(data, 2, 0, seed=3, sampler=Plain(24)), 'epoch', max_epochs=2)
     by_iter = trains(build_dataloader(data, 2, 0, seed=3, sampler=Plain(24)), 'iter', max_iters=12)
-    found['trained'] = by_epoch, by_iter, list(told.texts)
+    found['trained'] = by_epoch, by_iter, told.lines
     for name, sampler in (('user', Plain()), ("torch's", None), ('shared', DistributedSampler(data))):
-        told.texts.clear()
+        told.clear()
         trains(DataLoader(data, 2, sampler=sampler, shuffle=sampler is None), 'epoch', max_epochs=1)
-        found['plain', name] = (list(told.texts),)
+        found['plain', name] = (told.lines,)
     return found
 
 
-def test_ranks_compare_what_their_samplers_give(on_ranks):
-    first, second = on_ranks(__file__, 'of_ranks')
+def test_ranks_compare_what_their_samplers_give(ranks):
+    first, second = ranks['compared']
 
     def shares(name):
         return first[name][0], second[name][0]
@@ -512,18 +510,15 @@ class Passes(Hook):
 
 def trained_in_step(kind, loader, **limits):
     """How a run over ``loader`` has gone: what the hooks saw, what was trained on, and what was told."""
-    model, hook, told = MMDistributedDataParallel(Tiny()), Passes(), Told(logging.WARNING)
+    model, hook = MMDistributedDataParallel(Tiny()), Passes()
     runner = tiny_runner(kind, model=model, **limits)
     runner.register_optimizer_hook({})
     runner.register_hook(hook)
-    logger = logging.getLogger('runnerkit')
-    logger.addHandler(told)
     try:
-        runner.run([loader], [('train', 1)])
+        with Logged(logging.WARNING) as told:
+            runner.run([loader], [('train', 1)])
     except (ValueError, ToldByFirstRank) as error:
         return str(error)
-    finally:
-        logger.removeHandler(told)
     weight = float(sum(p.detach().double().sum() for p in model.parameters()))
     return hook.iters, hook.max_iters, runner.epoch, len(model.module.losses), weight, told.texts
 
@@ -532,6 +527,7 @@ def streams_of_rank(rank):
     share = 100 * rank
     plain = [[torch.full((2, 4), float(i)), torch.zeros(2, 1)] for i in range(2 + rank)]
     return {
+        'compared': of_ranks(rank),  # first: on other ranks, a runner raises the level of the log
         'epochs': trained_in_step('epoch', build_dataloader(Stream(10 - 4 * rank, share), 2, 0), max_epochs=2),
         'with a worker': trained_in_step(
             'epoch', build_dataloader(Stream(6 + 4 * rank, share), 2, 1, multiprocessing_context='fork'), max_epochs=2
@@ -549,6 +545,7 @@ def streams_of_rank(rank):
         'empty': trained_in_step('epoch', build_dataloader(Stream(4 * rank), 2, 0), max_epochs=1),
         'empty, by iteration': trained_in_step('iter', build_dataloader(Stream(4 * rank), 2, 0), max_iters=1),
         'evaluated': evaluated(build_dataloader(Stream(4), 2, 0)),
+        'ends early': ends_on_the_second_rank(rank),
     }
 
 
@@ -558,18 +555,11 @@ class Lies(Stream):
 
 
 def evaluated(loader):
-    told = Told(logging.WARNING)
-    logging.getLogger('runnerkit').addHandler(told)
     runner = tiny_runner(max_epochs=1)
-    for _ in range(2):
-        runner.evaluate(loader)
+    with Logged(logging.WARNING) as told:
+        for _ in range(2):
+            runner.evaluate(loader)
     return told.texts
-
-
-@pytest.fixture(scope='module')
-def ranks(on_ranks):
-    first, second = on_ranks(__file__, 'streams_of_rank')
-    return {name: (first[name], second[name]) for name in first}
 
 
 @pytest.mark.parametrize(
@@ -647,21 +637,6 @@ def test_alone_batches_are_as_they_are():
     assert until_shortest_rank(Unsized([1]), batches) is batches
 
 
-class EndsEarly(Dataset):
-    """Ends at a sample, or at none."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, i):
-        if i == self.at:
-            next(iter(()))
-        return torch.full((4,), float(i)), torch.zeros(1)
-
-
 def ends_on_the_second_rank(rank):
     """What each rank raises, and after how long."""
     runner = tiny_runner(model=MMDistributedDataParallel(Tiny()), max_epochs=2)
@@ -673,8 +648,8 @@ def ends_on_the_second_rank(rank):
         return str(error), time.monotonic() - began
 
 
-def test_a_stop_iteration_on_one_rank_ends_the_run_on_all(on_ranks):
-    (first, _), (second, _) = found = on_ranks(__file__, 'ends_on_the_second_rank')
+def test_a_stop_iteration_on_one_rank_ends_the_run_on_all(ranks):
+    (first, _), (second, _) = found = ranks['ends early']
     assert 'sample 5 of the data set EndsEarly: StopIteration' in second
     assert 'StopIteration' not in first
     assert max(seconds for _, seconds in found) < 50  # gloo would wait for 60

@@ -108,7 +108,6 @@ def everything(rank, folder):
             {'time': (9.0 - 6 * rank, 3.0), 'data_time': (rank + 1.0, 1.0), 'a': (1, 1)}
         ),
         'slowest_of_some': d.reduce_and_find_slowest({} if rank else {'time': (4.0, 2.0)}),
-        'reduce_max': d.reduce_max(10.0 - rank),
         'reduce_extremes': d.reduce_extremes(10.0 - rank),
         'broadcast': d.broadcast_object({'from': rank}),
         'broadcast_from_1': d.broadcast_object([rank], src=1),
@@ -119,7 +118,6 @@ def everything(rank, folder):
         'together': d.run_on_all_ranks(lambda: rank),
         'together_failed': told(lambda: d.run_on_all_ranks(lambda: {0: 'fine'}[rank])),
         'in_a_group': in_a_group(rank),
-        'seed': d.same_seed_everywhere(100 + rank),
         'averaged': averaged(rank),
         'broadcast_buffers': broadcast_buffers(rank),
         'averaged_one_by_one': averaged(rank, coalesce=False),

@@ -13,7 +13,6 @@ def test_alone_nothing_changes():
     assert torch.equal(tensors[0], torch.tensor([1.0, 2.0]))
     d.allreduce_grads([torch.nn.Parameter(torch.ones(1))])
     assert d.reduce_sums((1.5, 2)) == [1.5, 2]
-    assert d.reduce_max(3.0) == 3.0
     assert d.reduce_extremes(3.0) == (3.0, 3.0)
     thing = object()
     assert d.broadcast_object(thing) is thing
@@ -22,13 +21,11 @@ def test_alone_nothing_changes():
     assert d.reduce_named_sums_and_row({'a': (1.0, 2.0)}, (3.0,)) == ({'a': (1.0, 2.0)}, set(), [3.0])
     assert d.from_first_rank(lambda: thing) is thing
     assert d.run_on_all_ranks(lambda: thing) is thing
-    assert d.same_seed_everywhere(5) == 5
     d.barrier()
 
 
 def test_sums_are_exact_in_double_precision(ranks):
     assert ranks['reduce_sums'] == ([2.0, 2.0, 2.0**41 + 1],) * 2
-    assert ranks['reduce_max'] == (10.0, 10.0)
     assert ranks['reduce_extremes'] == ((9.0, 10.0),) * 2
 
 
@@ -70,7 +67,6 @@ def test_what_fails_on_one_rank_fails_on_all(ranks):
 
 
 def test_seeds(ranks):
-    assert ranks['seed'] == (100, 100)
     torch.manual_seed(4)
     assert ranks['shifted_seed'][1] == torch.rand(1).item()
     assert ranks['shifted_seed'][0] != ranks['shifted_seed'][1]

@@ -208,7 +208,7 @@ LOADER = DataLoader(POINTS)
         ({'loss': None}, TypeError, "fit needs loss, a function, a module, or 'CrossEntropyLoss', but got None"),
         ({'loss': nn.MSELoss}, TypeError, 'fit needs loss, a function.* but got <class'),
         ({'loss': 'MSLoss'}, KeyError, "MSLoss is not in the loss registry; did you mean 'MSELoss'"),
-        ({'optimizer': None}, TypeError, r"fit needs optimizer, an optimizer over.*Adam\(net.parameters\(\)\).*got None"),
+        ({'optimizer': None}, TypeError, r"fit needs optimizer, .*Adam\(net.parameters\(\)\).*got None"),
         ({'optimizer': ELSEWHERE}, PreflightError, 'optimizer .*holds no parameter of Net: it changes nothing'),
         ({'epochs': 0}, ValueError, 'epochs must be a whole number of at least 1, but got 0'),
         ({'epochs': None}, TypeError, 'epochs must be a whole number of at least 1, but got None'),
@@ -216,7 +216,7 @@ LOADER = DataLoader(POINTS)
         ({'train': [(X, Y)], 'workers': 1}, ValueError, 'workers=1 is for data sets, but train is a DataLoader'),
         ({'metrics': 3}, TypeError, 'metric 3 is neither a config nor a torchmetrics.Metric: give'),
         ({'loss': nn.MSELoss(reduction='none')}, ValueError, r'one number, but its result has the shape \(20, 1\)'),
-        ({'loss': lambda x, y: 3.0}, TypeError, 'the loss must return a tensor or a dict of tensors, but it returned 3.0'),
+        ({'loss': lambda x, y: 3.0}, TypeError, 'the loss must return a tensor or .*, but it returned 3.0'),
         ({'train': TRIPLES}, TypeError, r'fit trains on batches \(x, y\), but this one is a list of 3: let'),
         ({'train': X}, TypeError, r'fit trains on batches \(x, y\), but this one is a Tensor: let'),
         ({'epoch': 3}, TypeError, r"fit\(\) got an unknown keyword 'epoch'; did you mean 'epochs'"),
@@ -257,15 +257,15 @@ def test_a_config_takes_the_same_objects(whole, tmp_path):
     assert runnerkit.test(config_of(), 'val', checkpoint=result.last_checkpoint, device='cpu') == pytest.approx(
         result.scores
     )
-    with pytest.raises(TypeError, match='data.val/all: a DataLoader may not give the samples in their order: give its'):
+    with pytest.raises(TypeError, match='a DataLoader may not give all samples in order: give its'):
         runnerkit.predict(tmp_path, 'val/all', config=config_of())
 
 
 @pytest.mark.parametrize(
     ('changes', 'error', 'words'),
     [
-        ({'data': {'train': LOADER, 'batch_size': 8}}, ValueError, 'data.batch_size=8.* is for data sets, but data.train'),
-        ({'data': {'train': LOADER, 'train_dataloader': {'shuffle': True}}}, ValueError, 'data.train_dataloader=.* is for'),
+        ({'data': {'train': LOADER, 'batch_size': 8}}, ValueError, 'data.batch_size=8.* is for data sets, but'),
+        ({'data': {'train': LOADER, 'train_dataloader': {'shuffle': True}}}, ValueError, 'data.train_dataloader=.*for'),
         ({'data': {'train': 3}}, PreflightError, 'data.train .*a data set, or a loader'),
         ({'optimizer': 3}, PreflightError, 'optimizer .*the name of an optimizer, or a torch.optim.Optimizer'),
         ({'auto_scale_lr': {'enable': True, 'base_batch_size': 8}}, TypeError, 'auto_scale_lr needs optimizer=dict'),

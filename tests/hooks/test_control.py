@@ -10,8 +10,7 @@ import torch
 from support import free_port, loader, tiny_runner
 
 from runnerkit.hooks import CheckpointHook, ControlHook, Hook, OptimizerHook
-from runnerkit.utils.commands import COMMANDS
-from runnerkit.utils.control import ControlError, ask, read_address
+from runnerkit.utils.control import COMMANDS, ControlError, ask, read_address
 
 
 class Lrs(Hook):

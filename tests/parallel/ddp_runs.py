@@ -1,5 +1,6 @@
-"""What `MMDistributedDataParallel` does in two processes; run by `test_distributed.py`, which looks at the results."""
+"""What wrappers do in two processes, which `conftest.py` starts once; the tests beside it look at the results."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -68,6 +69,8 @@ def everything(rank):
         'errors': errors(rank),
         'hooks': hooks(rank),
         'containers': containers(rank),
+        'deprecated': deprecated(rank),
+        'each_backward': each_backward(rank),
     }
 
 
@@ -196,3 +199,82 @@ def deprecated(rank):
         'called': model(batch(0)['x']).item(),
         'known': is_module_wrapper(model),
     }
+
+
+# --- averages of each backward pass -----------------------------------------------------------------------------------
+
+
+class Parts(nn.Module):
+    """Two parts, of which a call uses those that it is told, and a table with sparse gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(2, 1), nn.Linear(2, 1)
+        self.norm = nn.BatchNorm1d(2)
+        self.table = nn.Embedding(4, 2, sparse=True)
+
+    def forward(self, x, parts):
+        return sum(getattr(self, part)(x).sum() for part in parts)
+
+    def some_step(self, data, optimizer):
+        return {'loss': self(*data)}
+
+
+def of_parts(**options):
+    torch.manual_seed(0)
+    model = MMDistributedDataParallel(Parts(), **options)
+    model.averages_each_backward = True
+    return model
+
+
+def pair(rank):
+    return torch.tensor([[1.0, 2.0], [3.0, 5.0]]) * (rank + 1)
+
+
+def grads_of(model):
+    return {
+        name: None if each.grad is None else each.grad.to_dense().clone()
+        for name, each in model.module.named_parameters()
+    }
+
+
+def each_backward(rank):
+    found = {}
+    model = of_parts()
+    model.some_step((pair(rank), ['left']), None)['loss'].backward()
+    found['one part'] = grads_of(model)
+    model(pair(rank), ['left', 'right']).backward()  # added to the first ones
+    found['added'] = grads_of(model)
+
+    model = of_parts()
+    with model.no_sync():
+        model(pair(rank), ['left']).backward()
+    found['no_sync'] = grads_of(model)
+    model.averages_each_backward = False
+    model(pair(rank), ['left']).backward()  # now DistributedDataParallel waits for the other parts
+    found['off'] = grads_of(model)
+
+    model = of_parts(find_unused_parameters=True)
+    model(pair(rank), ['left', 'right'] if rank else ['left']).backward()
+    found['differ'] = grads_of(model)
+
+    model = of_parts()
+    model.module.table(torch.tensor([rank, 3])).sum().backward()  # not through the wrapper
+    found['sparse'] = grads_of(model)
+    broken = model.module.left(pair(rank)).sum()
+    broken.register_hook(lambda grad: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        (broken * model.module.right(pair(rank)).sum()).backward()
+    model(pair(rank), ['left', 'norm']).backward()
+    found['after an error'] = grads_of(model)['left.weight']
+
+    model = of_parts()
+    model.module.norm.running_mean.fill_(rank)
+    model(pair(rank), ['left'])
+    kept = of_parts(broadcast_buffers=False)
+    kept.module.norm.running_mean.fill_(rank)
+    kept(pair(rank), ['left'])
+    found['buffers'] = [each.module.norm.running_mean[0].item() for each in (model, kept)]
+    with torch.no_grad():
+        found['without gradients'] = model.some_step((pair(rank), ['left']), None)['loss'].requires_grad
+    return found

@@ -60,7 +60,7 @@ def test_words_in_memory_order_are_no_copy(shape):
 def test_parts_add_up_wherever_they_are_cut(monkeypatch, block):
     monkeypatch.setattr(bits, '_BLOCK', block)
     monkeypatch.setattr(bits, '_SMALL', 5)
-    bits._weights.cache_clear()
+    bits._place_weights.cache_clear()
     tensors = [torch.randn(5, 3), torch.arange(4), torch.randn(6, dtype=torch.float64), torch.ones(()).bool()]
     placed = list(placed_words(tensors, is_first=True))
     assert [place for place, _ in placed] == [0, 15, 23, 35]
@@ -68,7 +68,7 @@ def test_parts_add_up_wherever_they_are_cut(monkeypatch, block):
     (whole,) = bit_sums(placed)
     pieces = [(place + i, words[i : i + 4]) for place, words in placed for i in range(0, len(words), 4)]
     assert sum(int(*bit_sums([piece])) for piece in pieces) % 2**64 == int(whole) % 2**64
-    bits._weights.cache_clear()
+    bits._place_weights.cache_clear()
 
 
 def test_what_has_no_bits_to_read_is_known():

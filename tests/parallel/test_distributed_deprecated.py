@@ -1,7 +1,5 @@
 """The wrapper that leaves the gradients alone, in two processes and in one."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -10,22 +8,22 @@ from runnerkit.parallel import is_module_wrapper
 from runnerkit.parallel.distributed_deprecated import MMDistributedDataParallel
 
 
-@pytest.fixture(scope='module')
-def results(on_ranks):
-    return on_ranks(Path(__file__).with_name('ddp_runs.py'), 'deprecated')
+@pytest.fixture
+def deprecated(results):
+    return [result['deprecated'] for result in results]
 
 
-def test_all_start_with_the_first_ranks_weights(results):
-    assert all(torch.equal(a, b) for a, b in zip(results[0]['parameters'], results[1]['parameters'], strict=True))
-    assert results[0]['called'] == results[1]['called']
+def test_all_start_with_the_first_ranks_weights(deprecated):
+    assert all(torch.equal(a, b) for a, b in zip(deprecated[0]['parameters'], deprecated[1]['parameters'], strict=True))
+    assert deprecated[0]['called'] == deprecated[1]['called']
 
 
-def test_buffers_are_the_first_ranks_unless_they_are_not_to_be(results):
-    assert [result['buffers'] for result in results] == [([0.0] * 3, [0.0] * 3), ([1.0] * 3, [0.0] * 3)]
+def test_buffers_are_the_first_ranks_unless_they_are_not_to_be(deprecated):
+    assert [result['buffers'] for result in deprecated] == [([0.0] * 3, [0.0] * 3), ([1.0] * 3, [0.0] * 3)]
 
 
-def test_gradients_are_each_ranks_own_until_somebody_averages_them(results):
-    first, second = results
+def test_gradients_are_each_ranks_own_until_somebody_averages_them(deprecated):
+    first, second = deprecated
     assert not torch.equal(first['own'][0], second['own'][0])
     for a, b, mean in zip(first['own'], second['own'], second['mean'], strict=True):
         assert torch.allclose((a + b) / 2, mean, atol=1e-6)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Noisy, Tiny, tiny_runner
+from support import Logged, Noisy, Tiny, tiny_runner
 from torch import distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
@@ -117,23 +117,15 @@ class SpreadsInTest(Steps, nn.Module):
         return None
 
 
-class Told(logging.Handler):
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.texts = []
-
-    def emit(self, record):
-        if 'different weights' in record.getMessage():
-            self.texts.append(record.getMessage())
-
-
 def weights_of(model):
     return {name: value.clone() for name, value in unwrap(model).state_dict().items() if not hasattr(value, 'to_local')}
 
 
 def of_ranks(rank):
     """The weights with which runs end on this rank, and what was told."""
-    told, found = Told(), {}
+    found = {}
+    told = Logged(logging.WARNING)
+    told.addFilter(lambda record: 'different weights' in record.getMessage())
     logger = logging.getLogger('runnerkit')
     logger.addHandler(told)
     model, wrapper = {'type': 'support.Tiny'}, {'model_wrapper': {'type': 'FSDP2'}}
@@ -150,7 +142,7 @@ def of_ranks(rank):
             ('their wrapper', Shifts, {'model_wrapper': {'type': 'SpreadsInTest'}}, {'diff_seed': True}),
             ('page', f'{folder}/page.py', {'model': lenet}, {'diff_seed': True}),
         ):
-            told.texts.clear()
+            told.clear()
             cfg = {
                 'model': model,
                 'data': {
@@ -170,8 +162,8 @@ def of_ranks(rank):
                 cfg['flow'], stage = {'startup': stage}, None
             stages = None if stage is None else {'startup': stage}
             run = Flow(Config(cfg), Options(work_dir=f'{folder}/{name}', device='cpu', **options), stages=stages)
-            found[name] = weights_of(run.run().model), list(told.texts)
-        told.texts.clear()
+            found[name] = weights_of(run.run().model), told.texts
+        told.clear()
         torch.manual_seed(rank)
         inner = Tiny()
         wrapped = MMDistributedDataParallel(inner)
@@ -182,14 +174,14 @@ def of_ranks(rank):
             runner.register_optimizer_hook({})
             data = Noisy(16)
             runner.run([DataLoader(data, 4, sampler=DistributedSampler(data))], [('train', 1)])
-        found['python'] = weights_of(wrapped), list(told.texts)
-        told.texts.clear()
+        found['python'] = weights_of(wrapped), told.texts
+        told.clear()
         some = nn.Linear(1, 1).requires_grad_(False)  # trained by a group of some ranks
         some.weight.fill_(rank)
         some.process_group = dist.new_group([0])
         for each in (nn.Linear(1, 1 + rank), some):  # of another shape on each rank
             check_same_weights(each, logger, repairs=True)
-        found['no others'] = {}, list(told.texts)
+        found['no others'] = {}, told.texts
     return found
 
 

@@ -35,9 +35,9 @@ def test_a_stopped_runner_goes_on(kind, build, at):
         given, workflow = [build(), loader(8)], [('train', 2), ('val', 1)]
         runner.run(given, workflow)
         if hooks:
-            assert runner.iter == at
+            assert (runner.iter, runner.outcome.reason, runner.is_ending) == (at, 'pause', True)
             runner.run(given, workflow)
-        assert runner.iter == 12
+        assert (runner.iter, runner.outcome.kind, runner.is_ending) == (12, 'completed', False)
         return runner
 
     whole, again = run(), run(Stop(at))

@@ -189,26 +189,17 @@ PARTS = sorted(tiny_runner(max_epochs=1)._parts)
 
 
 @pytest.mark.parametrize('name', PARTS)
-def test_an_attribute_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
-    runner, loaded = tiny_runner(max_epochs=1), []
-    setattr(runner, name, 'mine')
-    with pytest.raises(
-        TypeError, match=rf"^EpochBasedRunner.{name} is a part of the engine, but is 'mine'.*other name$"
-    ):
-        runner.run([Loads(loaded)], [('train', 1)])
-    assert loaded == []
-
-
-@pytest.mark.parametrize('name', PARTS)
-def test_a_method_with_the_name_of_a_part_is_refused_when_a_run_starts(name):
-    """Though the attribute of the instance is the part: the method would never be called."""
+def test_attributes_and_methods_with_the_name_of_a_part_are_refused_when_a_run_starts(name):
+    """Of a method, though the attribute of the instance is the part: it would never be called."""
     loaded, called = [], []
+    runner = tiny_runner(max_epochs=1)
+    setattr(runner, name, 'mine')
     kind = type('MyRunner', (EpochBasedRunner,), {name: lambda self, *args: called.append(args)})
-    runner = kind(Tiny(), max_epochs=1)
-    with pytest.raises(
-        TypeError, match=rf'^MyRunner.{name} is a part of the engine.*attribute or method another name$'
-    ):
-        runner.run([Loads(loaded)], [('train', 1)])
+    for each, words in ((runner, "but is 'mine'"), (kind(Tiny(), max_epochs=1), 'but is')):
+        with pytest.raises(
+            TypeError, match=rf'^{type(each).__name__}.{name} is a part of the engine, {words}.*another name$'
+        ):
+            each.run([Loads(loaded)], [('train', 1)])
     assert loaded == called == []
 
 

@@ -354,27 +354,6 @@ def test_what_was_logged_before_the_save_is_averaged_after_the_resume(tmp_path):
     assert resumed.log_buffer.val_history['loss'] == pytest.approx(losses)
 
 
-def test_a_resumed_run_knows_the_latest_scores(tmp_path):
-    class Saves(Hook):
-        def after_evaluate(self, runner, scores):
-            runner.save(filename_tmpl='saved.pth')
-
-    class Look(Hook):
-        def before_train_epoch(self, runner):
-            seen.append(dict(runner.scores))
-
-    seen, workflow = [], [('train', 1), ('val', 1)]
-    whole = tiny_runner(work_dir=tmp_path, max_epochs=1)
-    whole.register_hook(Saves())
-    whole.run([loader(8), loader(8)], workflow)
-    again = tiny_runner(max_epochs=2)
-    again.resume(str(tmp_path / 'saved.pth'))
-    again.register_hook(Look())
-    again.run([loader(8), loader(8)], workflow)
-    assert seen == [whole.scores]
-    assert seen[0]['loss'].iter == 2
-
-
 class Begins(Counts):
     def before_train_epoch(self, runner):
         if runner.progress.batches == 0 or not self.is_careful:

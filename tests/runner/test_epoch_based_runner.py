@@ -240,15 +240,6 @@ def test_the_data_of_an_epoch_follow_from_the_seed_alone():
     assert not torch.equal(seen[0], seen[3])
 
 
-def test_max_epochs_is_needed_and_may_be_given_to_run():
-    with pytest.raises(ValueError, match='max_epochs must be specified'):
-        run(tiny_runner())
-    runner = tiny_runner()
-    with pytest.warns(DeprecationWarning, match='max_epochs in run'):
-        run(runner, max_epochs=1)
-    assert runner.epoch == 1
-
-
 def test_epoch_and_iteration_runner_agree_on_the_same_batches():
     both = []
     for kind, limit in (('epoch', {'max_epochs': 3}), ('iter', {'max_iters': 15})):
@@ -287,28 +278,6 @@ def test_weights_are_the_same_with_any_number_of_workers(data):
         torch.set_num_threads(threads)
     assert torch.equal(trained[0], trained[1])
     assert torch.equal(trained[0], trained[2])
-
-
-def test_a_runner_that_was_stopped_goes_on_where_it_was():
-    class Stop(Hook):
-        def after_train_iter(self, runner):
-            if runner.iter == 6:
-                runner.stop('pause')
-
-    def run_all(*hooks):
-        runner = tiny_runner(max_epochs=3)
-        runner.register_hook(OptimizerHook())
-        for hook in hooks:
-            runner.register_hook(hook)
-        given = [loader(20), loader(8)]
-        runner.run(given, [('train', 1), ('val', 1)])
-        if hooks:
-            assert (runner.iter, runner.epoch) == (7, 1)
-            runner.run(given, [('train', 1), ('val', 1)])
-        assert (runner.iter, runner.epoch, runner.outcome.kind) == (15, 3, 'completed')
-        return weights(runner.model)
-
-    assert torch.equal(run_all(), run_all(Stop()))
 
 
 class Saves(Hook):
@@ -452,20 +421,6 @@ def test_a_failed_evaluation_leaves_nothing_behind_for_the_next_one():
         runner.evaluate(data, hooks=[Fail()])
     runner.evaluate(data, hooks=[Count()])
     assert seen == list(range(len(data)))
-
-
-def test_the_length_in_iterations_is_known_before_the_first_one():
-    seen = []
-
-    class Look(Hook):
-        def before_run(self, runner):
-            seen.append((runner.max_epochs, runner.max_iters))
-
-    for limits in ({'max_epochs': 3}, {'max_iters': 5}):
-        runner = tiny_runner(**limits)
-        runner.register_hook(Look())
-        run(runner, loaders=[loader(8)])
-    assert seen == [(3, 6), (3, 5)]
 
 
 class StopsInside(Hook):

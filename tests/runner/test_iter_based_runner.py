@@ -50,31 +50,10 @@ def test_counters():
     assert val == [[0, 2, 0], [1, 4, 0], [2, 5, 0]]
 
 
-def test_training_stops_exactly_inside_a_workflow_entry():
-    runner = tiny_runner('iter', max_iters=3)
-    recorder = run(runner, [('train', 2)])
-    assert recorder.names().count('after_train_iter') == 3
-    assert runner.iter == 3
-
-
 def test_max_epochs_counts_passes():
     runner = tiny_runner('iter', max_epochs=3)
     run(runner, loaders=[loader(20)])
     assert (runner.iter, runner.max_iters) == (15, 15)
-
-
-def test_limits_are_needed():
-    with pytest.raises(ValueError, match='max_iters must be specified'):
-        run(tiny_runner('iter'))
-    runner = tiny_runner('iter')
-    with pytest.warns(DeprecationWarning, match='max_iters in run'):
-        run(runner, max_iters=2)
-    assert runner.iter == 2
-
-
-def test_validation_only_runs_once():
-    recorder = run(tiny_runner('iter', max_iters=5), [('val', 2)])
-    assert recorder.names().count('after_val_iter') == 2
 
 
 def test_validation_averages_its_entry_in_a_log_of_its_own():

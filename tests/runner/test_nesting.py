@@ -62,14 +62,20 @@ def tiny_child(kind, model, optimizer, work_dir=None, **limits):
     return runner_type(model, optimizer=optimizer, work_dir=work_dir, **limits)
 
 
-def outer_runner(work_dir, kind, inner, ema=False, checkpoints=True):
+def outer_runner(work_dir, kind, inner, ema=False, saves=(3, False), cumulative_iters=1):
     runner = tiny_runner(kind, work_dir=work_dir, max_epochs=2)
-    runner.register_hook(OptimizerHook(), 'ABOVE_NORMAL')
-    if checkpoints:
-        runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
+    runner.register_hook(OptimizerHook(cumulative_iters=cumulative_iters), 'ABOVE_NORMAL')
+    runner.register_hook(CheckpointHook(*saves))
     if ema:
         runner.register_hook(EMAHook(momentum=0.3, warm_up=1))
     runner.register_hook(inner)
+    return runner
+
+
+def resumed_runner(work_dir, *args, **options):
+    """One that continues from the newest checkpoint of ``work_dir``."""
+    runner = outer_runner(work_dir, *args, **options)
+    runner.resume(find_latest_checkpoint(str(work_dir)))
     return runner
 
 
@@ -102,8 +108,7 @@ def test_a_run_killed_inside_gives_the_same_bits(kind, inner_kind, shares, tmp_p
     with pytest.raises(Killed):
         run(runner)
     again = Inner(shares, kind=inner_kind)
-    resumed = outer_runner(tmp_path / 'cut', kind, again, ema=not shares)
-    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    resumed = resumed_runner(tmp_path / 'cut', kind, again, ema=not shares)
     assert resumed.iter == 6
     run(resumed)
     for mine, theirs in zip(again.children, inner.children[1:], strict=True):
@@ -121,15 +126,6 @@ def test_a_nested_run_that_leaves_the_model_alone_does_not_change_the_training(t
     assert alone.model.losses == beside.model.losses
 
 
-def accumulating(work_dir, inner):
-    """An outer run that is in the middle of a cycle of three iterations when the inner one trains its model."""
-    runner = tiny_runner('epoch', work_dir=work_dir, max_epochs=2)
-    runner.register_hook(OptimizerHook(cumulative_iters=3), 'ABOVE_NORMAL')
-    runner.register_hook(CheckpointHook(interval=3, by_epoch=False))
-    runner.register_hook(inner)
-    return runner
-
-
 def test_the_outer_runs_gradients_and_modes_are_as_they_were(tmp_path):
     found = []
 
@@ -139,12 +135,11 @@ def test_the_outer_runs_gradients_and_modes_are_as_they_were(tmp_path):
                 ([None if p.grad is None else p.grad.clone() for p in runner.model.parameters()], runner.model.training)
             )
 
-    runner = accumulating(tmp_path, Inner(shares=True))
-    runner.register_hook(Looks(), 'ABOVE_NORMAL')
-
     class After(Looks):
         runs_last = True
 
+    runner = outer_runner(tmp_path, 'epoch', Inner(shares=True), cumulative_iters=3)  # in the middle of a cycle
+    runner.register_hook(Looks(), 'ABOVE_NORMAL')
     runner.register_hook(After())
     run(runner)
     for (before, was), (after, now) in zip(found[::2], found[1::2], strict=True):
@@ -152,21 +147,13 @@ def test_the_outer_runs_gradients_and_modes_are_as_they_were(tmp_path):
         assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
-def test_two_nested_runs_at_one_moment_draw_other_numbers(tmp_path):
-    inner = Inner()
-    runner = outer_runner(tmp_path, 'epoch', inner)
-    runner.register_hook(other := Inner(name='other'))
-    run(runner)
-    assert inner.children[0].model.losses != other.children[0].model.losses
-
-
-def test_each_nested_run_has_other_random_numbers(tmp_path):
-    inner = Inner()
-    runner = outer_runner(tmp_path, 'epoch', inner)
+def test_nested_runs_draw_other_numbers_by_name_and_moment(tmp_path):
+    inners = Inner(), Inner(name='other')
+    runner = outer_runner(tmp_path, 'epoch', inners[0])
+    runner.register_hook(inners[1])
     runner.model.body[3].p = 0.0  # so that the outer run itself draws nothing
     run(runner)
-    losses = [tuple(child.model.losses) for child in inner.children]
-    assert len(set(losses)) == 3
+    assert len({tuple(child.model.losses) for inner in inners for child in inner.children}) == 6
 
 
 @thinned(how=['SIGTERM', 'stop'], kind=['epoch', 'iter'])
@@ -194,8 +181,7 @@ def test_the_end_of_the_outer_run_ends_the_inner_one_which_starts_again(kind, ho
     assert (stopped.outcome.kind, stopped.outcome.reason) == ('stopped', 'SIGTERM' if how == 'SIGTERM' else 'enough')
 
     again = Inner()
-    resumed = outer_runner(tmp_path / 'cut', kind, again)
-    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    resumed = resumed_runner(tmp_path / 'cut', kind, again)
     with caplog.at_level(logging.WARNING):
         run(resumed)
     assert "inside the nested run 'inner', which starts again from its beginning" in caplog.text
@@ -233,9 +219,7 @@ def test_stopped_once_more_before_the_inner_run_is_over(tmp_path):
         run(runner)
         assert (runner.completed_iters, runner.unfinished) == (8, ('inner',))
     again = Inner()
-    resumed = outer_runner(tmp_path / 'cut', 'epoch', again)
-    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
-    run(resumed)
+    resumed = run(resumed_runner(tmp_path / 'cut', 'epoch', again))
     assert weights(resumed.model) == weights(whole.model)
     assert weights(again.children[0].model) == weights(whole_inner.children[1].model)
 
@@ -281,9 +265,7 @@ def test_two_levels(tmp_path):
     stopped = run(outer_runner(tmp_path / 'cut', 'epoch', Cut()))
     assert (stopped.completed_iters, stopped.unfinished) == (8, ('inner',))
     again = Middle()
-    resumed = outer_runner(tmp_path / 'cut', 'epoch', again)
-    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
-    run(resumed)
+    resumed = run(resumed_runner(tmp_path / 'cut', 'epoch', again))
     assert weights(resumed.model) == weights(whole.model)
     assert weights(again.children[0].model) == weights(whole_middle.children[1].model)
     assert weights(again.innermost.children[-1].model) == weights(whole_middle.innermost.children[-1].model)
@@ -373,8 +355,7 @@ def test_runs_outside_a_span_are_told_when_they_are_cut(tmp_path, caplog):
 def test_a_nested_run_that_no_hook_starts_again_is_logged(tmp_path, caplog):
     stop = Inner(hooks=lambda: [At(3, lambda child: child.parent.stop('enough'))])
     run(outer_runner(tmp_path, 'epoch', stop))
-    resumed = outer_runner(tmp_path, 'epoch', Hook())
-    resumed.resume(find_latest_checkpoint(str(tmp_path)))
+    resumed = resumed_runner(tmp_path, 'epoch', Hook())
     with caplog.at_level(logging.WARNING):
         run(resumed)
     assert 'no hook starts the nested runs again that were open: inner.' in caplog.text
@@ -436,24 +417,19 @@ def test_two_nested_runs_in_before_run_of_which_the_first_is_cut_short():
 def test_what_saves_behind_a_nested_run_saves_again_when_it_is_over(by_epoch, tmp_path):
     """The nested run trains the model after the last iteration: the last file has to hold that."""
 
-    def made(hooks=list):
-        interval = 1 if by_epoch else 4
-        runner = outer_runner(
-            tmp_path, 'epoch', Inner(True, hooks, interval=interval, by_epoch=by_epoch), checkpoints=False
-        )
-        runner.register_hook(CheckpointHook(interval=interval, by_epoch=by_epoch))
-        return runner
+    saves = (1 if by_epoch else 4, by_epoch)
+
+    def inner(hooks=list):
+        return Inner(True, hooks, interval=saves[0], by_epoch=by_epoch)
 
     def stop(child):
         if child.parent.completed_iters == 12:
             child.parent.stop('enough')
 
     path = tmp_path / ('epoch_2.pth' if by_epoch else 'iter_12.pth')
-    run(made(lambda: [At(6, stop)]))
+    run(outer_runner(tmp_path, 'epoch', inner(lambda: [At(6, stop)]), saves=saves))
     assert load_tensors(str(path))['runnerkit']['nested'] == ['inner']
-    runner = made()
-    runner.resume(find_latest_checkpoint(str(tmp_path)))
-    run(runner)
+    runner = run(resumed_runner(tmp_path, 'epoch', inner(), saves=saves))
     last = load_tensors(str(path))
     assert 'nested' not in last['runnerkit']
     assert torch.cat([each.float().flatten() for each in last['state_dict'].values()]).tolist() == weights(runner.model)
@@ -468,8 +444,7 @@ def test_a_signal_that_comes_right_before_a_nested_run_ends_it(tmp_path):
     assert (runner.completed_iters, runner.unfinished) == (8, ('inner',))
     assert inner.children[-1].completed_iters == 0
     assert runner.outcome.reason == 'SIGTERM'
-    resumed = outer_runner(tmp_path / 'cut', 'epoch', Inner(shares=True))
-    resumed.resume(find_latest_checkpoint(str(tmp_path / 'cut')))
+    resumed = resumed_runner(tmp_path / 'cut', 'epoch', Inner(shares=True))
     assert weights(run(resumed).model) == weights(whole.model)
 
 
@@ -479,8 +454,7 @@ def test_a_run_whose_nested_run_a_signal_cuts_behind_the_last_epoch_has_not_ende
     assert (runner.completed_iters, runner.unfinished) == (12, ('inner',))
     assert (str(runner.outcome), runner.stop_signal) == ('stopped: SIGTERM', signal.SIGTERM)
     again = Inner(by_epoch=True, interval=2)
-    resumed = outer_runner(tmp_path, 'epoch', again)
-    resumed.resume(find_latest_checkpoint(str(tmp_path)))
+    resumed = resumed_runner(tmp_path, 'epoch', again)
     assert run(resumed).outcome.kind == 'completed'
     assert [len(child.model.losses) for child in again.children] == [8]
 

@@ -38,6 +38,9 @@ def test_iterations_are_counted_in_the_iteration_runner():
 
 def test_a_workflow_without_training_runs_once():
     assert walked(planned([('val', 2)], max_epochs=3)) == [(0, 0), (0, 1)]
+    runner = tiny_runner('iter', max_iters=5)
+    runner.run([loader(8)], [('val', 2)])
+    assert (runner.progress.unit, runner.iter) == (2, 0)
 
 
 def test_it_goes_on_where_the_run_is():
@@ -118,10 +121,14 @@ def test_the_length_follows_the_loader_that_is_trained_on():
     assert runner.max_iters == 10 + 2 * 2
 
 
-def test_a_run_needs_a_length():
-    for kind, name in (('epoch', 'max_epochs'), ('iter', 'max_iters')):
-        with pytest.raises(ValueError, match=f'{name} must be specified before run'):
-            planned([('train', 1)], kind)
+@pytest.mark.parametrize(('kind', 'name'), [('epoch', 'max_epochs'), ('iter', 'max_iters')])
+def test_a_run_needs_a_length_which_may_be_an_argument_of_run(kind, name):
+    with pytest.raises(ValueError, match=f'{name} must be specified before run'):
+        planned([('train', 1)], kind)
+    runner = tiny_runner(kind)
+    with pytest.warns(DeprecationWarning, match=f'{name} in run'):
+        runner.run([loader(8)], [('train', 1)], **{name: 2})
+    assert (runner.epoch if kind == 'epoch' else runner.iter) == 2
 
 
 def test_it_says_how_long_it_is():

@@ -86,15 +86,6 @@ def test_out_of_an_evaluation(tmp_path):
     assert whole.meta['hook_msgs']['best_score'] == back.meta['hook_msgs']['best_score']
 
 
-def test_the_log_has_the_same_numbers(tmp_path):
-    def logged(name, hook=None):
-        run('epoch', tmp_path / name, hook, hooks=[TextLoggerHook(interval=2)])
-        lines = [json.loads(line) for path in (tmp_path / name).glob('*.log.json') for line in path.open()]
-        return {line['iter'] + 5 * line['epoch']: line['loss'] for line in lines if line.get('mode') == 'train'}
-
-    assert logged('whole') == logged('back', Back('after_train_iter', 8, tmp_path / 'back' / 'iter_3.pth'))
-
-
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
 def test_the_logs_have_each_line_once_and_the_others_aside(kind, tmp_path):
     def logged(name, hook=None):

@@ -191,7 +191,7 @@ def alone(folder, rank):
 
 def full_disk(folder, rank):
     """The disk of the second rank's machine is full, once; the run goes on, and the next save succeeds."""
-    real, count = folders._File.write, []
+    real, count = folders._ListedDiskFile.write, []
 
     def write(self, data):
         count.append(1)
@@ -200,11 +200,11 @@ def full_disk(folder, rank):
             raise self.error
         return real(self, data)
 
-    folders._File.write = write
+    folders._ListedDiskFile.write = write
     try:
         result = train(folder / 'full', stop=4, saving={'interval': 2, 'save_last': False})
     finally:
-        folders._File.write = real
+        folders._ListedDiskFile.write = real
     stopped = caught(lambda: failing(folder, rank, real))
     return result['log'], sorted(os.listdir(folder / 'full')), stopped
 
@@ -215,11 +215,11 @@ def failing(folder, rank, real):
             raise RuntimeError('a defect')
         return real(self, data)
 
-    folders._File.write = write
+    folders._ListedDiskFile.write = write
     try:
         train(folder / 'failing', stop=2, saving={'interval': 2})
     finally:
-        folders._File.write = real
+        folders._ListedDiskFile.write = real
 
 
 class Watches(Hook):
@@ -438,7 +438,7 @@ def test_a_run_goes_back_to_a_folder(ranks):
 
 def killed(rank, folder):
     """The second save ends in the middle of a file of the second rank."""
-    real = folders._File.sync
+    real = folders._ListedDiskFile.sync
 
     def sync(self):
         real(self)
@@ -446,7 +446,7 @@ def killed(rank, folder):
             os.ftruncate(self._descriptor, self.listed.size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    folders._File.sync = sync
+    folders._ListedDiskFile.sync = sync
     train(Path(folder), saving={'interval': 2}, epochs=1)
 
 

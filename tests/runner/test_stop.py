@@ -45,31 +45,3 @@ def test_what_saves_is_called_before_the_run_decides(tmp_path):
     runner.register_hook(CheckpointHook(interval=4, by_epoch=False, save_last=False))
     runner.run([loader(12)], [('train', 1)])
     assert (tmp_path / 'iter_4.pth').is_file()
-
-
-def test_a_runner_that_was_stopped_can_run_again():
-    runner, stop = tiny_runner(max_iters=9), At(3, lambda runner: runner.stop('enough'))
-    runner.register_hook(stop)
-    data = [loader(12)]
-    runner.run(data, [('train', 1)])
-    assert (runner.outcome.reason, runner.is_ending) == ('enough', True)
-    runner.run(data, [('train', 1)])
-    assert (runner.iter, runner.outcome.kind, runner.is_ending) == (9, 'completed', False)
-
-
-def test_the_heartbeat_moves_with_each_iteration_and_rests_in_evaluations():
-    beats = []
-
-    class Listen(Hook):
-        def after_train_iter(self, runner):
-            beats.append(runner.heartbeat)
-
-        def after_val_iter(self, runner):
-            assert runner.heartbeat is None
-
-    runner = tiny_runner(max_epochs=1)
-    runner.register_hook(Listen())
-    runner.run([loader(8), loader(4)], [('train', 1), ('val', 1)])
-    assert [beat[0] for beat in beats] == [1, 2]
-    assert beats[0] != beats[1]
-    assert runner.heartbeat is None

@@ -149,7 +149,9 @@ def test_every_schedule_storage_and_initializer_is_there():
         missing = [name for name in names if f"`'{name}'`" not in section(page, f'### {key}')]
         assert missing == (['Torch'] if key == 'lr_config' else [])
     names = [
-        name for name in FileClient._backends if FileClient.backend_class(name).__module__.startswith('runnerkit.')
+        name
+        for name in FileClient.backend_names()
+        if FileClient.backend_class(name).__module__.startswith('runnerkit.')
     ]
     assert all(f"`'{name}'`" in section(page, '## Storages') for name in names)
     names = [name for name in INITIALIZERS.names() if INITIALIZERS.get(name).__module__.startswith('runnerkit.')]

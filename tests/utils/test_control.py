@@ -14,7 +14,7 @@ import pytest
 from support import free_port
 
 from runnerkit.utils import control
-from runnerkit.utils.control import ADDRESS, ControlError, ControlServer, ask, read_address
+from runnerkit.utils.control import ADDRESS, COMMANDS, ControlError, ControlServer, ask, check_command, read_address
 
 KEY = b'a key of this test'
 
@@ -304,3 +304,10 @@ def test_a_long_temporary_folder_is_not_used(tmp_path, monkeypatch):
         assert ask(tmp_path, 'status') == {'command': 'status'}
     finally:
         server.close()
+
+
+def test_right_and_wrong_commands():
+    for command in COMMANDS:
+        check_command(command)
+    with pytest.raises(ValueError, match=r"unknown command 'paus' \(status, .*, stop\); did you mean 'pause'"):
+        check_command('paus')

@@ -1,5 +1,7 @@
-"""What is noted about the machine, and the rank before torch is there."""
+"""What is noted about the machine, the rank before torch is there, and other processes."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +13,16 @@ import torch
 import torch.utils.cpp_extension
 
 from runnerkit.utils import env as module
-from runnerkit.utils.env import collect_env, get_host_info, get_time_str, git_state, process_rank
+from runnerkit.utils.env import (
+    collect_env,
+    get_host_info,
+    get_time_str,
+    git_state,
+    is_alive,
+    process_rank,
+    process_state,
+    start_of,
+)
 from runnerkit.version import __version__
 
 
@@ -144,3 +155,28 @@ def test_the_state_of_git(tmp_path):
     (tmp_path / 'a').write_text('2')
     assert git_state(tmp_path) == {**found, 'dirty': True}
     assert git_state(tmp_path / 'nowhere') is None
+
+
+def test_whether_a_process_lives():
+    assert is_alive(os.getpid())
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert not is_alive(pid)  # it has ended, and nobody has asked for its exit code
+    os.waitpid(pid, 0)
+    assert not is_alive(pid)
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='needs /proc')
+def test_whether_a_process_is_stopped_and_when_it_was_started():
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    os.kill(pid, signal.SIGSTOP)
+    os.waitpid(pid, os.WUNTRACED)
+    assert (process_state(pid), process_state(os.getpid())) == ('T', 'R')
+    assert start_of(pid) == start_of(pid) != start_of(os.getpid())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert (process_state(pid), start_of(pid)) == (None, None)

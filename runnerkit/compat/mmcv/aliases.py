@@ -28,6 +28,7 @@ ALIASES: dict[str, str | tuple[str, ...]] = {
     'fileio.handlers.pickle_handler': 'fileio.handlers',
     'fileio.handlers.yaml_handler': 'fileio.handlers',
     'fileio.parse': 'fileio.io',
+    'parallel._functions': 'compat.mmcv.parallel_functions',
     'parallel.registry': 'parallel.wrappers',
     'parallel.utils': 'parallel.wrappers',
     'runner.base_module': 'nn.base_module',

@@ -194,7 +194,7 @@ def check_prerequisites(
     return decorate
 
 
-def _importable(name: str) -> bool:
+def _can_import(name: str) -> bool:
     try:
         import_module(name)
     except ImportError:
@@ -208,7 +208,7 @@ def requires_package(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
     Args:
         prerequisites: the names to import.
     """
-    return check_prerequisites(prerequisites, checker=_importable)
+    return check_prerequisites(prerequisites, checker=_can_import)
 
 
 def requires_executable(prerequisites: str | Sequence[str]) -> Callable[[F], F]:

@@ -68,7 +68,6 @@ OLD_NAMES: dict[str, dict[str, str]] = {
     'nn.amp': {'LossScaler': '.compat.mmcv.loss_scaler:LossScaler'},
     'nn.weight_init': {'_get_bases_name': '.compat.mmcv.misc:get_bases_name'},
     'optim.builder': {'register_torch_optimizers': '.compat.mmcv.misc:register_torch_optimizers'},
-    'parallel._functions': {'_get_stream': 'torch.nn.parallel._functions:_get_stream'},
     'parallel.data_parallel': {'scatter_kwargs': '.parallel.scatter_gather:scatter_kwargs'},
     'runner': {'LossScaler': '.compat.mmcv.loss_scaler:LossScaler'},
     'runner.epoch_based_runner': {

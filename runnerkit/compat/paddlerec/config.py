@@ -117,7 +117,7 @@ class _Shape:
         modes = modes or list(self.runners)
         for mode in modes:
             sections, device = self.sections(mode)
-            cfg = Config(as_config(_filled(sections, self.workspace())), self.cfg.text, self.cfg.filename)
+            cfg = Config(as_config(_with_workspace(sections, self.workspace())), self.cfg.text, self.cfg.filename)
             yield Run(mode, cfg, device)
 
     def named(self, key: str) -> dict[str, Mapping[str, Any]]:
@@ -181,7 +181,8 @@ class _Shape:
         paths = {stage: f'{stage}_class_path' for stage in STAGES}
         flow = {stage: runner[path] for stage, path in paths.items() if runner.get(path)}
         if trains:
-            self.add_training(found, runner, where, 1 if 'workflow' in self.root else _trainings(phases))
+            trainings = 1 if 'workflow' in self.root else max(1, sum(phase.get('mode') != 'val' for phase in phases))
+            self.add_training(found, runner, where, trainings)
         else:
             if not runner.get('init_model_path'):
                 place = at(runner, 'name')
@@ -340,11 +341,6 @@ class _Shape:
         return f'cuda:{gpus}' if gpus else 'cuda'
 
 
-def _trainings(phases: list[Mapping[str, Any]]) -> int:
-    """How many of the phases train, at least 1."""
-    return max(1, sum(phase.get('mode') != 'val' for phase in phases))
-
-
 def _times(number: int, value: Any) -> Any:
     """``value``, if it is a whole number, so many times; other values are checked later."""
     return number * value if isinstance(value, int) and not isinstance(value, bool) else value
@@ -366,10 +362,10 @@ def _moved(values: Mapping[str, Any], written: Any, names: Mapping[str, str] | N
     return made
 
 
-def _filled(value: Any, workspace: str) -> Any:
+def _with_workspace(value: Any, workspace: str) -> Any:
     """``value`` with ``{workspace}`` replaced in all texts."""
     if isinstance(value, Mapping):
-        return _moved({key: _filled(each, workspace) for key, each in value.items()}, value)
+        return _moved({key: _with_workspace(each, workspace) for key, each in value.items()}, value)
     if isinstance(value, list | tuple):
-        return type(value)(_filled(each, workspace) for each in value)
+        return type(value)(_with_workspace(each, workspace) for each in value)
     return value.replace('{workspace}', workspace) if isinstance(value, str) else value

@@ -141,7 +141,7 @@ def quota_of(step: Mapping[str, Any]) -> str | None:
     bounds = limits.get('flop_range')
     if bounds is None:
         return None
-    if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_number, bounds)):
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_finite_number, bounds)):
         raise WrongType(
             f'trainer.limits.flop_range must be two finite numbers, such as [0, 1e10], but got {bounds!r}'
             f'{found.at("trainer", "limits", "flop_range")}'
@@ -426,5 +426,5 @@ def _as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _is_number(value: Any) -> bool:
+def _is_finite_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -381,10 +381,13 @@ class Experiment(ExperimentSetup):
                 'a checkpoint is saved inside valid: a run that resumes from it does not repeat the rest of that '
                 'validation'
             )
-        has_read = any(reader.position or reader.epoch for reader in self.readers.entries)
-        if self._iter and self.train_loader is not None and not has_read:
+        read = [reader.dataloader for reader in self.readers.entries if reader.position or reader.epoch]
+        loaders = self.train_loaders if self._iter and self.train_loader is not None else {}
+        unread = [name for name, loader in loaders.items() if not any(loader is each for each in read)]
+        if unread:
+            calls = ' and '.join(f'read_batch({name!r})' if name else 'read_batch' for name in unread)
             self._log_once(
-                f'{type(self).__name__} has not called read_batch: if it iterates over train_loader by itself, its '
+                f'{type(self).__name__} has not called {calls}: if it iterates over train_loader by itself, its '
                 'place there is not part of checkpoints, and a resumed run reads other batches',
                 level=logging.WARNING,
             )

@@ -16,7 +16,7 @@ from runnerkit.config.merge import merge
 from runnerkit.distributed import shutdown
 from runnerkit.flow.experiment.experiment import Experiment
 from runnerkit.flow.experiment.setup import KNOWN_KEYS, TRAINING_KEYS, experiment_config
-from runnerkit.utils.exit_codes import DIVERGED, SIGNALLED, code_of
+from runnerkit.utils.ending import DIVERGED, SIGNALLED, code_of
 from runnerkit.utils.suggest import suggestion
 
 
@@ -52,7 +52,7 @@ def main(
         parse: a parser with more flags than those of `parser`.
 
     Returns:
-        The exit code, see `runnerkit.utils.exit_codes`. Errors are raised; a SystemExit never with a code of 0.
+        The exit code, see `runnerkit.utils.ending`. Errors are raised; a SystemExit never with a code of 0.
     """
     parse = parser() if parse is None else parse
     args = parse.parse_args(argv)

@@ -300,15 +300,11 @@ class ExperimentSetup(IterBasedRunner):
         before = dict(network.named_parameters())
         made = wrapped(placed(network, self.config, self.device), self.config, self.device, self.logger)
         if isinstance(made, FSDP2):
-            optimizers = self._all_optimizers()
+            values = [*named_optimizers(self.optimizer).values(), *vars(self).values()]
+            optimizers = list({id(each): each for each in values if isinstance(each, Optimizer)}.values())
             hand_over(optimizers, before, made)
             drop_missing_fused(optimizers)
         return made
-
-    def _all_optimizers(self) -> list[Optimizer]:
-        """The optimizers of the run, and others among the attributes."""
-        values = [*named_optimizers(self.optimizer).values(), *vars(self).values()]
-        return list({id(each): each for each in values if isinstance(each, Optimizer)}.values())
 
     @partial(as_step, 'setup_hooks')
     def setup_hooks(self) -> None:

@@ -15,7 +15,7 @@ from runnerkit.fileio.paths import shown
 from runnerkit.flow.look.log_lines import Best, Points, best_of, curves_of, read_log
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.logging import print_result
-from runnerkit.utils.texts import names_a_loss
+from runnerkit.utils.numbers import names_a_loss
 
 #: How many panels are drawn, apart from that of the learning rate.
 MOST_PANELS = 9

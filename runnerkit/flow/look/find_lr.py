@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runnerkit.data.kinds import set_epoch
+from runnerkit.data.reader import epoch_batches
 from runnerkit.flow.context import Context
 from runnerkit.flow.look.dry_run import sketch
 from runnerkit.flow.stages.training import RunnerBase
@@ -104,7 +105,7 @@ def range_test(runner: Any, loader: Any, low: float, high: float, iters: int, mo
         found = 'none' if optimizer is None else f'several ({", ".join(optimizer)})'
         raise TypeError(f'a range test needs one optimizer, but the runner has {found}')
     kept = copy.deepcopy((runner.model.state_dict(), optimizer.state_dict()))
-    factors, batches = multipliers(optimizer), _endless(loader)
+    factors, batches = multipliers(optimizer), chain.from_iterable(epoch_batches(loader, epoch) for epoch in count())
     update, forward = _update_of(runner, optimizer)
     rates: list[float] = []
     losses: list[float] = []
@@ -161,14 +162,6 @@ def _take(runner: Any, batch: Any, update: Update, forward: AbstractContextManag
     if update.steps == before:  # else the model's step has updated the weights itself
         update.backward(loss, index)
     return float(loss.detach()) if isinstance(loss, Tensor) else float(loss)
-
-
-def _endless(loader: Any) -> Iterator[Any]:
-    epoch = 0
-    while True:
-        set_epoch(loader, epoch)
-        yield from loader
-        epoch += 1
 
 
 class FindLr(RunnerBase):

@@ -72,8 +72,8 @@ def read_log(work_dir: str | os.PathLike[str]) -> Log:
                 log.meta = line if {'config', 'env_info', 'seed'} & line.keys() else log.meta
                 continue
             reached = log.lines[-1]['step'] if log.lines else 0
-            if not _is_count(line.get('step')):  # of an older version, or of MMCV: iterations of the epoch, or of all
-                inside = line['iter'] if _is_count(line.get('iter')) and line['mode'] != 'val' else 0
+            if not _counts(line.get('step')):  # of an older version, or of MMCV: iterations of the epoch, or of all
+                inside = line['iter'] if _counts(line.get('iter')) and line['mode'] != 'val' else 0
                 if inside and not before:  # a resumed run continues after the epochs before, if it counts in its epoch
                     ended = [each['step'] for each in log.lines if _epoch_of(each) < _epoch_of(line)]
                     began = ended[-1] if ended and inside <= ended[-1] else 0
@@ -91,7 +91,7 @@ def read_log(work_dir: str | os.PathLike[str]) -> Log:
 
 
 def _epoch_of(line: dict[str, Any]) -> int:
-    return line['epoch'] if _is_count(line.get('epoch')) else 0
+    return line['epoch'] if _counts(line.get('epoch')) else 0
 
 
 def text_lines(path: Path) -> Iterator[str]:
@@ -108,13 +108,13 @@ def curves_of(lines: Iterable[dict[str, Any]]) -> dict[tuple[str, str], Points]:
     of ``lr_groups`` are ``lr <key>``. Learning rates and momenta of evaluations are left out."""
     found: dict[tuple[str, str], Points] = {}
     for line in lines:
-        for name, value in _values(line):
+        for name, value in _measured(line):
             if line['mode'] != 'val' or not name.startswith(('lr', 'momentum')):
                 found.setdefault((line['mode'], name), []).append((line['step'], value))
     return found
 
 
-def _values(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def _measured(line: dict[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in line.items():
         if is_number(value) and name not in _NO_VALUES:
             yield name, value
@@ -128,7 +128,7 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, float) or (type(value) is int and abs(value) < 2**63)
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def _counts(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**63
 
 
@@ -159,7 +159,7 @@ def best_of(lines: list[dict[str, Any]], checkpoint: str) -> Best | None:
     score, unit, number = found[1], found[2], int(found[3])
     for line in reversed(lines):
         if line['mode'] == 'val' and (line.get('epoch') if unit == 'epoch' else line['step']) == number:
-            for key, value in _values(line):
+            for key, value in _measured(line):
                 if best_name(key, unit, number).removesuffix('.pth') == name.removesuffix('.pth'):
                     return Best(key, value, line['step'], name)
     return Best(score, None, None, name)
@@ -194,22 +194,22 @@ def thinned(points: Sequence[tuple[int, float]], buckets: int) -> dict[str, Any]
     """
     pairs = pairwise([(0, 0.0), *points])
     bad = [step for (_, before), (step, value) in pairs if math.isfinite(before) and not math.isfinite(value)]
-    found: dict[str, Any] = {'last': _number(points[-1][1]) if points else None, 'bad': bad[:50]}
+    found: dict[str, Any] = {'last': _for_page(points[-1][1]) if points else None, 'bad': bad[:50]}
     if len(points) <= 2 * buckets:
-        return {'x': [step for step, _ in points], 'y': [_number(value) for _, value in points], **found}
+        return {'x': [step for step, _ in points], 'y': [_for_page(value) for _, value in points], **found}
     found |= {'x': [], 'y': [], 'low': [], 'high': []}
     for i in range(buckets):
         part = points[i * len(points) // buckets : (i + 1) * len(points) // buckets]
         finite = [value for _, value in part if math.isfinite(value)]
         found['x'].append(part[len(part) // 2][0])
         mean = math.fsum(value / len(finite) for value in finite) if finite else math.nan
-        found['y'].append(_number(mean))
-        found['low'].append(_number(min(finite, default=mean)))
-        found['high'].append(_number(max(finite, default=mean)))
+        found['y'].append(_for_page(mean))
+        found['low'].append(_for_page(min(finite, default=mean)))
+        found['high'].append(_for_page(max(finite, default=mean)))
     return found
 
 
-def _number(value: float) -> float | None:
+def _for_page(value: float) -> float | None:
     """``value`` with six digits, below the largest so that the page can subtract; None if it is not finite."""
     if isinstance(value, int) and abs(value) < 2**53:
         return value

@@ -25,7 +25,7 @@ from runnerkit.checkpoint.loader import _load_checkpoint
 from runnerkit.config.settings import differing, flattened, settings_in
 from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.moment.history import History, Saved, Start, history_of
-from runnerkit.flow.moment.logs import Difference, compare_logs
+from runnerkit.flow.moment.logs import compare_logs
 from runnerkit.flow.moment.values import MISSING, difference_of, furthest
 from runnerkit.flow.moment.verify import state_of
 from runnerkit.flow.report.record import RunRecord, is_run
@@ -225,14 +225,13 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Diff:
             rows.setdefault(row[:4], row)
     found.rows += rows.values()
     found.rows += [*_log_rows(found, *sides), *_checkpoint_rows(found, *sides)]
-    found.rows = sorted(map(_on_one_line, found.rows), key=lambda row: SECTIONS.index(row.section))
-    found.notes += [text for side, name in zip(sides, 'AB', strict=True) for text in _notes(side, name)]
+    on_one_line = [Row._make(printable(each) if isinstance(each, str) else each for each in row) for row in found.rows]
+    found.rows = sorted(on_one_line, key=lambda row: SECTIONS.index(row.section))
+    for side, name in zip(sides, 'AB', strict=True):
+        found.notes += [f'{name} was started again after {begin} iterations' for begin in side.begins[1:]]
+        found.notes += [f'{name}: {text}' for text in [*side.history.discarded, *side.history.run.exactness]]
     found.sentence = conclusion(found)
     return found
-
-
-def _on_one_line(row: Row) -> Row:
-    return Row(*(printable(each) if isinstance(each, str) else each for each in row))  # type: ignore[arg-type]
 
 
 # --- what went into the runs -----------------------------------------------------------------------------------------
@@ -242,7 +241,7 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
     """What differs between the starts that train the iterations from ``since`` on."""
     (settings, places), (others, other_places) = sides[0].settings(one), sides[1].settings(other)
     for key in differing([settings, others]) if settings and others else ():
-        pair = (_placed(settings, places, key), _placed(others, other_places, key))
+        pair = (_value_and_place(settings, places, key), _value_and_place(others, other_places, key))
         yield Row('config', key, *pair, since)
     yield from _code_rows(one.config, other.config, since)
     for section, keys in _ENTRIES.items():
@@ -258,7 +257,7 @@ def _inputs(sides: tuple[Side, Side], one: Start, other: Start, since: int) -> I
                     yield Row(section, name, a, b, since)
 
 
-def _placed(settings: Mapping[str, Any], places: Mapping[str, str], key: str) -> str:
+def _value_and_place(settings: Mapping[str, Any], places: Mapping[str, str], key: str) -> str:
     value = printable(repr(settings[key]), 60) if key in settings else 'absent'
     return f'{value} ({places[key]})' if key in places and key in settings else value
 
@@ -328,21 +327,16 @@ def _log_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
     for section in ('log', 'fingerprints'):
         own = [each for each in unequal if (each.name in HASHES) == (section == 'fingerprints')]
         for each in [each for each in own if (each.step, each.mode) == (own[0].step, own[0].mode)]:
-            yield _log_row(section, each)
+            a, b = (printable(repr(value), 60) for value in (each.then, each.now))
+            note = f'{"an evaluation" if each.mode == "val" else "the line"} at {each.step} iterations'
+            if is_number(each.then) and is_number(each.now):
+                note += f', by {furthest(*torch.tensor([each.then, each.now], dtype=torch.float64).split(1))[2]}'
+            yield Row(section, each.name, a, b, each.step, note)
     ends = [run.last_start.get('iterations_at_end') or run.step for run in runs]
     if ends[0] != ends[1] and all(ends) and not unequal:
         shorter = min(ends)
         a, b = (f'{end} iterations ({run.outcome})' for end, run in zip(ends, runs, strict=True))
         yield Row('log', 'length', a, b, shorter + 1)
-
-
-def _log_row(section: str, each: Difference) -> Row:
-    a, b = (printable(repr(value), 60) for value in (each.then, each.now))
-    where = 'an evaluation' if each.mode == 'val' else 'the line'
-    is_pair = is_number(each.then) and is_number(each.now)
-    size = furthest(*torch.tensor([each.then, each.now], dtype=torch.float64).split(1))[2] if is_pair else ''
-    note = f'{where} at {each.step} iterations{size and f", by {size}"}'
-    return Row(section, each.name, a, b, each.step, note)
 
 
 def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
@@ -363,7 +357,8 @@ def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
             if told:
                 shown.add(kind)
                 is_equal = False
-                a, b = (_short(each.get(place)) for each in states)
+                values = [each.get(place) for each in states]
+                a, b = ('' if isinstance(value, Tensor) else printable(str(value), 60) for value in values)
                 yield Row('checkpoints', kind, a, b, iterations, f'at {iterations} iterations, first {told}')
         if not is_equal:
             return
@@ -373,17 +368,6 @@ def _checkpoint_rows(found: Diff, one: Side, other: Side) -> Iterator[Row]:
 
 def _kind_of(place: str) -> str | None:
     return next((kind for kind, pattern in _KINDS.items() if re.match(pattern, place)), None)
-
-
-def _short(value: Any) -> str:
-    return '' if isinstance(value, Tensor) else printable(str(value), 60)
-
-
-def _notes(side: Side, name: str) -> Iterator[str]:
-    starts = side.history.starts
-    for start in starts[1:]:
-        yield f'{name} was started again after {start.begin} iterations'
-    yield from (f'{name}: {text}' for text in [*side.history.discarded, *side.history.run.exactness])
 
 
 # --- what it comes to ------------------------------------------------------------------------------------------------
@@ -406,21 +390,19 @@ def conclusion(found: Diff) -> str:
     if found.is_shorter:
         return f'Equal as far as both go, {found.first - 1} iterations: A has {first[0].a}, B {first[0].b}.'
     since = f'Equal up to iteration {found.equal_to}' if found.equal_to else 'Different from the first comparison on'
-    names = list(dict.fromkeys(map(_named, first)))
+    names: dict[str, None] = {}
+    for row in first:
+        size = row.note.rpartition(', by ')[2]
+        names[f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)] = None
     more = f' and {len(names) - 3} more' if len(names) > 3 else ''
-    return f'{since}; iteration {found.first} differs in {", ".join(names[:3])}{more}: {cause}.'
-
-
-def _named(row: Row) -> str:
-    size = row.note.rpartition(', by ')[2]
-    return f'{row.name} ({size})' if size.endswith('ulp') else _LABELS.get(row.name, row.name)
+    return f'{since}; iteration {found.first} differs in {", ".join([*names][:3])}{more}: {cause}.'
 
 
 def causes_of(found: Diff) -> str:
     """What may have led to the first difference; empty if the records show nothing."""
     causes = found.causes
     more = f' (and {len(causes) - 1} more)' if len(causes) > 1 else ''
-    return _reason(causes[0]) + more if causes else ''
+    return _cause_in_words(causes[0]) + more if causes else ''
 
 
 def _cause(found: Diff) -> str:
@@ -435,7 +417,7 @@ def _cause(found: Diff) -> str:
     return because + hint * all(is_run(Path(each)) for each in (found.a, found.b))
 
 
-def _reason(row: Row) -> str:
+def _cause_in_words(row: Row) -> str:
     if row.section == 'code':
         return f'the code in {row.name} differs{row.note and f", {row.note}"}: A has {row.a}, B {row.b}'
     if row.name == 'threads':

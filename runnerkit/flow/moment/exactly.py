@@ -181,7 +181,7 @@ def exactly(found: Diff, trust: bool = False) -> Diff:
             next(traced(each, place, place + 1, trust, [], '', keeps=True)).get(parting[1:3], 'absent')
             for each in histories
         ]
-        parting = Parting(*parting[:3], *_shown(*pair))
+        parting = Parting(*parting[:3], *_apart_in_words(*pair))
     found.parting, found.compared['iterations'] = parting._asdict(), begin - first
     found.sentence = sentence_of(found, parting, end, unlike)
     return found
@@ -226,7 +226,7 @@ def sentence_of(found: Diff, parting: Parting, end: int, unlike: Sequence[str]) 
     return text[0].upper() + text[1:]
 
 
-def _shown(one: Any, other: Any) -> tuple[str, str, str]:
+def _apart_in_words(one: Any, other: Any) -> tuple[str, str, str]:
     """Two values by the number that differs most, and how far they are apart."""
     if isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape and one.numel():
         a, b, size = furthest(one, other)

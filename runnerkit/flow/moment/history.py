@@ -53,7 +53,7 @@ class Start:
     @property
     def rolled_back(self) -> list[int]:
         """The completed iterations to which it has gone back, each time."""
-        return [each for each in self.entry.get('rolled_back', ()) if _count(each) is not None]
+        return self.entry.get('rolled_back', [])
 
     def roll_backs(self, begin: int, number: int) -> int:
         """How often a training from ``begin`` goes back before it trains ``number`` as it counts."""
@@ -133,18 +133,18 @@ def history_of(work_dir: Path) -> History:
     run = read_run(work_dir)
     history = History(run)
     entries = run.starts or [{}]
-    begins = [_count(entry.get('iterations')) or 0 for entry in entries]
+    begins = [entry.get('iterations', 0) for entry in entries]
     for index, (begin, entry) in enumerate(zip(begins, entries, strict=True)):
         later = begins[index + 1 :]
         number = entry.get('number', index + 1)
-        start = Start(number, begin, min(later, default=None), entry, _config(work_dir, number - 1))
+        start = Start(number, begin, min(later, default=None), entry, config_of_start(work_dir, number - 1))
         history.discarded += [
             f'start {number} went back to iteration {each}; it has trained the iterations from there on again, and '
             'these count'
             for each in start.rolled_back
         ]
         if index + 1 < len(begins):
-            reached = _count(entry.get('iterations_at_end'))
+            reached = entry.get('iterations_at_end')
             if reached is None or reached > begins[index + 1]:
                 upto = 'up to an unknown one' if reached is None else f'to {reached - 1}'
                 history.discarded.append(
@@ -154,13 +154,12 @@ def history_of(work_dir: Path) -> History:
         if not any(other <= begin for other in later):
             history.starts.append(start)
     last = run.last_start
-    history.length = _count(last.get('iterations_at_end'))
-    if history.length is None:  # killed, or still running: the log may lag behind
-        history.length = _count(last.get('max_iterations')) or run.step or None
+    # Of a run that was killed, or is still running, the log may lag behind.
+    history.length = last.get('iterations_at_end', last.get('max_iterations') or run.step or None)
     return history
 
 
-def _config(work_dir: Path, index: int) -> Path | None:
+def config_of_start(work_dir: Path, index: int) -> Path | None:
     """The config of the start ``index``: a later start has kept it if its own is another one."""
     kept = [int(path.name) for path in (work_dir / STARTS).glob('*') if path.name.isdecimal()]
     later = [number for number in kept if number > index]
@@ -183,7 +182,3 @@ def _saved_at(path: Path) -> Saved | None:
     if training_state_problem(content) is not None or 'runnerkit' not in content:
         return None
     return Saved(int(content['meta']['iter']), str(path), path.stat().st_mtime)
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None

@@ -18,7 +18,6 @@ import torch
 
 from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import DATASETS, Stream
-from runnerkit.data.kinds import dataset_of, order_of
 from runnerkit.distributed import barrier, broadcast_object, get_dist_info
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.flow import Flow
@@ -113,13 +112,13 @@ class Moment:
         """The samples of this rank's batch, in their order; None if the loader does not tell."""
         runner = self.run
         reader = runner.readers.find(runner.data_loader)
-        order = None if reader is None else order_of(reader.dataloader)
+        order = None if reader is None else reader.order
         if order is None:
             return None
         given = runner.progress.batches - reader.left_out if runner.by_epoch else reader.given - 1
         positions = order.sampler.positions(reader.samples(given))[: order.batch_size]
         indices = order.sampler.indices(reader.epoch, positions)
-        return [Sample(*each) for each in zip(indices, names_at(dataset_of(reader.dataloader), indices), strict=True)]
+        return [Sample(*each) for each in zip(indices, names_at(reader.dataloader.dataset, indices), strict=True)]
 
     @property
     def doubts(self) -> list[str]:

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from runnerkit.config.origin import Finding
-from runnerkit.data.kinds import dataset_of, is_empty, is_limited
+from runnerkit.data.kinds import is_empty, is_limited
 from runnerkit.data.named import name_of_scores
 from runnerkit.evaluation import metrics_of, rule_of
 from runnerkit.flow.preflight.plan import Plan, amount
 from runnerkit.flow.stages.defaults import splits_in
-from runnerkit.hooks import EvalHook, Hook
+from runnerkit.hooks import EvalHook
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.runner.workflow import check_workflow
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.lazy import loaded_class
+from runnerkit.utils.numbers import names_a_loss
 from runnerkit.utils.suggest import suggestion
-from runnerkit.utils.texts import names_a_loss
 from runnerkit.utils.user_files import is_ours
 
 
@@ -58,7 +58,7 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
                 )
             is_plain = type(hook)._do_evaluate is EvalHook._do_evaluate and not hook.asks_dataset_of(loader)
             if is_plain and not _validates(plan):
-                model, dataset = type(plan.model).__name__, type(dataset_of(loader)).__name__
+                model, dataset = type(plan.model).__name__, type(getattr(loader, 'dataset', None)).__name__
                 what = f'nothing computes scores: {model} has no val_step, and {dataset} no evaluate'
                 yield plan.error(path, what, 'Write one of the two methods, or set evaluation=None.')
 
@@ -118,7 +118,11 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
             way_out = f"Use one of them, or add model.metrics=dict({name}=dict(type='…'))."
             yield plan.error(plan.key_of(hook, key), what, way_out)
             continue
-        sets = _names_of_sets(plan, hook)
+        evaluations = [hook] if isinstance(hook, EvalHook) else plan.hooks_of(EvalHook)
+        loaders = [loader for each in evaluations for loader in each.dataloaders.values()]
+        if not isinstance(hook, EvalHook):  # it also has the scores of the workflow's entries
+            loaders += [loader for (mode, _), loader in zip(plan.workflow, plan.loaders, strict=False) if mode == 'val']
+        sets = list(dict.fromkeys(map(name_of_scores, loaders)))  # one without a name is called ''
         if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
             right = ', '.join(f'{each}/{name}' if each else name for each in sets)
             yield plan.error(plan.key_of(hook, key), f'no data set has the score {score!r}', f'Write {right}.')
@@ -126,15 +130,6 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
 
 def _early_stopping(plan: Plan) -> list[Any]:
     return plan.hooks_of(loaded_class('runnerkit.hooks.early_stopping:EarlyStoppingHook'))
-
-
-def _names_of_sets(plan: Plan, hook: Hook) -> list[str]:
-    """The names of the data sets that ``hook`` may have scores of; one without a name is called ``''``."""
-    evaluations = [hook] if isinstance(hook, EvalHook) else plan.hooks_of(EvalHook)
-    loaders = [loader for each in evaluations for loader in each.dataloaders.values()]
-    if not isinstance(hook, EvalHook):
-        loaders += [loader for (mode, _), loader in zip(plan.workflow, plan.loaders, strict=False) if mode == 'val']
-    return list(dict.fromkeys(map(name_of_scores, loaders)))
 
 
 def patience_ends(plan: Plan) -> Iterator[Finding]:

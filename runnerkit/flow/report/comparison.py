@@ -60,9 +60,12 @@ def runs(folder: str | os.PathLike[str] = 'work_dirs', earlier: bool = False) ->
     if not Path(folder).is_dir():
         raise FileNotFoundError(f'no such folder: {os.fspath(folder)}')
     found = []
-    for each in _work_dirs(Path(folder), earlier):
+    for place, folders, _ in os.walk(folder):
+        former = {name for name in folders if (parts := name.rpartition('.'))[2].isdecimal() and parts[0] in folders}
+        folders[:] = sorted(name for name in folders if not name.startswith('.') and (earlier or name not in former))
         with suppress(FileNotFoundError):  # it has been moved or deleted meanwhile
-            found.append(plain_record(read_run(each), Path(folder)))
+            if is_run(Path(place)):
+                found.append(plain_record(read_run(Path(place)), Path(folder)))
     return sorted(found, key=lambda each: -(each['ended'] or 0))
 
 
@@ -84,14 +87,6 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
         'bytes': run.bytes,
         **{f'score.{name}': value for name, value in run.scores.items()},
     }
-
-
-def _work_dirs(folder: Path, earlier: bool) -> Iterator[Path]:
-    for place, folders, _ in os.walk(folder):
-        former = {name for name in folders if (parts := name.rpartition('.'))[2].isdecimal() and parts[0] in folders}
-        folders[:] = sorted(name for name in folders if not name.startswith('.') and (earlier or name not in former))
-        if is_run(Path(place)):
-            yield Path(place)
 
 
 def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparison:

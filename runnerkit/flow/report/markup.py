@@ -9,7 +9,7 @@ from html import escape
 from itertools import islice
 from typing import Any, NamedTuple
 
-from runnerkit.utils.texts import in_short
+from runnerkit.utils.numbers import in_short
 
 #: The most characters of a text, such as a config, in the page.
 MOST_TEXT = 100_000
@@ -25,6 +25,22 @@ class Cell(NamedTuple):
     html: str
     kind: str = ''
     style: str = ''
+
+    @classmethod
+    def of(cls, value: Any) -> Cell:
+        """The cell of a value; a cell itself."""
+        if isinstance(value, Cell):
+            return value
+        is_number = isinstance(value, int | float)
+        text = '' if value is None else f'{value:,}' if isinstance(value, int) else in_short(value)
+        is_ordered = value is not None and not (isinstance(value, float) and not math.isfinite(value))
+        return cls(value if is_ordered else '', escape(cut(text, MOST_OF_CELL)), 'n' * is_number)
+
+    def tagged(self, tag: str = 'td') -> str:
+        """Its HTML as an element."""
+        style = f' style="{self.style}"' * bool(self.style)
+        value = escape(str(self.value)[:MOST_OF_CELL])
+        return f'<{tag} class="{self.kind}"{style} data-value="{value}">{self.html}</{tag[:2]}>'
 
 
 def section(title: str, content: str) -> str:
@@ -70,9 +86,9 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = 
     body, numeric = '', set()
     rows = iter(rows)
     for row in islice(rows, MOST_ROWS):
-        cells = [each if isinstance(each, Cell) else _cell(each) for each in row]
+        cells = [*map(Cell.of, row)]
         numeric |= {i for i, cell in enumerate(cells[1:], 1) if cell.kind.startswith('n')}
-        body += f'<tr>{_shown(cells[0], "th scope=row")}{"".join(map(_shown, cells[1:]))}</tr>'
+        body += f'<tr>{cells[0].tagged("th scope=row")}{"".join(map(Cell.tagged, cells[1:]))}</tr>'
     kinds = [' class="n"' * (i in numeric) for i in range(len(names))]
     buttons = (
         f'<th scope="col"{kind}>{f"<button>{escape(name)}</button>" * bool(name)}</th>'
@@ -81,19 +97,6 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = 
     top = f'<thead><tr>{"".join(buttons)}</tr></thead>'
     more = paragraph('The table has more rows.' if next(rows, None) else '')
     return f'<div class="scroll"><table class="{kind}">{top}<tbody>{body}</tbody></table></div>{more}' if body else ''
-
-
-def _cell(value: Any) -> Cell:
-    is_number = isinstance(value, int | float)
-    text = '' if value is None else f'{value:,}' if isinstance(value, int) else in_short(value)
-    is_ordered = value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    return Cell(value if is_ordered else '', escape(cut(text, MOST_OF_CELL)), 'n' * is_number)
-
-
-def _shown(cell: Cell, tag: str = 'td') -> str:
-    style = f' style="{cell.style}"' * bool(cell.style)
-    value = escape(str(cell.value)[:MOST_OF_CELL])
-    return f'<{tag} class="{cell.kind}"{style} data-value="{value}">{cell.html}</{tag[:2]}>'
 
 
 def picture(content: bytes, name: str, about: str) -> str:

@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from html import escape
 from itertools import chain, zip_longest
 from typing import Any
@@ -15,8 +15,8 @@ from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
+from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_small
-from runnerkit.utils.texts import in_bytes, in_seconds, in_short, moment
 
 #: What the marks above the curves say.
 LEGEND = (
@@ -62,7 +62,7 @@ class _Pictures:
         return html.picture(content, name, about)
 
 
-def one_run(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> str:
+def one_run(run: RunRecord) -> str:
     """The body of the page."""
     start, pictures = run.last_start, _Pictures(run)
     count = start.get('parameters')
@@ -73,25 +73,33 @@ def one_run(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> str:
         (each['name'], Cell(each['bytes'], in_bytes(each['bytes']), 'n'), moment(each['written']))
         for each in run.checkpoints
     )
+    keys = ('name', 'type', 'parameters', 'trainable')
+    modules = ([Cell.of(module.get(key, '-')) for key in keys] for module in run.model)
+    inexact = ''.join(f'<li>{escape(text)}</li>' for text in run.exactness)
+    is_exact = not inexact and any('exactness' in start for start in run.starts)
+    lines = str(run.meta.get('env_info', '')).splitlines()
+    environment = (line for line in lines if line.strip() and not line.startswith('  - '))
     return ''.join((
-        html.head(run.name, about, _facts(run)),
+        html.head(run.name, about, key_facts(run)),
         html.controls(LEGEND, 'Learning rate, gradients, speed', is_empty=not run.curves),
-        section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in moments))),
+        section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in run.marks))),
         section('Where the time goes', _spent(run)),
-        section('Predictions of the best evaluation', ''.join(_predictions(run, pictures))),
+        section('Predictions of the best evaluation', ''.join(best_predictions(run, pictures))),
         section('Reported pictures', _reported(run, pictures)),
         section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
-        section('Commands', ''.join(html.command(*each) for each in _commands(run, moments))),
-        section('Model', _model(run)),
-        section('Config', _config(run)),
-        section('Exactness of resumes', _exactness(run)),
+        section('Commands', ''.join(html.command(*each) for each in _commands(run))),
+        section('Model', html_table(('module', *keys[1:]), modules)),
+        section('Config', settings_and_code(run)),
+        section('Exactness of resumes', f'<ul>{inexact}</ul>' if inexact else
+                paragraph('The log names nothing that is not exact.' * is_exact)),
         section('Starts of the run', _starts(run)),
         section('Checkpoints', html_table(('file', 'size', 'written'), files)),
-        section('Environment', folded('Versions and devices', html.preformatted(_environment(run)))),
+        section('Environment', folded('Versions and devices', html.preformatted('\n'.join(environment)))),
     ))  # fmt: skip
 
 
-def _facts(run: RunRecord) -> Iterable[str]:
+def key_facts(run: RunRecord) -> Iterator[str]:
+    """The facts at the top of the page."""
     yield html.fact('outcome', run.outcome, run.reason, run.outcome in ('failed', 'diverged', 'killed', 'interrupted'))
     best = run.best
     if best is not None:
@@ -128,7 +136,8 @@ def _spent(run: RunRecord) -> str:
 # --- predictions and pictures -----------------------------------------------------------------------------------------
 
 
-def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
+def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
+    """The samples with the highest and the lowest loss, and how well each class is recognised."""
     found, best = run.predictions, run.best
     if found is None:
         return
@@ -144,7 +153,11 @@ def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
     yield paragraph(f'{len(found["samples"]):,} samples{wrong}, best {found.get("score")}{where}.')
     seen = [each for each in samples if each.get('picture')] or samples
     for title, chosen in (('Highest loss', seen[:12]), ('Lowest loss', seen[12:][:-13:-1])):
-        rows = [(str(each.get('name')), *_outcome_of(each, names), each) for each in chosen]
+        rows = []
+        for each in chosen:
+            target, prediction = (class_name(each.get(key), names) for key in ('target', 'prediction'))
+            sure = f' ({each["confidence"]:.0%})' if is_number(each.get('confidence')) else ''
+            rows.append((str(each.get('name')), f'{target}, predicted {prediction}{sure}', each))
         shown = [pictures.html(each['picture'], name, text) for name, text, each in rows if each.get('picture')]
         listed = html_table(
             ('sample', 'target and prediction', 'loss'), ((name, text, each['loss']) for name, text, each in rows)
@@ -155,19 +168,14 @@ def _predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
         yield _classes(Counter(pairs), names)
 
 
-def _outcome_of(sample: Mapping[str, Any], names: list[Any] | None) -> tuple[str]:
-    target, prediction = (_class(sample.get(key), names) for key in ('target', 'prediction'))
-    sure = sample.get('confidence')
-    return (f'{target}, predicted {prediction}' + (f' ({sure:.0%})' if is_number(sure) else ''),)
-
-
-def _class(value: Any, names: list[Any] | None) -> str:
+def class_name(value: Any, names: list[Any] | None) -> str:
+    """A class by its name, if it has one; any other value in short."""
     return str(names[value]) if names and type(value) is int and 0 <= value < len(names) else in_short(value)
 
 
 def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
     classes = sorted({each for pair in counts for each in pair})
-    labels = {each: _class(each, names) for each in classes}
+    labels = {each: class_name(each, names) for each in classes}
     of_target, of_prediction, mistaken = Counter[int](), Counter[int](), dict[int, int]()
     for (target, prediction), count in sorted(counts.items()):
         of_target[target] += count
@@ -185,17 +193,17 @@ def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
     text = html_table(('class', 'samples', 'recall', 'precision', 'F1', 'most often mistaken for'), rows)
     matrix = ''
     if len(classes) <= MOST_CLASSES:
-        shares = [[_share(counts[one, other], of_target[one], one == other) for other in classes] for one in classes]
-        named = ((labels[one], *cells) for one, cells in zip(classes, shares, strict=True))
-        matrix = html_table(('target \\ predicted', *labels.values()), named, 'matrix')
-        matrix = f'<h3>Confusion matrix</h3>{matrix}'
+        shares = []
+        for one in classes:
+            cells = []
+            for other in classes:
+                count, kind = counts[one, other], 'n' if one == other else 'n wrong'
+                share = f'--part:{count / max(1, of_target[one]):.0%}'
+                cells.append(Cell(count, f'{count:,}' if count else '', kind, share))
+            shares.append((labels[one], *cells))
+        table = html_table(('target \\ predicted', *labels.values()), shares, 'matrix')
+        matrix = f'<h3>Confusion matrix</h3>{table}'
     return f'{matrix}<h3>Classes</h3>{text}'
-
-
-def _share(count: int, total: int, is_right: bool) -> Cell:
-    return Cell(
-        count, f'{count:,}' if count else '', 'n' if is_right else 'n wrong', f'--part:{count / max(1, total):.0%}'
-    )
 
 
 def _reported(run: RunRecord, pictures: _Pictures) -> str:
@@ -217,7 +225,7 @@ def _reported(run: RunRecord, pictures: _Pictures) -> str:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterator[tuple[str, str]]:
+def _commands(run: RunRecord) -> Iterator[tuple[str, str]]:
     folder, ranks = shlex.quote(str(run.folder.absolute())), run.last_start.get('ranks')
     is_spread = isinstance(ranks, int) and ranks > 1
     before, after = (f'torchrun --nproc_per_node {ranks} -m ', ' --launcher pytorch') if is_spread else ('', '')
@@ -231,21 +239,13 @@ def _commands(run: RunRecord, moments: Sequence[tuple[int, str, str]]) -> Iterat
     if split is not None:
         yield 'test', f'runnerkit test {folder}' + ('' if split == 'test' else f' --split {split}')
         yield 'predict', f'runnerkit predict {folder} {split}'
-    bad = next((step for step, kind, _ in moments if kind == 'nan'), run.iterations)
+    bad = next((step for step, kind, _ in run.marks if kind == 'nan'), run.iterations)
     yield 'replay', f'{before}runnerkit replay {folder} --to {max(0, bad - 1)}{after}'
 
 
-def _model(run: RunRecord) -> str:
-    keys = ('name', 'type', 'parameters', 'trainable')
-    return html_table(('module', *keys[1:]), ([_plain(each.get(key)) for key in keys] for each in run.model))
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int) else in_short(value)
-
-
-def _config(run: RunRecord) -> str:
-    rows = [each for each in run.last_start.get('settings', []) if isinstance(each, list) and len(each) == 4]
+def settings_and_code(run: RunRecord) -> str:
+    """The values of the config with their places, its text, and the names of the kept files."""
+    rows = run.last_start.get('settings', [])
     names = ('key', 'value', 'set at')
     whole = html_table(names, ([str(cell) for cell in row[:3]] for row in rows))
     own = html_table(names, ([str(cell) for cell in row[:3]] for row in rows if row[3]))
@@ -254,31 +254,19 @@ def _config(run: RunRecord) -> str:
     return base + text + paragraph(f'Kept code: {", ".join(run.code)}' if run.code else '')
 
 
-def _exactness(run: RunRecord) -> str:
-    said = ''.join(f'<li>{escape(text)}</li>' for text in run.exactness)
-    if said:
-        return f'<ul>{said}</ul>'
-    is_known = any('exactness' in start for start in run.starts)
-    return paragraph('The log names nothing that is not exact.' if is_known else '')
-
-
 def _starts(run: RunRecord) -> str:
     starts = run.starts[-_MOST_STARTS:]
     shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in starts)]
-    rows = [[key.replace('_', ' '), *(_shown(key, start.get(key)) for start in starts)] for key in shown]
+    rows = [[key.replace('_', ' '), *(in_words(key, start.get(key)) for start in starts)] for key in shown]
     first = 1 + len(run.starts) - len(starts)
     names = (f'start {start.get("number", number)}' for number, start in enumerate(starts, first))
     return html_table(('', *names), rows)
 
 
-def _shown(key: str, value: Any) -> str:
+def in_words(key: str, value: Any) -> str:
+    """The value of an entry of a start: a moment, a command, versions."""
     if key in ('begin', 'end'):
         return moment(value) or in_short(value)
     if isinstance(value, dict):
-        return ', '.join(f'{name} {_shown("", each)}' for name, each in value.items())
+        return ', '.join(f'{name} {in_words("", each)}' for name, each in value.items())
     return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)
-
-
-def _environment(run: RunRecord) -> str:
-    text = str(run.meta.get('env_info', ''))
-    return '\n'.join(line for line in text.splitlines() if line.strip() and not line.startswith('  - '))

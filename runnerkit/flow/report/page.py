@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import os
 from collections.abc import Sequence
 from html import escape
@@ -20,7 +19,7 @@ from runnerkit.flow.look.log_lines import thinned
 from runnerkit.flow.report.markup import Cell, controls, head, html_table, section
 from runnerkit.flow.report.one_run import one_run
 from runnerkit.flow.report.record import RunRecord, read_run, short_names
-from runnerkit.utils.texts import in_seconds, in_short, names_a_loss
+from runnerkit.utils.numbers import in_seconds, in_short, names_a_loss
 from runnerkit.version import __version__
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def page_of(runs: Sequence[RunRecord]) -> str:
     """The report of one run or several as text."""
     if len(runs) > 1:
         return html_page(f'{len(runs)} runs', _several(runs), page_data(runs))
-    return html_page(runs[0].name, one_run(runs[0], marks_of(runs[0])), page_data(runs))
+    return html_page(runs[0].name, one_run(runs[0]), page_data(runs))
 
 
 def html_page(title: str, body: str, data: dict[str, Any]) -> str:
@@ -127,38 +126,10 @@ def page_data(runs: Sequence[RunRecord]) -> dict[str, Any]:
             panel['series'].append({'run': number, 'mode': mode, 'label': label, 'kind': 'thin' * is_side, **curve})
     order = {title: number for number, title in enumerate(_SPEED, 1)}
     ordered = sorted(panels.values(), key=lambda each: (not names_a_loss(each['title']), order.get(each['title'], 0)))
-    named = [*map(_run_data, runs, short_names(runs))]
-    return {'runs': named, 'panels': ordered, 'left': len(left), 'several': len(runs) > 1}
-
-
-def _run_data(run: RunRecord, name: str) -> dict[str, Any]:
-    clock = thinned(run.clock, 200)
-    return {
-        'name': name,
-        'epoch_length': run.epoch_length,
-        'clock': [clock['x'], [value or 0 for value in clock['y']]] if run.clock and run.clock[-1][1] else [[], []],
-        'marks': [{'step': step, 'kind': kind, 'text': text} for step, kind, text in marks_of(run) if kind != 'nan'],
-    }
-
-
-def marks_of(run: RunRecord) -> list[tuple[int, str, str]]:
-    """Moments of a run: completed iterations, ``'best'``, ``'resume'``, ``'end'``, ``'rate'`` or ``'nan'``, a text."""
-    ends = [f' after the start before was {start.get("outcome") or "killed"}' for start in run.starts]
-    are_known = len(run.starts) == len(run.resumed_at) + 1
-    found = [(step, 'resume', 'resumed' + (ends[i] if are_known else '')) for i, step in enumerate(run.resumed_at)]
-    if run.lines and run.outcome not in ('completed', 'running', 'unknown'):
-        found.append((run.step, 'end', run.outcome))
-    best = run.best
-    if best is not None and best.step is not None and best.value is not None and math.isfinite(best.value):
-        found.append((best.step, 'best', f'best {best.score} {in_short(best.value)}'))
-    for (mode, name), points in run.curves.items():
-        bad = next((step for step, value in points if not math.isfinite(value)), None)
-        if bad is not None:
-            found.append((bad, 'nan', f'{mode} {name} is not finite'))
-    rates = next((points for (_, name), points in run.curves.items() if name.split(' ')[0] == 'lr'), [])
-    steady = [rate for _, rate in rates]
-    for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
-        if steady[i - 2] == steady[i - 1] != steady[i] == steady[i + 1]:
-            text = f'learning rate {steady[i - 1]:.4g} → {steady[i]:.4g}'
-            found += [(rates[i][0], 'rate', text)]
-    return sorted(found)[:200]
+    described = []
+    for name, run in zip(short_names(runs), runs, strict=True):
+        clock = thinned(run.clock if run.clock and run.clock[-1][1] else [], 200)
+        marks = [{'step': step, 'kind': kind, 'text': text} for step, kind, text in run.marks if kind != 'nan']
+        times = [clock['x'], [value or 0 for value in clock['y']]]
+        described.append({'name': name, 'epoch_length': run.epoch_length, 'clock': times, 'marks': marks})
+    return {'runs': described, 'panels': ordered, 'left': len(left), 'several': len(runs) > 1}

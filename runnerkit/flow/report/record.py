@@ -37,6 +37,7 @@ from runnerkit.flow.work_dir.journal import IMAGES, starts_in
 from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
 from runnerkit.log_files import JOURNAL
 from runnerkit.utils.lock import is_locked
+from runnerkit.utils.numbers import in_short
 from runnerkit.utils.small_files import read_json
 
 #: Seconds without a new log line after which a run without a lock no longer counts as running, at most and at least:
@@ -183,7 +184,7 @@ class RunRecord:
                     found.append({'name': entry.name, 'bytes': status.st_size, 'written': status.st_mtime})
         return sorted(found, key=lambda each: (each['written'], each['name']))
 
-    @property
+    @cached_property
     def best(self) -> Best | None:
         """The best evaluation, after the name of its checkpoint."""
         found = (best_of(self.lines, entry['name']) for entry in reversed(self.checkpoints))
@@ -192,22 +193,19 @@ class RunRecord:
     @property
     def batch(self) -> float | None:
         """The samples of an iteration, of all ranks together; None if unknown."""
-        data = self.last_start.get('data', {}).get('train')
-        samples, batches = (
-            (_number(data.get(key)) for key in ('samples', 'batches')) if isinstance(data, dict) else (0, 0)
-        )
-        return samples / batches if batches else None
+        data = self.last_start.get('data', {}).get('train', {})
+        samples, batches = data.get('samples'), data.get('batches')
+        return samples / batches if samples and batches else None
 
     @property
     def model(self) -> list[dict[str, Any]]:
         """The model's modules: name, type, parameters, how many of these are trainable, and maybe an output shape."""
-        return [each for each in self.last_start.get('modules', []) if isinstance(each, dict)]
+        return self.last_start.get('modules', [])
 
     @property
     def exactness(self) -> list[str]:
         """What of the run's resumes was not exact, or may not be, each sentence once."""
-        said = [text for start in self.starts for text in start.get('exactness', []) if isinstance(text, str)]
-        return list(dict.fromkeys(said))
+        return list(dict.fromkeys(text for start in self.starts for text in start.get('exactness', [])))
 
     @cached_property
     def predictions(self) -> dict[str, Any] | None:
@@ -228,7 +226,7 @@ class RunRecord:
             each['picture'] = each['picture'] if is_ours else None
         return {**content, 'samples': samples}
 
-    @property
+    @cached_property
     def images(self) -> list[Image]:
         """The pictures of `runnerkit.report_image`, by name and iteration."""
         found = []
@@ -237,6 +235,29 @@ class RunRecord:
             if number.isdecimal():
                 found.append(Image(unquote(name), int(number), file))
         return sorted(found, key=lambda each: (each.name, each.iterations))
+
+    @cached_property
+    def marks(self) -> list[tuple[int, str, str]]:
+        """Moments: completed iterations, ``'best'``, ``'resume'``, ``'end'``, ``'rate'`` or ``'nan'``, a text."""
+        ends = [f' after the start before was {start.get("outcome") or "killed"}' for start in self.starts]
+        are_known = len(self.starts) == len(self.resumed_at) + 1
+        found = [(at, 'resume', 'resumed' + (ends[i] if are_known else '')) for i, at in enumerate(self.resumed_at)]
+        if self.lines and self.outcome not in ('completed', 'running', 'unknown'):
+            found.append((self.step, 'end', self.outcome))
+        best = self.best
+        if best is not None and best.step is not None and best.value is not None and math.isfinite(best.value):
+            found.append((best.step, 'best', f'best {best.score} {in_short(best.value)}'))
+        for (mode, name), points in self.curves.items():
+            bad = next((step for step, value in points if not math.isfinite(value)), None)
+            if bad is not None:
+                found.append((bad, 'nan', f'{mode} {name} is not finite'))
+        rates = next((points for (_, name), points in self.curves.items() if name.split(' ')[0] == 'lr'), [])
+        steady = [rate for _, rate in rates]
+        for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
+            if steady[i - 2] == steady[i - 1] != steady[i] == steady[i + 1]:
+                text = f'learning rate {steady[i - 1]:.4g} → {steady[i]:.4g}'
+                found += [(rates[i][0], 'rate', text)]
+        return sorted(found)[:200]
 
     @property
     def bytes(self) -> int:
@@ -263,10 +284,10 @@ class RunRecord:
             if line['mode'] != 'val' and is_number(line.get('time')):
                 done, last = max(0, line['step'] - last), line['step']
                 steps += done * line['time']
-                data += done * _number(line.get('data_time'))
+                data += done * line['data_time'] if is_number(line.get('data_time')) else 0.0
         found = {'data': data, 'step': max(0.0, steps - data)}
         for name in ('evaluation', 'saving'):
-            found[name] = sum(_number(start.get('seconds', {}).get(name)) for start in self.starts)
+            found[name] = sum(filter(is_number, (start.get('seconds', {}).get(name) for start in self.starts)))
         if self.busy is not None:
             found['other'] = max(0.0, self.busy - sum(found.values()))
         return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and seconds > 0}
@@ -303,10 +324,6 @@ def short_names(runs: Sequence[RunRecord]) -> list[str]:
         if len(set(names)) == len(names):
             break
     return names if paths else []
-
-
-def _number(value: Any) -> float:
-    return value if is_number(value) else 0.0
 
 
 def _read_text_logs(run: RunRecord) -> None:

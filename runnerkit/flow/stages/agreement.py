@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from runnerkit.config.known_keys import TOP
-from runnerkit.distributed.collectives import broadcast_object, reduce_max, same_on_all_ranks
+from runnerkit.distributed.collectives import broadcast_object, reduce_extremes, same_on_all_ranks
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import wrapper_of
 from runnerkit.utils.exceptions import ToldByFirstRank, WrongValue
@@ -60,7 +60,7 @@ def check_shared(context: Context, file: Path) -> None:
     end = time.monotonic() + _PATIENCE
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.1)
-    if not reduce_max(not file.exists()):
+    if not reduce_extremes(not file.exists())[1]:
         return
     problem = f'some ranks do not see the files of rank 0 in the work dir {file.parent}'
     way_out = 'Choose a folder that all machines share (--work-dir, or checkpoint_config.out_dir)'

@@ -19,7 +19,6 @@ from runnerkit.distributed import (
     broadcast_object,
     from_first_rank,
     get_dist_info,
-    same_seed_everywhere,
 )
 from runnerkit.distributed.devices import accelerator, current_index
 from runnerkit.fileio.paths import is_url, local_path, shown
@@ -145,7 +144,7 @@ class InstanceBase(Stage):
             check_whole_number('seed', seed, at_least=0, or_none=True)
         if seed is None:
             seed = seed_of_resumed(context)
-        context.seed = same_seed_everywhere(draw_seed() if seed is None else seed)
+        context.seed = broadcast_object(draw_seed() if seed is None else seed)
         cfg.seed = context.seed
         set_random_seed(context.seed, deterministic=options.deterministic or bool(cfg.get('deterministic')))
 

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 
 from runnerkit.config.pretty import refuse_marks
 from runnerkit.data.given import is_loader
-from runnerkit.data.kinds import dataset_of
 from runnerkit.data.named import class_names
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section, wrapper_of
@@ -42,7 +41,7 @@ class NetworkBase(Stage):
                     f'the stage {type(self).__name__} has not set context.{name}: set it in build_network, or call '
                     f'self.{way_out}(context) there'
                 )
-        classes = class_names(dataset_of(context.loaders[0]))
+        classes = class_names(getattr(context.loaders[0], 'dataset', None))
         if classes is not None:
             context.meta['CLASSES'] = classes  # for the checkpoints
 
@@ -97,7 +96,8 @@ class NetworkBase(Stage):
         if options is not None:
             with placed_errors(context.cfg, 'compile'):
                 compile_model(model, **options)
-        given = [each for each in named_optimizers(context.cfg.get('optimizer')).values() if isinstance(each, Optimizer)]
+        named = named_optimizers(context.cfg.get('optimizer'))
+        given = [each for each in named.values() if isinstance(each, Optimizer)]
         before = dict(model.named_parameters()) if given else {}
         context.model = wrapped(model, context.cfg, context.device, context.logger) if wraps else model
         if given and is_fsdp2(context.model):
@@ -119,7 +119,7 @@ class NetworkBase(Stage):
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
                 if not isinstance(config, Mapping) or is_loader(cfg.data.train):
-                    raise WrongType("auto_scale_lr needs optimizer=dict(type=…, lr=…), and a data set as data.train")
+                    raise WrongType('auto_scale_lr needs optimizer=dict(type=…, lr=…), and a data set as data.train')
                 config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
             if context.model is None:  # an Experiment's setup_model makes both

@@ -32,7 +32,7 @@ _SWITCHES: tuple[tuple[Callable[[], Any], Callable[[Any], None]], ...] = (
 def preserved_process_state() -> Iterator[None]:
     """Restore torch's settings, environment variables and the logger on leaving the context; close handlers that were
     added to it. Random generators are not restored: code after a run may rely on its seed."""
-    switches = [(read, _read(read), write) for read, write in _SWITCHES]
+    switches = [(read, _value_if_set(read), write) for read, write in _SWITCHES]
     variables = {name: os.environ.get(name) for name in VARIABLES}
     logger, was_set_up = logging.getLogger('runnerkit'), 'runnerkit' in logger_initialized
     level = logger.level
@@ -42,7 +42,7 @@ def preserved_process_state() -> Iterator[None]:
         yield
     finally:
         for read, before, write in switches:
-            if before is not None and _read(read) != before:
+            if before is not None and _value_if_set(read) != before:
                 write(before)
         for name, value in variables.items():
             os.environ.pop(name, None)
@@ -63,7 +63,7 @@ def preserved_process_state() -> Iterator[None]:
             logger_initialized.pop('runnerkit', None)
 
 
-def _read(read: Callable[[], Any]) -> Any:
+def _value_if_set(read: Callable[[], Any]) -> Any:
     try:
         return read()
     except RuntimeError:  # set through torch's newer API, which a run does not use

@@ -121,7 +121,7 @@ def makers(cfg: Any, options: Options, given: Mapping[str, Any]) -> dict[str, Ma
         else:
             chosen[slot.name] = slot.default
     if options.dry_run and 'runner' not in given:
-        made, infer = _made(chosen['runner']), loaded_class('runnerkit.flow.stages.inference:Infer')
+        made, infer = _underlying(chosen['runner']), loaded_class('runnerkit.flow.stages.inference:Infer')
         if not (isinstance(made, type) and issubclass(made, infer)):
             chosen['runner'] = import_module('runnerkit.flow.look.dry_run').DryRun
     return chosen
@@ -138,7 +138,7 @@ def maker(slot: Slot, value: Any) -> Maker | None:
         arguments = {key: each for key, each in value.items() if key != 'type'}
         value = value.get('type', slot.default)
     if isinstance(value, str):
-        value = _named(slot, value)
+        value = _stage_named(slot, value)
     if isinstance(value, type):
         _check_stage(slot, value, arguments)
     elif not callable(value):
@@ -146,7 +146,7 @@ def maker(slot: Slot, value: Any) -> Maker | None:
     return partial(value, **arguments) if arguments else value
 
 
-def _named(slot: Slot, text: str) -> Any:
+def _stage_named(slot: Slot, text: str) -> Any:
     """The stage of this registered name, dotted path or file."""
     name = f'{text}:{slot.class_name}' if text.endswith('.py') else text
     try:
@@ -190,19 +190,19 @@ def _check_stage(slot: Slot, stage: type, arguments: Mapping[str, Any]) -> None:
             raise TypeError(f'{name}: {method}({", ".join(["self", "context", *options])}) fails: {error}') from None
 
 
-def _made(make: Any) -> Any:
+def _underlying(make: Any) -> Any:
     return make.func if isinstance(make, partial) else make
 
 
 def file_of_user(make: Any) -> str | None:
     """The file in which the class or function of a stage is defined, unless it is runnerkit's own."""
-    name = getattr(_made(make), '__module__', None) or ''
+    name = getattr(_underlying(make), '__module__', None) or ''
     return None if is_ours(name) else getattr(sys.modules.get(name), '__file__', None)
 
 
 def definition_place(make: Any) -> str:
     """Where a class or function is defined: ``'runnerkit.flow.stages.startup'``, ``'stages/my_startup.py:12'``."""
-    made, file = _made(make), file_of_user(make)
+    made, file = _underlying(make), file_of_user(make)
     try:
         return str(made.__module__) if file is None else f'{shown(file)}:{inspect.getsourcelines(made)[1]}'
     except (OSError, AttributeError, TypeError):
@@ -211,7 +211,7 @@ def definition_place(make: Any) -> str:
 
 def origin(make: Any) -> str:
     """What makes a stage, and where that is defined, for messages."""
-    return 'left out' if make is None else f'{getattr(_made(make), "__name__", make)} ({definition_place(make)})'
+    return 'left out' if make is None else f'{getattr(_underlying(make), "__name__", make)} ({definition_place(make)})'
 
 
 def note_place(error: BaseException, file: str, before: str = '') -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from runnerkit.data.kinds import dataset_of, length_of
+from runnerkit.data.kinds import length_of
 from runnerkit.distributed import from_first_rank
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight import Plan, is_complete, preflight, show_findings
@@ -36,7 +36,7 @@ from runnerkit.utils.logging import is_terminal
 def training_line(context: Context) -> str:
     """Model, length and training data: ``LeNet (80,250 parameters, SGD) for 12 epochs on Digits (3,500 samples)``."""
     loader = first_training_loader(context.loaders, context.workflow, context.runner)
-    data = '' if dataset_of(loader) is None else f' on {data_of(loader, batches=False)}'
+    data = '' if getattr(loader, 'dataset', None) is None else f' on {data_of(loader, batches=False)}'
     return f'{model_of(context)} for {length_in_words(context.runner, context.workflow)}{data}'
 
 
@@ -54,7 +54,7 @@ def model_of(context: Context) -> str:
 
 def data_of(loader: Any, batches: bool = True) -> str:
     """The class of the loader's data set, with the number of samples and of ``batches`` where they are known."""
-    data = dataset_of(loader)
+    data = getattr(loader, 'dataset', None)
     counts = [(length_of(data), 'samples'), (length_of(loader) if batches else None, 'batches')]
     known = ', '.join(f'{count:,} {what}' for count, what in counts if count is not None)
     return f'{type(data).__name__} ({known})' if known else type(data).__name__

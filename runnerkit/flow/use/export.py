@@ -275,7 +275,7 @@ def _arguments(module: nn.Module, inputs: Tensors) -> tuple[tuple[Any, ...], dic
 def _dynamic_sizes(example: Tensors, dynamic: Mapping[str, str]) -> dict[str, dict[int, str]]:
     """The names of each input's dynamic sizes by dimension: those of ``dynamic``, and the batch."""
     known = [f'{name}.{index}' for name, each in example.items() for index in range(1, each.dim())]
-    count = _batch_size(example)
+    count = next(len(each) for each in example.values() if each.dim())
     sizes = {name: {0: 'batch'} if each.dim() and len(each) == count else {} for name, each in example.items()}
     for key, name in dynamic.items():
         if key not in known:
@@ -288,10 +288,6 @@ def _dynamic_sizes(example: Tensors, dynamic: Mapping[str, str]) -> dict[str, di
         of, _, index = key.rpartition('.')
         sizes[of][int(index)] = name
     return sizes
-
-
-def _batch_size(inputs: Tensors) -> int:
-    return next(len(each) for each in inputs.values() if each.dim())
 
 
 def _resized(example: Tensors, count: int, sizes: Mapping[str, Mapping[int, str]], longer: int = 0) -> Tensors:
@@ -317,8 +313,8 @@ def _traced(network: _Network) -> Any:
         return torch.export.export(network.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise ValueError(
-            f'torch.export cannot take {network.name}: {_reason(error)}. Write that line with operations of torch '
-            'alone (torch.where in place of if, x.shape[0] in place of a fixed batch size); or write a method '
+            f'torch.export cannot take {network.name}: {_without_advice(error)}. Write that line with operations of '
+            'torch alone (torch.where in place of if, x.shape[0] in place of a fixed batch size); or write a method '
             'forward_dummy of the model without it, which is then exported'
         ) from None
 
@@ -331,8 +327,8 @@ def _torch_program(network: _Network) -> tuple[bytes, Run]:
             torch.export.save(_traced(network), buffer, extra_files={'metadata.json': json.dumps(network.metadata)})
         except NotImplementedError as error:  # of torch.return_types.topk, for one
             raise ValueError(
-                f'.pt2 cannot express what {network.name} returns: {_reason(error)}; write tuple(x.topk(5)) in place '
-                'of x.topk(5), or write .onnx'
+                f'.pt2 cannot express what {network.name} returns: {_without_advice(error)}; write tuple(x.topk(5)) '
+                'in place of x.topk(5), or write .onnx'
             ) from None
         content = buffer.getvalue()
         module = torch.export.load(io.BytesIO(content)).module()
@@ -365,8 +361,8 @@ def _onnx(network: _Network) -> tuple[bytes, Run]:
             while error.__cause__ is not None:  # the first one names the operation
                 error = error.__cause__  # type: ignore[assignment]
             raise ValueError(
-                f'ONNX cannot express {network.name}: {_reason(error)}. Replace that operation in the model, convert '
-                'it to float32 if it has another type; or write .pt2, which has all operations of torch'
+                f'ONNX cannot express {network.name}: {_without_advice(error)}. Replace that operation in the model, '
+                'convert it to float32 if it has another type; or write .pt2, which has all operations of torch'
             ) from None
 
     def run(inputs: Tensors) -> list[Tensor]:
@@ -393,7 +389,7 @@ def _writer(path: str) -> Callable[[_Network], tuple[bytes, Run]]:
     return FORMATS[extension]
 
 
-def _reason(error: Exception) -> str:
+def _without_advice(error: Exception) -> str:
     """What torch says about a network that it cannot take, and about which line, without its advice on debugging."""
     lines = dict.fromkeys(_OWN_ADVICE.sub('', line).strip(' -') for line in str(error).splitlines())
     said = [line for line in lines if line]

@@ -113,7 +113,10 @@ def find_trained(
     try:
         path = find_checkpoint(source, best=which == 'best')
     except FileNotFoundError as error:
-        raise FileNotFoundError(f'{error}{_near_folders(Path(source).expanduser())}') from None
+        place, near = Path(source).expanduser(), ''
+        if not (place.exists() or place.suffix) and place.parent.is_dir():
+            near = suggestion(place.name, [other.name for other in place.parent.iterdir() if other.is_dir()])
+        raise FileNotFoundError(f'{error}{near}') from None
     content = _load_checkpoint(path, 'cpu')
     weights = content.get('state_dict', content) if isinstance(content, Mapping) else content
     if not isinstance(weights, Mapping) or not all(isinstance(name, str) for name in weights):
@@ -121,20 +124,27 @@ def find_trained(
     if not isinstance(content.get('meta', {}), Mapping):
         content = {**content, 'meta': {}}
     if config is None:
-        file = config_of(source if work_dir is None else work_dir)
-        if file is not None:
-            return Trained(path, content, Config.fromfile(check_made_here(file, trust)))
-        of_folder = config_of(os.path.dirname(path) or '.')
-        if of_folder is not None and is_made_here(of_folder):
-            return Trained(path, content, Config.fromfile(of_folder))
-        return Trained(path, content, config_in(content.get('meta', {}), path, trust))
-    if not isinstance(config, (Config, Mapping)):
-        return Trained(path, content, Config.fromfile(config))
-    cfg = config if isinstance(config, Config) else Config(dict(config))
-    kept = config_of(source) if cfg.filename is None else None
-    if kept is not None and (trust or is_made_here(kept)):  # else it could name what the user has not
-        cfg = as_trained(cfg, kept)
+        cfg = config_beside(source if work_dir is None else work_dir, path, content.get('meta', {}), trust)
+    elif not isinstance(config, (Config, Mapping)):
+        cfg = Config.fromfile(config)
+    else:
+        cfg = config if isinstance(config, Config) else Config(dict(config))
+        kept = config_of(source) if cfg.filename is None else None
+        if kept is not None and (trust or is_made_here(kept)):  # else it could name what the user has not
+            cfg = as_trained(cfg, kept)
     return Trained(path, content, cfg)
+
+
+def config_beside(source: str | os.PathLike[str], path: str, meta: Mapping[str, Any], trust: bool) -> Config:
+    """The config of the work dir ``source``; else of the one that the checkpoint at ``path`` lies in; else that of its
+    ``meta``."""
+    file = config_of(source)
+    if file is not None:
+        return Config.fromfile(check_made_here(file, trust))
+    file = config_of(os.path.dirname(path) or '.')
+    if file is not None and is_made_here(file):
+        return Config.fromfile(file)
+    return config_in(meta, path, trust)
 
 
 def config_in(meta: Mapping[str, Any], path: str, trust: bool) -> Config:
@@ -167,12 +177,6 @@ def check_which(which: str) -> None:
         raise ValueError(
             f'which must be {" or ".join(map(repr, WHICH))}, but got {which!r}{suggestion(str(which), WHICH)}'
         )
-
-
-def _near_folders(path: Path) -> str:
-    if path.exists() or path.suffix or not path.parent.is_dir():
-        return ''
-    return suggestion(path.name, [other.name for other in path.parent.iterdir() if other.is_dir()])
 
 
 def build_trained(trained: Trained, device: torch.device | str = 'cpu') -> Any:
@@ -307,13 +311,13 @@ def _laid_over(kept: Any, given: Any, path: tuple[Any, ...], note: Callable[...,
     if type(kept) is type(given) and isinstance(kept, list | tuple) and len(kept) == len(given):
         items = enumerate(zip(kept, given, strict=True))
         return type(kept)(_laid_over(one, other, (*path, index), note) for index, (one, other) in items)
-    if _name(kept) == _name(given):
+    if _last_name(kept) == _last_name(given):
         return given
     note(path, kept, given)
     return kept
 
 
-def _name(value: Any) -> Any:
+def _last_name(value: Any) -> Any:
     """What two ways to write the same value have in common: of a class, a function or a path, the name at its end."""
     text = path_of(value) if callable(value) and hasattr(value, '__qualname__') else value
     found = _PATH.fullmatch(text) if isinstance(text, str) else None

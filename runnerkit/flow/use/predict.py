@@ -193,10 +193,10 @@ def split_meant(cfg: Config, inputs: Inputs) -> str | None:
 def splits(cfg: Config) -> list[str]:
     """The names of the data sets in a config's ``data``; ``val/clean`` is one of several under ``val``."""
     data = required_section(cfg, 'data')
-    return [f'{key}/{name}' if name else key for key in splits_in(data) for name in _named(data[key])]
+    return [f'{key}/{name}' if name else key for key in splits_in(data) for name in _data_sets_in(data[key])]
 
 
-def _named(config: Any) -> dict[str, Any]:
+def _data_sets_in(config: Any) -> dict[str, Any]:
     """The data sets under one key of ``data`` by name. Building them reports what is wrong with them."""
     try:
         return named_datasets(config)
@@ -220,17 +220,17 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     data, meant = required_section(cfg, 'data'), split_meant(cfg, inputs)
     if meant is None:
         key = next((name for name in READERS if data.get(name) is not None), '')
-        config = next(iter(_named(data[key]).values())) if key else None
+        config = next(iter(_data_sets_in(data[key]).values())) if key else None
     else:
         key, _, name = meant.partition('/')
-        config = _named(data[key])[name]
+        config = _data_sets_in(data[key])[name]
     refuse_marks(config, 'data', *(meant or key).split('/'))
     if meant is not None:
         with placed_errors(data, key, name=f'data.{meant}'):
             dataset = build_dataset(config)
             if is_loader(dataset):
                 kind = type(dataset).__name__
-                raise WrongType(f'a {kind} may not give the samples in their order: give its data set, and a batch_size')
+                raise WrongType(f'a {kind} may not give all samples in order: give its data set')
             check_dataset(dataset)
     else:
         files = _existing(words_of(inputs), splits(cfg))
@@ -297,7 +297,7 @@ def _predicted(model: Any, loader: Any, device: torch.device, finish: Callable[[
     found: list[Any] = []
     with torch.no_grad():
         for data in loader:
-            rows = _rows(finish(_called(model, on_device(data, device))))
+            rows = _rows(finish(_outputs_of(model, on_device(data, device))))
             found += rows
             if bar is not None and rows:
                 bar.update(len(rows))
@@ -313,7 +313,7 @@ def on_device(data: Any, device: torch.device) -> Any:
     return to_device(data, device)
 
 
-def _called(model: Any, data: Any) -> Any:
+def _outputs_of(model: Any, data: Any) -> Any:
     own = getattr(model, 'predict', None)
     if callable(own):
         return own(data)

@@ -32,32 +32,28 @@ def write_predictions(
 def as_json(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> str:
     """A list of ``{"input": …, "prediction": …}``, each on its own line; with ``"class"`` if that has a name."""
     rows = [
-        {'input': name, 'prediction': each, **_class(each, classes)}
-        for name, each in zip(inputs, map(_plain, predictions), strict=True)
+        {'input': name, 'prediction': each, **_name_of_class(each, classes)}
+        for name, each in zip(inputs, map(_for_json, predictions), strict=True)
     ]
     lines = ',\n'.join(json.dumps(row, ensure_ascii=False) for row in rows)
     return f'[\n{lines}\n]'
 
 
-def _class(prediction: Any, classes: Sequence[str] | None) -> dict[str, str]:
+def _name_of_class(prediction: Any, classes: Sequence[str] | None) -> dict[str, str]:
     """The name of the class that a prediction is."""
     if classes is None or type(prediction) is not int or not 0 <= prediction < len(classes):
         return {}
     return {'class': classes[prediction]}
 
 
-def _by_class(prediction: Any, classes: Sequence[str] | None) -> Any:
-    """A prediction with a number for each class, as columns; any other as it is."""
-    if classes is None or not isinstance(prediction, list) or not len(prediction) == len(classes) == len(set(classes)):
-        return prediction
-    return {f'prediction_{name}': number for name, number in zip(classes, prediction, strict=True)}
-
-
 def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence[str] | None = None) -> bytes:
     """A column ``input``, and a column for each number of a prediction; ``class`` if that has a name."""
     rows = []
-    for name, each in zip(inputs, map(_plain, predictions), strict=True):
-        rows.append(_joined([{'input': name}, _columns(_by_class(each, classes)), _class(each, classes)]))
+    for name, each in zip(inputs, map(_for_json, predictions), strict=True):
+        numbers = each
+        if classes and isinstance(each, list) and len(each) == len(classes) == len(set(classes)):
+            numbers = {f'prediction_{of}': number for of, number in zip(classes, each, strict=True)}
+        rows.append(_columns_of_all([{'input': name}, _columns(numbers), _name_of_class(each, classes)]))
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator='\n')
     writer.writeheader()
@@ -68,7 +64,7 @@ def _as_csv(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence
 def _columns(value: Any, name: str = '') -> dict[str, Any]:
     """The numbers of a prediction by column: ``{'box': {'x': 1}, 'p': [2]}`` has ``box.x`` and ``p_0``."""
     if isinstance(value, dict):
-        return _joined(_columns(item, f'{name}.{key}' if name else key) for key, item in value.items())
+        return _columns_of_all(_columns(item, f'{name}.{key}' if name else key) for key, item in value.items())
     name = name or 'prediction'
     if not isinstance(value, list):
         return {name: value}
@@ -79,7 +75,7 @@ def _columns(value: Any, name: str = '') -> dict[str, Any]:
     return {f'{name}_{index}': item for index, item in enumerate(value)}
 
 
-def _joined(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def _columns_of_all(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
@@ -107,14 +103,14 @@ def _as_npy(inputs: Sequence[Any], predictions: Sequence[Any], classes: Sequence
     return buffer.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _for_json(value: Any) -> Any:
     """``value`` with lists and numbers in place of arrays."""
     if isinstance(value, Tensor | np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _for_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_for_json(item) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ValueError(

@@ -7,7 +7,6 @@ import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,7 +59,11 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     if not all(isinstance(name, str) for name in held):
         raise ValueError(f'{path} holds weights under names that are no texts, which no model has')
     meta = content['meta'] if isinstance(content.get('meta'), Mapping) else {}
-    trained = Trained(path, {'state_dict': held, 'meta': meta}, _config(meta))
+    try:
+        cfg = Config(read_literals(str(meta.get('config', ''))))
+    except (ValueError, KeyError):  # it is not data alone
+        cfg = Config({})
+    trained = Trained(path, {'state_dict': held, 'meta': meta}, cfg)
     weights = weights_of(trained)
     warn_if_not_finite(trained)
     for name in [ema_name(name) for name in weights]:
@@ -72,7 +75,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
     }
     buffer = io.BytesIO()
     torch.save(published, buffer)
-    target = place.with_name(_named(place, hashlib.sha256(buffer.getvalue()).hexdigest()))
+    target = place.with_name(with_hash(place, hashlib.sha256(buffer.getvalue()).hexdigest()))
     write_atomically(target, buffer.getvalue())
     return target
 
@@ -90,15 +93,7 @@ def check_published_path(out: str) -> Path:
     return path
 
 
-def _named(path: Path, digest: str) -> str:
+def with_hash(path: Path, digest: str) -> str:
     """The file's name with the first 8 digits of its hash, or as many as it takes not to look like a date."""
     names = (f'{path.stem}-{digest[:count]}{path.suffix or EXTENSIONS[0]}' for count in range(8, len(digest)))
     return next(name for name in names if HASH_IN_NAME.search(name))
-
-
-def _config(meta: Mapping[str, Any]) -> Config:
-    """The config in ``meta``, read as data; an empty one if that is not possible."""
-    try:
-        return Config(read_literals(str(meta.get('config', ''))))
-    except (ValueError, KeyError):
-        return Config({})

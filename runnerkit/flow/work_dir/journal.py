@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,11 +21,11 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.config.settings import settings_with_places
-from runnerkit.data.kinds import dataset_of, length_of
+from runnerkit.data.kinds import length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.work_dir.record import read_record, write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
@@ -37,52 +37,30 @@ from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
-from runnerkit.utils.small_files import own_folder, read_json
+from runnerkit.utils.small_files import own_folder, read_json, read_small
 from runnerkit.version import __version__
 
-#: The folder of the pictures that hooks and steps report.
-IMAGES = 'reported_images'
+#: The folder of the pictures that hooks and steps report, and the file with the error of another rank than the first.
+IMAGES, ERROR = 'reported_images', '.error_of_rank'
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_right(value)
-
-
-def _are(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(is_right, value))
-
-
-def _by_name(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, dict) and all(map(is_right, value.values()))
-
-
-def _is_setting(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and _is_text(value[0]) and isinstance(value[2], str | None)
-
-
-#: What the entries of a start are; others are left out, since another user may have written the file.
-_KINDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(('begin', 'end'), is_number),
-    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), _is_count),
-    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), _or_none(_is_count)),
-    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), _is_text),
-    **dict.fromkeys(('config_file', 'resumed_from'), _or_none(_is_text)),
-    'command': _are(_is_text),
-    'versions': _by_name(_is_text),
-    'first_batch': _by_name(_is_count),
-    **dict.fromkeys(('options', 'data'), lambda value: isinstance(value, dict)),
-    **dict.fromkeys(('exactness', 'rolled_back'), _are(lambda value: True)),  # their readers choose
-    'seconds': _by_name(is_number),
-    'settings': _are(_is_setting),
-    'modules': _are(lambda value: isinstance(value, dict)),
+#: The kinds of the entries of a start, see `misfit`; others are left out, since another user may have written the file.
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(('begin', 'end'), NUMBER),
+    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), int),
+    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), int | None),
+    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), str),
+    **dict.fromkeys(('config_file', 'resumed_from'), str | None),
+    'options': dict,
+    'data': {...: {...: int | None}},
+    'command': [str],
+    'versions': {...: str},
+    'first_batch': {...: int},
+    'exactness': [str],
+    'rolled_back': [int],
+    'seconds': {...: NUMBER},
+    'settings': [(str, None, str | None, None)],
+    'modules': [dict],
 }
 
 #: Height and width of a kept picture, at most.
@@ -125,7 +103,7 @@ class JournalHook(Hook):
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._path = context.work_dir / JOURNAL
+        self._path, self._error_of_rank = context.work_dir / JOURNAL, context.work_dir / ERROR
         self._trouble = WarnsOnce(f'the file {self._path}')
         self._starts: list[dict[str, Any]] = []
         self._seconds = {'evaluation': 0.0, 'saving': 0.0}
@@ -144,18 +122,30 @@ class JournalHook(Hook):
         runner.logger.removeHandler(self._inexact)
         if self._starts and runner.outcome is not None:
             self._end(runner, runner.outcome)
+        elif runner.outcome is not None:
+            self._leave_error(runner, runner.outcome)
 
     def fail(self, outcome: Outcome) -> None:
         """Complete the entry of a run that has failed before `before_run` of this hook, or after its `after_run`."""
         runner = self._context.runner
-        if runner.rank == 0:
-            if not self._starts:
-                self._begin(runner)
-            if self._starts and self._starts[-1].get('outcome') != outcome.kind:
-                self._end(runner, outcome)
+        if runner.rank > 0:
+            self._leave_error(runner, outcome)
+            return
+        if not self._starts:
+            self._begin(runner)
+        if self._starts and self._starts[-1].get('outcome') != outcome.kind:
+            self._end(runner, outcome)
+
+    def _leave_error(self, runner: RunnerView, outcome: Outcome) -> None:
+        """On another rank than the first, which will only see that this one is gone: leave the error where it looks."""
+        if runner.rank > 0 and outcome.kind == 'failed' and not _is_of_another_rank(outcome.error):
+            with self._trouble.instead_of_raising():
+                text = f'rank {runner.rank}: {type(outcome.error).__name__}: {outcome.error}'
+                write_atomically(self._error_of_rank, text.encode(errors='replace'))
 
     def _begin(self, runner: RunnerView) -> None:
         with self._trouble.instead_of_raising():
+            self._error_of_rank.unlink(missing_ok=True)  # of a start that was killed
             starts = starts_in(self._path)
             if not starts and self._path.exists():  # it is damaged
                 os.replace(self._path, self._path.with_suffix('.json.damaged'))
@@ -172,6 +162,9 @@ class JournalHook(Hook):
         with self._trouble.instead_of_raising():  # an error of the user's may have no text
             error = outcome.error
             reason = outcome.reason if error is None or outcome.reason else f'{type(error).__name__}: {error}'
+            if self._error_of_rank.exists() and _is_of_another_rank(error):
+                reason = read_small(self._error_of_rank).decode()
+            self._error_of_rank.unlink(missing_ok=True)
             self._starts[-1]['reason'] = (reason or '')[:500]
         self._write_starts()
         with self._trouble.instead_of_raising():
@@ -225,6 +218,12 @@ class JournalHook(Hook):
                     file.write(content.ljust(size))
 
 
+def _is_of_another_rank(error: BaseException | None) -> bool:
+    from runnerkit.distributed.watch import is_lost  # a run that goes well needs none of it
+
+    return error is not None and is_lost(error)
+
+
 class _Inexact(logging.Handler):
     """Keeps the sentences that a run logs about what is not exact."""
 
@@ -239,7 +238,7 @@ class _Inexact(logging.Handler):
 
 def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
     """The entry of a run that begins."""
-    cfg, model = context.cfg, unwrap(runner.model)
+    cfg, device, model = context.cfg, context.device, unwrap(runner.model)
     parameters = [] if any(map(is_lazy, model.parameters())) else list(model.parameters())
     return {
         'begin': time.time(),
@@ -258,21 +257,17 @@ def entry_of(context: Context, runner: RunnerView) -> dict[str, Any]:
         'process': os.getpid(),
         'ranks': context.world_size,
         'threads': torch.get_num_threads(),
-        'device': _device(context.device),
+        'device': str(device) + (f' ({torch.cuda.get_device_name(device)})' if device.type == 'cuda' else ''),
         'git': git_state(Path(cfg.filename).parent if cfg.filename else Path.cwd()),
         'versions': {'runnerkit': __version__, 'torch': torch.__version__, 'python': platform.python_version()},
         'model': type(model.model if isinstance(model, Supervised) else model).__name__,
         'parameters': sum(each.numel() for each in parameters) or None,
         'modules': modules_of(model),
-        'data': dict(_data(context)),
+        'data': dict(_sizes_of_data(context)),
     }
 
 
-def _device(device: torch.device) -> str:
-    return f'{device} ({torch.cuda.get_device_name(device)})' if device.type == 'cuda' else str(device)
-
-
-def _data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
+def _sizes_of_data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
     """Samples and batches of each loader whose length is known."""
     loaders = [(mode, loader) for (mode, _), loader in zip(context.workflow, context.loaders, strict=False)]
     validation = context.val_loader
@@ -280,7 +275,7 @@ def _data(context: Context) -> Iterator[tuple[str, dict[str, int | None]]]:
     for name, loader in loaders:
         with suppress(Exception):  # what a user's loader raises when it is asked for its length is no matter here
             if loader is not None:
-                yield name, {'samples': length_of(dataset_of(loader)), 'batches': length_of(loader)}
+                yield name, {'samples': length_of(getattr(loader, 'dataset', None)), 'batches': length_of(loader)}
 
 
 def modules_of(model: nn.Module) -> list[dict[str, Any]]:
@@ -310,4 +305,4 @@ def starts_in(path: Path) -> list[dict[str, Any]]:
         return []
     starts = content.get('starts') if isinstance(content, dict) else None
     plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    return [{key: each for key, each in start.items() if key not in _KINDS or _KINDS[key](each)} for start in plain]
+    return [{key: each for key, each in start.items() if misfit(each, _KINDS.get(key)) is None} for start in plain]

@@ -11,18 +11,17 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Collection
 from itertools import count
 from pathlib import Path
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.atomic import flush_folder
-from runnerkit.checkpoint.store import OWNER, is_owned
+from runnerkit.checkpoint.atomic import flush_folder, temporary_name
+from runnerkit.checkpoint.store import OWNER
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
 from runnerkit.flow.work_dir.record import JSON_FILES, RECORD, STARTS, read_record
-from runnerkit.hooks.storage import StoringHook
+from runnerkit.hooks.storage import StoringHook, is_owned
 from runnerkit.utils.logging import shortened
 
 _LOG = re.compile(r'\d{8}_\d{6}\S*\.log(\.json(\.superseded)?)?')
@@ -40,6 +39,7 @@ OTHER_FILES = {
     'best_samples',
     'report.html',
     'reported_images',
+    '.error_of_rank',
     RECORD,
     STARTS,
 }
@@ -109,13 +109,15 @@ def rename_aside(work_dir: Path, names: Collection[str]) -> Path:
         if is_so:
             raise FileExistsError(f'{_must_stay(work_dir)}: it is {what}. Go elsewhere, {_WAYS_OUT}')
     aside = next(path for n in count(1) if not os.path.lexists(path := place.with_name(f'{place.name}.{n}')))
-    fresh = None
+    fresh = place.with_name(temporary_name(place.name))  # of a run that is killed here, the next start deletes it
     try:
-        fresh = Path(tempfile.mkdtemp(prefix=f'.{place.name}.', dir=place.parent))
-        os.rename(place, aside)
-    except OSError as error:
-        if fresh is not None:
+        fresh.mkdir(0o700)
+        try:
+            os.rename(place, aside)
+        except OSError:
             fresh.rmdir()
+            raise
+    except OSError as error:
         raise type(error)(f'{_must_stay(work_dir)} ({aside}: {error.strerror}): {_WAYS_OUT}') from error
     for name in os.listdir(aside):
         if name == '.lock' or name not in names:

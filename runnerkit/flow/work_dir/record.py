@@ -60,20 +60,23 @@ def read_record(work_dir: Path) -> dict[str, Any]:
     try:
         found = read_json(work_dir / RECORD)
     except (OSError, ValueError):
-        logs = logs_in(work_dir)
-        found = {'config': name} if logs and (name := _config_in(logs[-1])) else {}
-    kinds = {'config': _is_name, 'code': _is_name, 'jobs': _are_texts, 'files': _are_texts, 'others': _are_texts}
+        found = {}
+        for log in logs_in(work_dir)[-1:]:
+            with open(open_regular(log), encoding='utf-8', errors='replace') as file:
+                named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
+            found = {'config': named[1]} if named else {}
+    kinds = {
+        'config': _names_a_file,
+        'code': _names_a_file,
+        'jobs': _are_texts,
+        'files': _are_texts,
+        'others': _are_texts,
+    }
     found = found if isinstance(found, dict) else {}
     return {key: value for key, value in found.items() if key not in kinds or kinds[key](value)}
 
 
-def _config_in(log: Path) -> str | None:
-    with open(open_regular(log), encoding='utf-8', errors='replace') as file:
-        named = re.search(r'"exp_name": "([^"/\\]+)"', file.readline())
-    return named and named[1]
-
-
-def _is_name(value: Any) -> bool:
+def _names_a_file(value: Any) -> bool:
     """Whether ``value`` is the name of a file in a folder, and leads nowhere else."""
     with suppress(ValueError):
         return isinstance(value, str) and plain_file_name(value) == value
@@ -147,14 +150,14 @@ def _seal(key: bytes, work_dir: Path, record: Mapping[str, Any], code: Collectio
     folder = record.get('code') or CODE
     files = [
         [name, 'a link' if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()]
-        for name, path in (_importable(work_dir, folder) if f'{{{{ fileDirname }}}}/{folder}/'.encode() in text else ())
+        for name, path in (_code_files(work_dir, folder) if f'{{{{ fileDirname }}}}/{folder}/'.encode() in text else ())
         if code is None or name in code
     ]
     content = json.dumps([config, hashlib.sha256(text).hexdigest(), files])
     return hmac.new(key, content.encode(), hashlib.sha256).hexdigest()
 
 
-def _importable(work_dir: Path, code: str) -> Iterator[tuple[str, Path]]:
+def _code_files(work_dir: Path, code: str) -> Iterator[tuple[str, Path]]:
     """What may be imported from the folder ``code``: the names in ``work_dir``, and the paths."""
     for path in sorted((work_dir / code).rglob('*')):
         is_code = path.name.endswith(tuple(all_suffixes())) and '__pycache__' not in path.parts and path.is_file()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.atomic import sweep, write_atomically
 from runnerkit.config import Config
 from runnerkit.config.pretty import has_text, objects_in, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
@@ -53,6 +53,8 @@ _IN_FILE = re.compile(r'(.+\.py)(:[\w.]+)?')
 def take_over(context: Context) -> None:
     """Make the work dir this run's, on rank 0."""
     work_dir, cfg = context.work_dir, context.cfg
+    place = Path(os.path.realpath(work_dir))
+    sweep(place.parent, f'.{place.name}.')  # of a start that was killed while it renamed the work dir of an earlier run
     saves_elsewhere = any(getattr(hook, 'out_dir', None) for hook in getattr(context.runner, 'hooks', ()))
     has_moved = False
     if not context.continues and (context.others or saves_elsewhere):
@@ -67,7 +69,8 @@ def take_over(context: Context) -> None:
     its_jobs = sorted({*record.get('jobs', []), *context.jobs})
     noted = {**record, **written}
     # In a work dir from elsewhere, the code of others stays unsealed, so that the work dir counts as one from there.
-    own = None if was_own else [f'{noted.get("code") or CODE}/{copy}' for copy in copies_of(cfg)]
+    copies = _copies(user_files(cfg)).values()
+    own = None if was_own else [f'{noted.get("code") or CODE}/{copy.as_posix()}' for copy in copies]
     sealed = seal(work_dir, noted, own)
     found = {'others': others, 'files': None}  # its own are known when it ends
     write_record(work_dir, **written, **found, seal=sealed, seed=context.seed, jobs=its_jobs, process=os.getpid())
@@ -144,7 +147,7 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     code = record.get('code') or CODE
     is_own = bool(copies)
     if copies and record.get('code') is None and (work_dir / code).exists():
-        is_own = not all(_is_same(work_dir / code / copy, file) for file, copy in copies.items())
+        is_own = not all(_is_same_file(work_dir / code / copy, file) for file, copy in copies.items())
         code = f'{CODE}_run' if is_own else code
     if is_own:
         _write_code(work_dir / code, copies)
@@ -153,11 +156,6 @@ def write_snapshot(work_dir: Path, cfg: Any, record: Mapping[str, Any]) -> dict[
     text = Config(values, cfg_text='', filename=config).dump() or ''
     write_atomically(work_dir / config, text.replace(_MARK, _HERE).encode())
     return {'config': config, **({'code': code} if is_own else {})}
-
-
-def copies_of(cfg: Any) -> list[str]:
-    """Where the user's files that a config names are in the folder for them."""
-    return [copy.as_posix() for copy in _copies(user_files(cfg)).values()]
 
 
 def files_needed(cfg: Any) -> list[Path]:
@@ -212,7 +210,7 @@ def _write_code(folder: Path, copies: dict[Path, Path]) -> None:
                 f'{(folder / copy).parent} leads out of the work dir, so the code of the run is not written there: '
                 'remove the link, or choose another work dir (--work-dir)'
             )
-        if not _is_same(folder / copy, file):
+        if not _is_same_file(folder / copy, file):
             write_atomically(folder / copy, file.read_bytes())
 
 
@@ -232,5 +230,5 @@ def _portable(value: Any, work_dir: str, places: Mapping[str, str]) -> Any:
     return value
 
 
-def _is_same(path: Path, other: str | os.PathLike[str] | None) -> bool:
+def _is_same_file(path: Path, other: str | os.PathLike[str] | None) -> bool:
     return other is not None and path.exists() and os.path.exists(other) and path.samefile(other)

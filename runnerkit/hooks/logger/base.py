@@ -16,8 +16,7 @@ from runnerkit.distributed import reduce_and_find_slowest, reduce_named_sums
 from runnerkit.hooks.hook import Hook, RunnerView
 from runnerkit.log_files import replay_command
 from runnerkit.optim.named import learning_rates, momenta, other_rates
-from runnerkit.utils.numbers import check_whole_number
-from runnerkit.utils.texts import names_a_loss
+from runnerkit.utils.numbers import check_whole_number, names_a_loss
 
 _WAY_OUT = 'Lower the learning rate, clip gradients (optimizer_config=dict(grad_clip=dict(max_norm=…)))'
 _FIND_IT = (

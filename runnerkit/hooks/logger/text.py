@@ -17,7 +17,7 @@ from torch import Tensor
 
 from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_of_scores
-from runnerkit.distributed import reduce_max
+from runnerkit.distributed import reduce_extremes
 from runnerkit.distributed.collectives import TIME_NAMES, TIMES
 from runnerkit.hooks.hook import HOOKS, RunnerView
 from runnerkit.hooks.logger.base import LoggerHook
@@ -175,7 +175,7 @@ class TextLoggerHook(LoggerHook):
     def _average(self, runner: RunnerView, n: int) -> None:
         super()._average(runner, n)
         # Done here because all ranks call this method.
-        self._memory = int(reduce_max(self._get_max_memory(runner))) if torch.cuda.is_available() else None
+        self._memory = int(reduce_extremes(self._get_max_memory(runner))[1]) if torch.cuda.is_available() else None
 
     def _get_max_memory(self, runner: RunnerView) -> int:
         """Return the peak memory of tensors on the model's device so far, in MiB."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from runnerkit.registry import Registry
 from runnerkit.search.job import Job, Report, Result, run_job
-from runnerkit.utils.entry_points import EntryPoints
+from runnerkit.utils.lazy import EntryPoints
 from runnerkit.utils.small_files import open_own
 
 _OF_PACKAGES = EntryPoints('runnerkit.executors')

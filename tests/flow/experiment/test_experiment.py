@@ -280,10 +280,20 @@ def test_a_run_that_reads_by_hand_is_warned_about(tmp_path, caplog):
         def batch(self):
             return next(self.batches)
 
+    class HalfByHand(Two):
+        def batch(self):
+            return self.read_batch('clean'), next(iter(self.train_loader['noisy']))
+
+        def train_batch(self):
+            self.batch()
+
     trained(Line, tmp_path / 'right', max_iteration=2)
+    trained(Two, tmp_path / 'two', max_iteration=2)
     assert 'train_loader' not in caplog.text
     trained(FromSetup, tmp_path / 'wrong', max_iteration=4)
-    assert caplog.text.count('has not called read_batch') == 1
+    assert caplog.text.count('FromSetup has not called read_batch: if it') == 1
+    trained(HalfByHand, tmp_path / 'half', max_iteration=4)
+    assert caplog.text.count("HalfByHand has not called read_batch('noisy'): if it") == 1
 
 
 def test_the_bases_methods_stay_callable(tmp_path):
@@ -729,20 +739,15 @@ def on_rank(rank, folder):
             self.setup_dataloader()
             self.setup_model()
 
-    whole = trained(Ranks, f'{folder}/whole')
-    trained(Documents, f'{folder}/cut', max_iteration=7)
-    resumed = trained(Documents, f'{folder}/cut')
-    scores = {name: score.value for name, score in whole.scores.items()}
-    return weights(whole.model), weights(resumed.model), scores, type(whole.model).__name__
-
-
-def test_two_ranks_train_one_model_and_resume_exactly(on_ranks, tmp_path):
-    (whole, resumed, scores, name), (other, _, others, _) = on_ranks(__file__, 'on_rank', tmp_path)
-    assert name == 'MMDistributedDataParallel'
-    assert torch.equal(whole, resumed)
-    trained_parts = 4 * 8 + 8 + 2 * 8
-    assert torch.equal(whole[:trained_parts], other[:trained_parts])
-    assert scores == others == {'rank': 0.75, 'twice': 1.0}
+    found = []
+    for name, whole_kind, cut_kind in (('line', Ranks, Documents), ('networks', Networks, Networks)):
+        whole = trained(whole_kind, f'{folder}/{name}/whole')
+        trained(cut_kind, f'{folder}/{name}/cut', max_iteration=7)
+        resumed = trained(cut_kind, f'{folder}/{name}/cut')
+        scores = {name: score.value for name, score in whole.scores.items()}
+        network = whole.model['gen'] if name == 'networks' else whole.model
+        found.append((weights(whole.model), weights(resumed.model), scores, type(network).__name__))
+    return found
 
 
 class Networks(Line):
@@ -762,19 +767,16 @@ class Networks(Line):
     valid = Experiment.valid
 
 
-def networks_on_rank(rank, folder):
-    whole = trained(Networks, f'{folder}/whole')
-    trained(Networks, f'{folder}/cut', max_iteration=7)
-    resumed = trained(Networks, f'{folder}/cut')
-    return weights(whole.model), weights(resumed.model), type(whole.model['gen']).__name__
-
-
-def test_each_of_several_networks_averages_its_gradients(on_ranks, tmp_path):
-    (whole, resumed, name), (other, _, _) = on_ranks(__file__, 'networks_on_rank', tmp_path)
-    assert name == 'MMDistributedDataParallel'
-    assert torch.equal(whole, resumed)
+def test_two_ranks_train_one_model_or_several_networks_and_resume_exactly(on_ranks, tmp_path):
+    for first, second in zip(*on_ranks(__file__, 'on_rank', tmp_path), strict=True):
+        (whole, resumed, scores, name), (other, _, others, _) = first, second
+        assert name == 'MMDistributedDataParallel'
+        assert torch.equal(whole, resumed)
+        trained_parts = 4 * 8 + 8 + 2 * 8  # behind them, each rank has statistics of its own
+        assert torch.equal(whole[:trained_parts], other[:trained_parts])
+        assert scores == others == ({'rank': 0.75, 'twice': 1.0} if scores else {})
     assert torch.equal(whole, other)
-    alone = started(Networks, tmp_path / 'whole')  # the names in the file are the networks' own
+    alone = started(Networks, tmp_path / 'networks' / 'whole')  # the names in the file are the networks' own
     assert torch.equal(weights(alone.model), whole)
     alone.close()
 
@@ -938,8 +940,6 @@ def test_what_a_batch_returns_is_logged_if_it_is_a_number():
     given = {'loss': loss, 'many': torch.ones(2), 'text': 'a', 'rate': 0.5, 'num_samples': 3}
     assert as_outputs(given, 'Mine') == {**given, 'log_vars': {'loss': loss, 'rate': 0.5}}
     assert as_outputs({'loss': loss, 'log_vars': {}}, 'Mine') == {'loss': loss, 'log_vars': {}, 'num_samples': 1}
-    with pytest.raises(TypeError, match=r'Mine\.train_batch must return None or a dict such as dict\(loss=loss\), but'):
-        as_outputs(loss, 'Mine')
 
 
 def test_a_valid_of_another_base_is_an_evaluation_too():

@@ -46,11 +46,6 @@ def test_the_picture(tmp_path, monkeypatch):
     assert path.read_bytes() == before
 
 
-def test_only_losses(tmp_path):
-    write(tmp_path / '1.log.json', {'mode': 'train', 'epoch': 1, 'iter': 10, 'loss': 2.0})
-    assert plot(tmp_path).stat().st_size > 1000
-
-
 def test_without_matplotlib_one_line_says_so(tmp_path, monkeypatch, caplog):
     from runnerkit.flow import Context
 

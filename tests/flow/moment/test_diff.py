@@ -16,23 +16,23 @@ from runnerkit.hooks.fingerprint import HASHES
 
 def at(step, **values):
     """Changes a line of the log."""
-    return lambda line: {**line, **values} if line['step'] == step else line
+    return dict(log=lambda line: {**line, **values} if line['step'] == step else line)
 
 
 def entry(**values):
     """Changes the entry of the start."""
-    return lambda start: start.update(values)
+    return dict(journal=lambda start: start.update(values))
 
 
-def saved(name, change):
-    """Changes a checkpoint."""
+def saved(change):
+    """Changes the checkpoint ``iter_8.pth``."""
 
     def do(folder):
-        content = torch.load(folder / name, weights_only=True)
+        content = torch.load(folder / 'iter_8.pth', weights_only=True)
         change(content)
-        torch.save(content, folder / name)
+        torch.save(content, folder / 'iter_8.pth')
 
-    return do
+    return dict(files=do)
 
 
 def edited(pattern, old, new):
@@ -44,7 +44,7 @@ def edited(pattern, old, new):
         assert old in text
         path.write_text(text.replace(old, new))
 
-    return do
+    return dict(files=do)
 
 
 def flip(content):
@@ -56,145 +56,104 @@ def draw(content):
     content['runnerkit']['ranks'][0]['rng']['torch'][100] += 1
 
 
-# Sentence, section and name of the first row; the change of log, entry or files.
+def nudge(line):
+    loss = float(torch.nextafter(torch.tensor(line['loss']), torch.tensor(9.0)))
+    return {**line, 'loss': loss} if line['step'] == 6 else line
+
+
+#: By section: what is changed, the name of the first row, a part of the sentence, and how it is changed.
 CASES = {
-    'another thread count': (
-        'The results are equal .*: A ran with 1 thread, B with 2',
-        'environment',
-        'threads',
-        dict(journal=entry(threads=2)),
-    ),
-    'another torch': (
-        'versions.torch is .* in A and 1.0 in B',
-        'environment',
-        'versions.torch',
-        dict(journal=lambda start: start['versions'].update(torch='1.0')),
-    ),
-    'another device': (
-        'device is cpu in A and cuda',
-        'environment',
-        'device',
-        dict(journal=entry(device='cuda (H100)')),
-    ),
-    'another number of ranks': ('ranks is 1 in A and 2 in B', 'seeds and ranks', 'ranks', dict(journal=entry(ranks=2))),
-    'another seed': ('seed is 0 in A and 1 in B', 'seeds and ranks', 'seed', dict(journal=entry(seed=1))),
-    'a sample less': (
-        'data.train.samples is 24 in A and 23 in B',
-        'data',
-        'data.train.samples',
-        dict(journal=entry(data={'train': {'samples': 23, 'batches': 6}})),
-    ),
-    'another first batch': (
-        'the first batches differ',
-        'data',
-        "first_batch.batch['x']",
-        dict(journal=entry(first_batch={"batch['x']": 1})),
-    ),
-    'a flag': (
-        '--overfit is absent in A and 4 in B',
-        'config',
-        '--overfit',
-        dict(journal=entry(options={'overfit': 4})),
-    ),
-    'a learning rate in its fifth digit': (
-        r'optimizer.lr is 0.1 \(.*cfg.py:\d+\) in A and 0.10001 \(.*cfg.py:\d+\) in B',
-        'config',
-        'optimizer.lr',
-        dict(files=edited('cfg.py', 'lr=0.1', 'lr=0.10001')),
-    ),
-    'a key more': (
-        'optimizer.nesterov is absent in A and True',
-        'config',
-        'optimizer.nesterov',
-        dict(files=edited('cfg.py', 'momentum=0.9', 'momentum=0.9, nesterov=True')),
-    ),
-    'another version of the code': (
-        r'the code in code/own.py differs, first in line \d+: A has .*\* self.scale',
-        'code',
-        'code/own.py',
-        dict(files=edited('code/own.py', '* self.scale', '* self.scale * 2')),
-    ),
-    'a file of code less': (
-        'the code in code/own.py differs: A has .*own.py, B absent',
-        'code',
-        'code/own.py',
-        dict(files=lambda folder: (folder / 'code/own.py').unlink()),
-    ),
-    'a loss': (
-        r'Equal up to iteration 4; iteration 6 differs in loss \([\d.]+ ulp\): the records show no cause; .* --exactly',
-        'log',
-        'loss',
-        dict(
-            log=lambda line: (
-                {**line, 'loss': float(torch.nextafter(torch.tensor(line['loss']), torch.tensor(9.0)))}
-                if line['step'] == 6
-                else line
-            )
+    'environment': [
+        ('threads', 'The results are equal .*: A ran with 1 thread, B with 2', entry(threads=2)),
+        (
+            'versions.torch',
+            'versions.torch is .* in A and 1.0 in B',
+            dict(journal=lambda start: start['versions'].update(torch='1.0')),
         ),
-    ),
-    'a NaN': ('iteration 6 differs in loss: ', 'log', 'loss', dict(log=at(6, loss=math.nan))),
-    'a rate of the log': ('iteration 8 differs in lr', 'log', 'lr', dict(log=at(8, lr=0.1001))),
-    'a value more': ('iteration 8 differs in accuracy: ', 'log', 'accuracy', dict(log=at(8, accuracy=1.0))),
-    'weights by their hash': (
-        'Equal up to iteration 6; iteration 8 differs in weights: ',
-        'fingerprints',
-        'weights_hash',
-        dict(log=at(8, weights_hash='0' * 16)),
-    ),
-    'optimizer states by their hash': (
-        'iteration 8 differs in optimizer state: ',
-        'fingerprints',
-        'optimizer_hash',
-        dict(log=at(8, optimizer_hash='0' * 16)),
-    ),
-    'a hook that draws a number': (
-        'iteration 8 differs in random states: only the random states differ there, so one run has drawn',
-        'fingerprints',
-        'random_hash',
-        dict(log=at(8, random_hash='0' * 16)),
-    ),
-    'a bit of a weight': (
-        r'Equal up to iteration 4; iteration 8 differs in weights \(up to 1 ulp\): ',
-        'checkpoints',
-        'weights',
-        dict(log=lambda line: drop_hashes(line) if line['step'] > 4 else line, files=saved('iter_8.pth', flip)),
-    ),
-    'random states of a checkpoint': (
-        'iteration 8 differs in random states',
-        'checkpoints',
-        'random states',
-        dict(files=saved('iter_8.pth', draw)),
-    ),
-    'a momentum of a checkpoint': (
-        'iteration 8 differs in optimizer state',
-        'checkpoints',
-        'optimizer state',
-        dict(files=saved('iter_8.pth', lambda content: content['optimizer']['state'][0]['momentum_buffer'].add_(1))),
-    ),
-    'a rate of a checkpoint': (
-        'iteration 8 differs in optimizer options',
-        'checkpoints',
-        'optimizer options',
-        dict(files=saved('iter_8.pth', lambda content: content['optimizer']['param_groups'][0].update(lr=0.2))),
-    ),
-    'a lost batch': (
-        'iteration 8 differs in position in the data',
-        'checkpoints',
-        'position in the data',
-        dict(files=saved('iter_8.pth', lambda content: content['runnerkit']['progress'].update(samples=12))),
-    ),
-    'a tensor less': (
-        'iteration 8 differs in weights',
-        'checkpoints',
-        'weights',
-        dict(files=saved('iter_8.pth', lambda content: content['state_dict'].pop('head.bias'))),
-    ),
-    'a shorter run': (
-        r'Equal as far as both go, 8 iterations: A has 12 iterations \(completed\), B 8',
-        'log',
-        'length',
-        dict(log=lambda line: line if line['step'] <= 8 else None, journal=entry(iterations_at_end=8)),
-    ),
+        ('device', r'device is cpu in A and cuda', entry(device='cuda (H100)')),
+    ],
+    'seeds and ranks': [
+        ('ranks', 'ranks is 1 in A and 2 in B', entry(ranks=2)),
+        ('seed', 'seed is 0 in A and 1 in B', entry(seed=1)),
+    ],
+    'data': [
+        (
+            'data.train.samples',
+            'data.train.samples is 24 in A and 23 in B',
+            entry(data={'train': {'samples': 23, 'batches': 6}}),
+        ),
+        ("first_batch.batch['x']", 'the first batches differ', entry(first_batch={"batch['x']": 1})),
+    ],
+    'config': [
+        ('--overfit', '--overfit is absent in A and 4 in B', entry(options={'overfit': 4})),
+        (
+            'optimizer.lr',
+            r'optimizer.lr is 0.1 \(.*cfg.py:\d+\) in A and 0.10001 \(.*cfg.py:\d+\) in B',
+            edited('cfg.py', 'lr=0.1', 'lr=0.10001'),
+        ),
+        (
+            'optimizer.nesterov',
+            'optimizer.nesterov is absent in A and True',
+            edited('cfg.py', 'momentum=0.9', 'momentum=0.9, nesterov=True'),
+        ),
+    ],
+    'code': [
+        (
+            'code/own.py',
+            r'the code in code/own.py differs, first in line \d+: A has .*\* self.scale',
+            edited('code/own.py', '* self.scale', '* self.scale * 2'),
+        ),
+        (
+            'code/own.py',
+            'the code in code/own.py differs: A has .*own.py, B absent',
+            dict(files=lambda folder: (folder / 'code/own.py').unlink()),
+        ),
+    ],
+    'log': [
+        (
+            'loss',
+            r'Equal up to iteration 4; iteration 6 differs in loss \([\d.]+ ulp\): .* show no cause; .* --exactly',
+            dict(log=nudge),
+        ),
+        ('loss', 'iteration 6 differs in loss: ', at(6, loss=math.nan)),
+        ('lr', 'iteration 8 differs in lr', at(8, lr=0.1001)),
+        ('accuracy', 'iteration 8 differs in accuracy: ', at(8, accuracy=1.0)),
+        (
+            'length',
+            r'Equal as far as both go, 8 iterations: A has 12 iterations \(completed\), B 8',
+            dict(log=lambda line: line if line['step'] <= 8 else None, **entry(iterations_at_end=8)),
+        ),
+    ],
+    'fingerprints': [
+        (
+            'weights_hash',
+            'Equal up to iteration 6; iteration 8 differs in weights: ',
+            at(8, weights_hash='0' * 16),
+        ),
+        ('optimizer_hash', 'iteration 8 differs in optimizer state: ', at(8, optimizer_hash='0' * 16)),
+        (
+            'random_hash',
+            'iteration 8 differs in random states: only the random states differ there, so one run has drawn',
+            at(8, random_hash='0' * 16),
+        ),
+    ],
+    'checkpoints': [
+        (
+            'weights',
+            r'Equal up to iteration 4; iteration 8 differs in weights \(up to 1 ulp\): ',
+            dict(log=lambda line: drop_hashes(line) if line['step'] > 4 else line, **saved(flip)),
+        ),
+        *(
+            (name, f'iteration 8 differs in {name}', saved(change))
+            for name, change in {
+                'random states': draw,
+                'optimizer state': lambda content: content['optimizer']['state'][0]['momentum_buffer'].add_(1),
+                'optimizer options': lambda content: content['optimizer']['param_groups'][0].update(lr=0.2),
+                'position in the data': lambda content: content['runnerkit']['progress'].update(samples=12),
+                'weights': lambda content: content['state_dict'].pop('head.bias'),
+            }.items()
+        ),
+    ],
 }
 
 
@@ -202,14 +161,14 @@ def drop_hashes(line):
     return {name: value for name, value in line.items() if name not in HASHES}
 
 
-@pytest.mark.parametrize('case', CASES)
-def test_what_is_changed_in_the_records_is_named(run, tmp_path, case):
-    sentence, section, name, changes = CASES[case]
-    do = changes.pop('files', None)
-    other = planted.copied(run, tmp_path / 'other', **changes)
-    if do is not None:
-        changes['files'] = do
-        do(other)
+@pytest.mark.parametrize(
+    ('section', 'name', 'sentence', 'changes'),
+    [pytest.param(section, *case, id=f'{section}: {case[0]}') for section, cases in CASES.items() for case in cases],
+)
+def test_what_is_changed_in_the_records_is_named(run, tmp_path, section, name, sentence, changes):
+    records = {key: change for key, change in changes.items() if key != 'files'}
+    other = planted.copied(run, tmp_path / 'other', **records)
+    changes.get('files', lambda folder: None)(other)
     found = diff(run, other)
     assert re.search(sentence, found.sentence), found.sentence
     assert (found.rows[0].section, found.rows[0].name) == (section, name)
@@ -218,7 +177,7 @@ def test_what_is_changed_in_the_records_is_named(run, tmp_path, case):
 
 
 def test_of_several_causes_the_outermost_is_named_and_those_too_late_are_not(run, tmp_path):
-    other = planted.copied(run, tmp_path / 'other', log=at(6, loss=1.0), journal=entry(threads=2, seed=3))
+    other = planted.copied(run, tmp_path / 'other', **at(6, loss=1.0), **entry(threads=2, seed=3))
     found = diff(run, other)
     assert found.sentence.endswith('A ran with 1 thread, B with 2 threads (and 1 more).')
     found.rows = [row._replace(since=8) if row.name in ('threads', 'seed') else row for row in found.rows]
@@ -273,7 +232,7 @@ def test_dropout_that_is_seeded_anew_at_a_resume(config, run, tmp_path):
 def test_checkpoints_can_be_compared_alone(run, tmp_path):
     assert diff(run / 'iter_8.pth', run / 'iter_8.pth').sentence == 'A and B are equal in every value of 1 checkpoint.'
     other = planted.copied(run, tmp_path / 'other')
-    saved('iter_8.pth', flip)(other)
+    saved(flip)['files'](other)
     found = diff(run / 'iter_8.pth', other / 'iter_8.pth')
     assert [row.section for row in found.rows] == ['checkpoints']
     assert 'differs in 1 of 8 values' in found.rows[0].note

@@ -423,34 +423,34 @@ def test_no_run_and_no_iteration(trained, tmp_path):
     refused(trained('epochs')[0], 24, ValueError, 'has trained 24 iterations, so it may be 0 to 23')
 
 
+def edited(run, folder, change):
+    """A copy of the work dir ``run`` with another ``run.json``: ``change`` changes its list of starts."""
+    copy = shutil.copytree(run, folder / 'run', symlinks=True)
+    content = json.loads((copy / 'run.json').read_text())
+    change(content['starts'])
+    (copy / 'run.json').write_text(json.dumps(content))
+    return copy
+
+
 def test_before_the_oldest_checkpoint_of_a_run_that_began_with_one_that_is_gone(trained, tmp_path):
-    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
-    content = json.loads((run / 'run.json').read_text())
-    content['starts'][0] |= {'resumed_from': '/gone/epoch_1.pth', 'iterations': 6}
-    (run / 'run.json').write_text(json.dumps(content))
+    gone = {'resumed_from': '/gone/epoch_1.pth', 'iterations': 6}
+    run = edited(trained('epochs')[0], tmp_path, lambda starts: starts[0].update(gone))
     refused(run, 7, FileNotFoundError, 'oldest intact checkpoint is of iteration 18.*/gone/epoch_1.pth, which is gone')
     with replay(run, 18) as moment:
         assert moment.since == 18
 
 
-def test_code_that_was_edited_needs_trust_and_is_doubted(trained, tmp_path):
+def test_code_that_was_edited_needs_trust_and_a_config_must_be_there(trained, tmp_path):
     run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
     with (run / 'code' / 'net.py').open('a') as file:
         file.write('# edited\n')
     refused(run, 3, ValueError, 'add --trust')
-
-
-def test_a_config_that_is_gone(trained, tmp_path):
-    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
     (run / 'cfg.py').unlink()
     refused(run, 3, FileNotFoundError, 'the config of start 1 is not in the work dir')
 
 
 def test_another_version_is_doubted(trained, tmp_path):
-    run = shutil.copytree(trained('epochs')[0], tmp_path / 'run', symlinks=True)
-    content = json.loads((run / 'run.json').read_text())
-    content['starts'][0]['versions']['torch'] = '1.0'
-    (run / 'run.json').write_text(json.dumps(content))
+    run = edited(trained('epochs')[0], tmp_path, lambda starts: starts[0]['versions'].update(torch='1.0'))
     with replay(run, 0) as moment:
         assert moment.doubts == [f'the run used torch 1.0, and this is {torch.__version__}']
 

@@ -9,7 +9,7 @@ import written_runs as made
 
 import runnerkit
 from runnerkit.flow.report.comparison import runs
-from runnerkit.flow.report.page import MOST_PANELS, marks_of, page_data, page_of
+from runnerkit.flow.report.page import MOST_PANELS, page_data, page_of
 from runnerkit.flow.report.record import read_run
 from runnerkit.search.study_page import write_report
 
@@ -84,7 +84,7 @@ def test_moments_of_a_run(tmp_path):
     rates = [0.1] * 4 + [0.01] * 4
     lines = [{'mode': 'train', 'epoch': 1, 'iter': i, 'step': i, 'lr': rate} for i, rate in enumerate(rates, 1)]
     lines[-1]['loss'] = math.nan
-    found = marks_of(read_run(made.write_log(tmp_path, lines)))
+    found = read_run(made.write_log(tmp_path, lines)).marks
     assert found == [(5, 'rate', 'learning rate 0.1 → 0.01'), (8, 'nan', 'train loss is not finite')]
 
 

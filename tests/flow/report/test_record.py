@@ -55,11 +55,6 @@ def test_values_that_are_not_finite_and_dicts_of_values(tmp_path):
     assert ('train', 'ok') not in run.curves
 
 
-def test_lines_of_older_versions_have_no_step(tmp_path):
-    run = read_run(made.write_log(tmp_path, [{'mode': 'train', 'epoch': 1, 'iter': 7, 'loss': 1.0}]))
-    assert run.step == 7
-
-
 @pytest.mark.parametrize(
     'end, outcome, reason',
     [
@@ -76,10 +71,13 @@ def test_outcomes_of_work_dirs_without_a_journal(tmp_path, end, outcome, reason)
     assert (run.outcome, run.reason) == (outcome, reason)
 
 
-def test_a_later_start_without_an_end_replaces_the_outcome(tmp_path):
-    made.write_log(tmp_path, made.lines_of())
-    begin = '2026-01-02 10:00:00,000 - runnerkit - INFO - Training Net\n'
-    made.write_log(tmp_path, [], stamp='20260102_100000', text=begin)
+@pytest.mark.parametrize(
+    ('before', 'begin'),
+    [('completed', 'runnerkit - INFO - Training Net'), ('interrupted', 'mmdet - INFO - Start running, host: a@b')],
+)
+def test_a_later_start_without_an_end_replaces_the_outcome(tmp_path, before, begin):
+    made.write_log(tmp_path, made.lines_of(), text=made.TEXT.replace('Run completed', f'Run {before}'))
+    made.write_log(tmp_path, [], stamp='20260102_100000', text=f'2026-01-02 10:00:00,000 - {begin}\n')
     assert read_run(tmp_path).outcome == 'running'  # without a lock or a journal, by its fresh log
     for path in tmp_path.glob('*.log*'):
         os.utime(path, (1, 1))
@@ -183,13 +181,6 @@ def test_a_run_without_evaluations_is_over_with_its_last_checkpoint(tmp_path):
     assert read_run(tmp_path).outcome == 'running'
     (tmp_path / 'epoch_3.pth').touch()
     assert read_run(tmp_path).outcome == 'completed'
-
-
-def test_a_resumed_run_of_mmcv_is_not_called_what_its_start_before_was(tmp_path):
-    made.write_log(tmp_path, made.lines_of(), text=made.TEXT.replace('Run completed', 'Run interrupted'))
-    begin = '2026-01-02 10:00:00,000 - mmdet - INFO - Start running, host: a@b, work_dir: c\n'
-    made.write_log(tmp_path, [], stamp='20260102_100000', text=begin)
-    assert read_run(tmp_path).outcome == 'running'
 
 
 def test_the_journal_knows_times_in_any_zone_and_the_iterations_of_the_end(work_dir):

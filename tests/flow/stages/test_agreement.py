@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from runnerkit.config import Config
-from runnerkit.distributed import same_seed_everywhere
+from runnerkit.distributed import broadcast_object
 from runnerkit.flow import Context, Flow, Instance, Options
 from runnerkit.flow.stages import agreement
 from runnerkit.flow.stages.agreement import check_same_config, check_shared, common_settings
@@ -112,7 +112,7 @@ def on_rank(rank, folder):
         context.cfg.update(model_wrapper={'type': wrapper}, checkpoint_config={'out_dir': out_dir})
         log = Path(folder, str(seen_as), f'{context.timestamp}.log')
         note(name, lambda: check_shared(context, log))  # noqa: B023
-    same_seed_everywhere(0)  # before rank 0 gives the work dir back
+    broadcast_object(0)  # before rank 0 gives the work dir back
     context.closing.close()
     context.logger.removeHandler(handler)
     os.environ.update(TORCHELASTIC_RESTART_COUNT='0', TORCHELASTIC_RUN_ID=f'of rank {rank}')

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import runnerkit
-from runnerkit.checkpoint import save_checkpoint
+from runnerkit.checkpoint import find_checkpoint, save_checkpoint
 from runnerkit.cli.main import main as command
 from runnerkit.cli.train import main
 from runnerkit.config import Config
@@ -358,6 +358,13 @@ def test_the_config_of_a_folder(run, tmp_path):
     for name in (f'../{elsewhere.name}', str(elsewhere), 3):
         (tmp_path / '.flow.json').write_text(json.dumps({'config': name}))
         assert config_of(tmp_path) is None
+
+
+def test_the_folder_above_a_checkpoint_folder_is_its_work_dir(tmp_path):
+    (tmp_path / 'epoch_1.pth').mkdir()
+    (tmp_path / 'epoch_1.pth' / 'MANIFEST').touch()
+    (tmp_path / 'latest.pth').symlink_to('epoch_1.pth')
+    assert find_checkpoint(f'{tmp_path}/latest.pth/') == str(tmp_path / 'latest.pth')
 
 
 def test_errors_say_what_to_do(run, tmp_path, monkeypatch):

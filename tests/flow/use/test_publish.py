@@ -51,9 +51,9 @@ def test_the_name_passes_the_check_of_a_download(tmp_path):
 
 
 def test_a_hash_does_not_look_like_a_date():
-    assert module._named(Path('net.pth'), '20230115abcdef00') == 'net-20230115a.pth'
+    assert module.with_hash(Path('net.pth'), '20230115abcdef00') == 'net-20230115a.pth'
     assert HASH_IN_NAME.search('net-20230115a.pth')[1] == '20230115a'
-    assert module._named(Path('x/net'), 'deadbeef00') == 'net-deadbeef.pth'
+    assert module.with_hash(Path('x/net'), 'deadbeef00') == 'net-deadbeef.pth'
 
 
 def test_averages_are_published(tmp_path):

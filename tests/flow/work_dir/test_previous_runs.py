@@ -3,6 +3,7 @@
 import logging
 import os
 import socket
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,6 +20,7 @@ from runnerkit.flow.work_dir.previous_runs import (
     set_checkpoints_aside,
 )
 from runnerkit.flow.work_dir.record import write_record
+from runnerkit.flow.work_dir.snapshot import take_over
 from runnerkit.hooks import CheckpointHook, Hook
 from runnerkit.utils.lock import FolderLock
 
@@ -111,6 +113,19 @@ def test_the_first_free_number(used):
     used.with_name('run.1').write_text('')
     used.with_name('run.2').symlink_to('nowhere')
     assert rename_aside(used, OWN) == used.with_name('run.3')
+
+
+def test_a_kill_between_the_two_renames_leaves_nothing_for_long(used, monkeypatch):
+    (used / 'new.log').touch()
+    (used.parent / '.other.4711.tmp').touch()
+    monkeypatch.setattr(previous_runs.shutil, 'copymode', Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        rename_aside(used, OWN)
+    left = f'.run.{os.getpid()}.tmp'
+    assert sorted(os.listdir(used.parent)) == ['.other.4711.tmp', left, 'run.1']
+    used.mkdir()
+    take_over(Context(Config({}), work_dir=used, logger=logging.getLogger('runnerkit')))
+    assert sorted(os.listdir(used.parent)) == ['.other.4711.tmp', 'run', 'run.1']
 
 
 def test_behind_a_link_the_folder_is_renamed(used):

@@ -6,7 +6,7 @@ import fsspec
 import pytest
 
 from runnerkit.checkpoint import Store
-from runnerkit.checkpoint.store import claim, is_owned
+from runnerkit.hooks.storage import claim, is_owned
 
 
 @pytest.fixture(params=['folder', 'url'])

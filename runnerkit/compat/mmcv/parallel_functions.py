@@ -1,32 +1,25 @@
-"""Copies tensors, also in lists, to one or several devices; device -1 leaves them where they are."""
+"""MMCV's `parallel._functions`: copies to one or several GPUs, on streams; device -1 leaves tensors where they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel._functions import _get_stream  # noqa: F401 (which downstream takes from here)
+
+from runnerkit.parallel.scatter_gather import not_a_tensor, on_gpus
 
 
-def scatter(
-    input: Any, devices: Sequence[int], streams: Sequence[Any] | None = None, keep_strides: bool = False
-) -> Any:
+def scatter(input: Any, devices: Sequence[int], streams: Sequence[Any] | None = None) -> Any:
     """Copy the tensors of ``input`` to ``devices``; a list is divided into equal blocks, one per device."""
     streams = [None] * len(devices) if streams is None else streams
     if isinstance(input, list):
         block = -(-len(input) // len(devices))
-        return [
-            scatter(each, [devices[i // block]], [streams[i // block]], keep_strides) for i, each in enumerate(input)
-        ]
-    if not isinstance(input, Tensor):
-        _refuse(input)
-    if not keep_strides:
-        input = input.contiguous()
-    if devices[0] == -1:
-        return input
-    with torch.cuda.device(devices[0]), torch.cuda.stream(streams[0]):
-        return input.to(torch.device('cuda', devices[0]), non_blocking=True)
+        return [scatter(each, [devices[i // block]], [streams[i // block]]) for i, each in enumerate(input)]
+    with torch.cuda.stream(streams[0]):
+        return on_gpus(input, devices)
 
 
 def synchronize_stream(output: Any, devices: Sequence[int], streams: Sequence[Any]) -> None:
@@ -43,7 +36,7 @@ def synchronize_stream(output: Any, devices: Sequence[int], streams: Sequence[An
                 current.wait_stream(streams[0])
                 output.record_stream(current)
     else:
-        _refuse(output)
+        raise not_a_tensor(output)
 
 
 def get_input_device(input: Any) -> int:
@@ -51,7 +44,7 @@ def get_input_device(input: Any) -> int:
     if isinstance(input, list):
         return next((device for device in map(get_input_device, input) if device != -1), -1)
     if not isinstance(input, Tensor):
-        _refuse(input)
+        raise not_a_tensor(input)
     return input.get_device() if input.is_cuda else -1
 
 
@@ -59,14 +52,7 @@ class Scatter:
     """`scatter` as MMCV calls it."""
 
     @staticmethod
-    def forward(target_gpus: Sequence[int], input: Any, keep_strides: bool = False) -> tuple[Any, ...]:
+    def forward(target_gpus: Sequence[int], input: Any) -> tuple[Any, ...]:
         """Return the result of `scatter` as a tuple of the list's entries, or of the one tensor."""
-        output = scatter(input, target_gpus, keep_strides=keep_strides)
+        output = scatter(input, target_gpus)
         return tuple(output) if isinstance(output, list) else (output,)
-
-
-def _refuse(value: Any) -> NoReturn:
-    raise TypeError(
-        f'Unknown type {type(value)}: only tensors, and lists of them, are brought to a device; give '
-        'DataContainer(…, cpu_only=True) for anything else'
-    )

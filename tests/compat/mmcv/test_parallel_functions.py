@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from runnerkit.parallel._functions import Scatter, get_input_device, scatter, synchronize_stream
+from runnerkit.compat.mmcv.parallel_functions import Scatter, get_input_device, scatter, synchronize_stream
 
 X = torch.zeros(2, 2)
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
