@@ -128,7 +128,7 @@ def _gives_batches(value: Any) -> bool:
 def _batches(data: Any) -> Any:
     """``data``, where a list or tuple of batches becomes a loader of them."""
     is_list = isinstance(data, list | tuple)
-    return DataLoader(data, batch_size=None) if is_list else data  # type: ignore[arg-type]
+    return DataLoader(data, batch_size=None) if is_list else data
 
 
 def _has_direction(name: str, metric: Any) -> bool:

@@ -123,9 +123,10 @@ class EvalHook(StoringHook):
         if eval_kwargs and not self._asks_dataset:
             known = list(inspect.signature(EvalHook.__init__).parameters)
             unknown = next(iter(eval_kwargs))
+            dataset = type(getattr(self.dataloader, 'dataset', None)).__name__
             raise TypeError(
-                f'EvalHook got an unexpected argument {unknown!r}, and {type(getattr(self.dataloader, "dataset", None)).__name__} '
-                f'has no evaluate to hand it to{suggestion(unknown, known)}'
+                f'EvalHook got an unexpected argument {unknown!r}, and {dataset} has no evaluate to hand it '
+                f'to{suggestion(unknown, known)}'
             )
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run

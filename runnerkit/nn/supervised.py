@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
-from runnerkit.registry import build_or_bind
+from runnerkit.registry import FUNCTIONS, build_or_bind, find_function
 from runnerkit.utils.numbers import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
 
@@ -62,7 +62,8 @@ class Supervised(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.model = build_model(model)
-        loss = {'type': loss} if isinstance(loss, str) else loss
+        if isinstance(loss, str):
+            loss = {'type': loss} if FUNCTIONS.get(loss) is None else find_function(loss, 'loss')
         self.loss = build_or_bind(loss, LOSSES) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(

@@ -118,7 +118,7 @@ class NetworkBase(Stage):
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
-                if not isinstance(config, Mapping) or is_loader(cfg.data.train):
+                if not isinstance(config, Mapping) or is_loader(cfg.data.get('train')):
                     raise WrongType('auto_scale_lr needs optimizer=dict(type=…, lr=…), and a data set as data.train')
                 config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
