@@ -49,8 +49,8 @@ _RARE_HOOKS = (
 _CONCERNS: dict[str, Callable[[Plan], Any]] = {
     'wrapping': lambda plan: any(plan.get(key) is not None for key in _WRAPPING),
     'schedules': lambda plan: plan.hooks_of(ScheduleHook),
-    'batch': lambda plan: plan.cfg is not None and (
-        plan.hooks_of(EvalHook) or any(mode == 'val' for mode, _ in plan.workflow)
+    'batch': lambda plan: (
+        plan.cfg is not None and (plan.hooks_of(EvalHook) or any(mode == 'val' for mode, _ in plan.workflow))
     ),
     'rare': lambda plan: (
         any(map(loaded_class, _RARE_HOOKS))

@@ -45,7 +45,7 @@ from runnerkit.utils.user_files import is_ours
 _OF_INDICES = (EpochSampler, SequentialSampler, RandomSampler, DistributedSampler, WeightedRandomSampler)
 
 #: What a metric calls the number of columns that it expects of the network.
-_COLUMNS = ('num_classes', 'num_labels', 'num_outputs')
+_COLUMNS = ('num_classes', 'num_labels')
 
 _OFF = 'To start without this check: check_validation=False.'
 
@@ -171,7 +171,9 @@ def _step(plan: Plan, batch: Any, asks: bool) -> Any:
             outputs = runner.model.val_step(batch, *([runner.optimizer] if runner.by_epoch else []))
     name = type(plan.model).__name__
     if not isinstance(outputs, dict):
-        raise TypeError(f"{name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but returned {outputs!r}")
+        raise TypeError(
+            f"{name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but returned {outputs!r}"
+        )
     if 'log_vars' in outputs:
         samples = required_output('num_samples', outputs, name)
         check_samples(samples, name)
@@ -208,7 +210,9 @@ def _metrics(plan: Plan, outputs: Mapping[str, Any]) -> Iterator[Finding]:
             if isinstance(preds, Tensor) and preds.is_floating_point() and _passes(trial, torch.rand_like(preds)):
                 continue
             key = next((key for key in _COLUMNS if isinstance(getattr(metric, key, None), int)), '')
-            path = ('model', 'metrics', name) if plan.get('model', 'metrics', name) is not None else ('model', 'metrics')
+            path = (
+                ('model', 'metrics', name) if plan.get('model', 'metrics', name) is not None else ('model', 'metrics')
+            )
             columns = preds.shape[1] if isinstance(preds, Tensor) and preds.dim() > 1 else None
             if key and columns not in (None, getattr(metric, key)) and preds.is_floating_point():
                 wanted = getattr(metric, key)
