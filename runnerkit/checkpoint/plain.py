@@ -238,8 +238,3 @@ def _can_be_read(value: Any) -> bool:
 def _type_name(value: Any) -> str:
     kind = type(value)
     return f'{kind.__module__}.{kind.__qualname__}'
-
-
-def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` with its values converted to what loads without running code; see `to_plain`."""
-    return {name: to_plain(value, name) for name, value in checkpoint.items()}

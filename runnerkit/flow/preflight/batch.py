@@ -33,7 +33,6 @@ from runnerkit.hooks import EvalHook
 from runnerkit.hooks.hook import RINGS, VAL_POINTS, Hook, listens
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.nn.failures import note_metric
-from runnerkit.parallel import unwrap
 from runnerkit.parallel.scatter_gather import to_device
 from runnerkit.parallel.steps import check_samples, required_output
 from runnerkit.parallel.wrappers import is_fsdp2
@@ -353,10 +352,14 @@ def _copied(value: Any, memo: dict[int, Any], generators: list[Any], depth: int)
         if depth and len(value) <= _ITEMS and type(value) is not set:
             for key, each in list(enumerate(value)) if type(value) is list else list(value.items()):
                 new[key] = again(each)
-    elif depth and type(value).__module__ != 'builtins' and not isinstance(value, (type, Tensor, nn.Module)):
-        if isinstance(getattr(value, '__dict__', None), dict) and not callable(getattr(value, '__wrapped__', None)):
-            memo[id(value)] = new = copy.copy(value)
-            for name, each in list(vars(value).items()) if new is not value else ():  # there is one of some objects
-                vars(new)[name] = again(each)
+    elif depth and _is_copied(value):
+        memo[id(value)] = new = copy.copy(value)
+        for name, each in list(vars(value).items()) if new is not value else ():  # there is one of some objects
+            vars(new)[name] = again(each)
     memo[id(value)] = new
     return new
+
+
+def _is_copied(value: Any) -> bool:
+    is_function = type(value).__module__ == 'builtins' or callable(getattr(value, '__wrapped__', None))
+    return not (is_function or isinstance(value, type | Tensor | nn.Module)) and hasattr(value, '__dict__')
