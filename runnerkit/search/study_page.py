@@ -14,7 +14,7 @@ from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look.log_lines import Points, curves_of, is_number, read_log, thinned
 from runnerkit.flow.report import page
 from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, html_table, paragraph, section
-from runnerkit.search.charts import Point, parallel, scatter, timeline
+from runnerkit.flow.report.charts import Line, Point, parallel, scatter, timeline
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
 from runnerkit.search.report import REPORTS, completed, ranked
 from runnerkit.utils.exceptions import WrongValue
@@ -182,7 +182,7 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
         for key in by_worth
     )
     rows = [
-        (
+        Line(
             [*(each.hps.get(key) for key in keys), score(each)],
             kinds[each.number],
             order.get(each.number, 0.0),
@@ -190,7 +190,13 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
         )
         for each in scored
     ]
-    return ''.join([*parts, parallel(f'Values and {name}', [*keys, name], rows), timeline('Trials by worker', spans)])
+    return ''.join(
+        [
+            *parts,
+            parallel(f'Values and {name}', [*keys, name], rows if len(keys) > 1 else []),
+            timeline('Trials by worker', spans),
+        ]
+    )
 
 
 def _tooltip(record: Record) -> str:
