@@ -147,7 +147,8 @@ def parallel(title: str, names: Sequence[str], lines: Sequence[Line], axes: Sequ
 def timeline(title: str, spans: Sequence[tuple[float, float, str, str]]) -> str:
     """A bar for each trial from its start to its end, in a row for each worker.
 
-    A trial is in the first row that is free when it starts: as many rows as trials ran at once.
+    A trial is in the first row that is free when it starts: as many rows as trials ran at once. Nothing is drawn of
+    trials that ran one after another.
     """
     if not spans:
         return ''
@@ -160,6 +161,8 @@ def timeline(title: str, spans: Sequence[tuple[float, float, str, str]]) -> str:
         x, width = (_x(part / (end - begin or 1)) for part in (start - begin, stop - start))
         size = f'x="{x:.1f}" y="{_TOP + 18 * row}" width="{max(1, width - _LEFT):.1f}" height="14"'
         parts.append(f'<rect class="{kind}" {size}><title>{escape(text)}</title></rect>')
+    if len(free) < 2:
+        return ''
     height = _TOP + 18 * len(free) + 22
     parts += [_tick('y', _LEFT - 6, _TOP + 11 + 18 * row, f'{row + 1}') for row in range(len(free))]
     parts += [_tick('x', _x(part), height - 6, in_seconds(part * (end - begin))) for part in (0.02, 0.5, 0.96)]

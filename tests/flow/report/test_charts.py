@@ -77,3 +77,4 @@ def test_trials_that_run_at_once_have_a_row_each():
     rows = dict(re.findall(r'y="(\d+)"[^>]*><title>(\w)', drawn))
     assert list(rows.values()) == ['a', 'c']  # b and c are in the second row
     assert timeline('none', []) == ''
+    assert timeline('one worker', [(0, 1, 'completed', 'a'), (1, 4, 'best', 'b')]) == ''
