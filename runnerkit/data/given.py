@@ -24,7 +24,7 @@ def check_loader(loader: Any) -> None:
     if hasattr(loader, '__next__'):
         raise WrongType(
             f'an iterator ({type(loader).__name__}) ends after one pass: give what iter() was called with, or for a '
-            'generator an object whose __iter__ starts it anew'
+            'generator an object whose __iter__ calls it again'
         )
 
 

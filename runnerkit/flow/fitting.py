@@ -56,8 +56,8 @@ def fit(
         epochs: how many, at least 1.
         metrics: a torchmetrics object, a name, or a list or dict of them.
         work_dir: where logs and checkpoints go; by default ``work_dirs/<class of net>``.
-        batch_size: samples in a batch of a data set, by default 32; not beside a loader.
-        workers: processes that load a data set, by default none; not beside a loader.
+        batch_size: samples in a batch of a data set, by default 32; not with a loader.
+        workers: processes that load a data set, by default none; not with a loader.
         **keywords: other arguments of `runnerkit.train`: ``seed``, ``resume``, ``device``, ``hooks`` …, and changes of
             the config, such as ``lr_config=dict(policy='CosineAnnealing', min_lr=0.0)``.
 
@@ -66,7 +66,7 @@ def fit(
 
     Raises:
         TypeError: an argument is missing or of a wrong kind.
-        ValueError: ``epochs`` is less than 1, or an option of data sets stands beside a loader.
+        ValueError: ``epochs`` is less than 1, or an option of data sets is given with a loader.
         PreflightError: the run cannot mean what it says, for example with an optimizer of another network.
     """
     _check_keywords(keywords)

@@ -4,7 +4,6 @@ import logging
 
 import pytest
 import torch
-from ranks import on_ranks
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -308,7 +307,7 @@ def seen_by(rank, folder):
     return torch.cat(seen), result.model.state_dict(), result.scores
 
 
-def test_ranks_share_a_plain_loader(tmp_path):
+def test_ranks_share_a_plain_loader(on_ranks, tmp_path):
     (first, weights, scores), (second, others, _) = on_ranks(__file__, 'seen_by', str(tmp_path))
     assert len(first) == len(second) == 10
     assert sorted(torch.cat([first, second])[:, 0].tolist()) == sorted(X[:, 0].tolist())
