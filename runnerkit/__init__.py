@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time, `__getattr
     from runnerkit.flow import Flow as Flow
     from runnerkit.flow import Options as Options
     from runnerkit.flow import TrainResult as TrainResult
+    from runnerkit.flow import fit as fit
     from runnerkit.flow import loop as loop
     from runnerkit.flow import train as train
     from runnerkit.flow.moment.replay import replay as replay
@@ -89,6 +90,7 @@ __all__ = [
     'build_optimizer',
     'build_runner',
     'export',
+    'fit',
     'load_checkpoint',
     'load_model',
     'loop',

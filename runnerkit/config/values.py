@@ -70,6 +70,10 @@ MODEL = ValueKind(
     'a dict with a type, or a torch.nn.Module',
     lambda value: isinstance(value, Mapping) or (hasattr(value, 'state_dict') and not isinstance(value, type)),
 )
+OPTIMIZER = ValueKind(
+    'a dict with a type, the name of an optimizer, or a torch.optim.Optimizer',
+    lambda value: isinstance(value, (Mapping, str)) or hasattr(value, 'param_groups'),
+)
 HOOK = ValueKind('a dict or a hook', lambda value: isinstance(value, Mapping) or hasattr(value, 'get_triggered_stages'))
 #: The name or path of a class alone, which is enough for a hook without arguments.
 _NAME = re.compile(r'[\w./\\:~ -]+')
@@ -102,7 +106,7 @@ FUNCTIONS = ValueKind(
 )
 SAMPLER = ValueKind('a dict or a sampler', lambda value: isinstance(value, Mapping) or hasattr(value, '__iter__'))
 DATASET = ValueKind(
-    'a dict with a type, a list of them or a data set',
+    'a dict with a type, a list of them or a data set, or a loader',
     lambda value: not isinstance(value, str) and (hasattr(value, '__getitem__') or hasattr(value, '__iter__')),
 )
 LEVELS = logging.getLevelNamesMapping() if hasattr(logging, 'getLevelNamesMapping') else logging._nameToLevel
@@ -170,6 +174,7 @@ KINDS: dict[str, ValueKind] = {
     'log_level': LEVEL,
     'custom_hooks': HOOKS,
     'model': MODEL,
+    'optimizer': OPTIMIZER,
     'amp': one_of('bf16', 'fp16'),
     'fp16': FP16,
     **_all(HOOK, 'lr_config momentum_config optimizer_config checkpoint_config timer_config profiler_config'),
@@ -239,7 +244,7 @@ KINDS: dict[str, ValueKind] = {
 MAY_BE_INFINITE = ('optimizer_config.grad_clip.max_norm', 'optimizer_config.grad_clip.norm_type')
 
 #: Kinds of values that hold others.
-CONTAINERS = (SECTION, FP16, HOOK, HOOKS, MODEL, DATASET, SAMPLER)
+CONTAINERS = (SECTION, FP16, HOOK, HOOKS, MODEL, OPTIMIZER, DATASET, SAMPLER)
 
 ROOTS = {key.partition('.')[0] for key in KINDS}
 _DEPTH = max(key.count('.') + 1 for key in KINDS)

@@ -14,7 +14,8 @@ def named_datasets(config: Any) -> dict[str, Any]:
         return {'': config}
     for name, each in config.items():
         is_config = isinstance(each, Mapping) and 'type' in each
-        if not (is_config or (not isinstance(each, (Mapping, str)) and hasattr(each, '__getitem__'))):
+        gives_items = hasattr(each, '__getitem__') or hasattr(each, '__iter__')
+        if not (is_config or (gives_items and not isinstance(each, (Mapping, str)))):
             raise TypeError(
                 f"a dict without 'type' must hold data sets by name, dict(clean=dict(type=…), noisy=dict(type=…)), but "
                 f'its {name!r} is {each!r}'

@@ -7,6 +7,7 @@ from runnerkit.utils.lazy import lazy_getattr
 if TYPE_CHECKING:
     from runnerkit.flow.context import Context, Options
     from runnerkit.flow.experiment.experiment import Experiment
+    from runnerkit.flow.fitting import fit
     from runnerkit.flow.flow import Flow
     from runnerkit.flow.from_python import TrainResult, train
     from runnerkit.flow.own_loop import Loop, loop
@@ -41,6 +42,7 @@ __all__ = [
     'TerminalBase',
     'TrainResult',
     'TrainStage',
+    'fit',
     'loop',
     'train',
 ]

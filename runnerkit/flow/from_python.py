@@ -23,6 +23,7 @@ from runnerkit.flow.flow import Flow
 from runnerkit.hooks import EMAHook
 from runnerkit.hooks.hook import Hook, Outcome
 from runnerkit.hooks.logger import HistoryHook
+from runnerkit.optim.builder import kept_settings
 from runnerkit.parallel import unwrap
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.suggest import near_miss, suggestion
@@ -82,7 +83,8 @@ def train(
     """Train the model of a config, as ``runnerkit train`` does: from a notebook, or as part of a larger program.
 
     The settings of the process that a run changes (torch's switches, threads, the log) are restored afterwards; random
-    generators are not.
+    generators are not. Objects in the config are used themselves: a network is trained in place, and an optimizer has
+    its settings back afterwards, and the state of the training.
 
     Args:
         config: a config file, a `Config`, or a dict like one; it is not changed.
@@ -150,7 +152,7 @@ def train(
         verbose=verbose,
     )
     history = HistoryHook()
-    with trusted_pickles(trust_pickles):
+    with trusted_pickles(trust_pickles), kept_settings(cfg.get('optimizer')):
         context = Flow(cfg, options, hooks=[*((hook, 'NORMAL') for hook in hooks), (history, 'LOWEST')]).run()
     runner = context.runner
     outcome = runner.outcome

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from runnerkit import evaluation
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import best_name, is_best
+from runnerkit.data.given import is_loader
 from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_scores, with_name
 from runnerkit.distributed import broadcast_object, get_dist_info
@@ -97,7 +98,7 @@ class EvalHook(StoringHook):
         hooks: Sequence[Any] = (),
         **eval_kwargs: Any,
     ) -> None:
-        self._named = {} if isinstance(dataloader, DataLoader) else _checked_loaders(dataloader)
+        self._named = {} if is_loader(dataloader) else _checked_loaders(dataloader)
         check_whole_number('interval', interval)
         check_whole_number('start', start, at_least=0, or_none=True)
         if not isinstance(by_epoch, bool):
@@ -122,9 +123,10 @@ class EvalHook(StoringHook):
         if eval_kwargs and not self._asks_dataset:
             known = list(inspect.signature(EvalHook.__init__).parameters)
             unknown = next(iter(eval_kwargs))
+            dataset = type(getattr(self.dataloader, 'dataset', None)).__name__
             raise TypeError(
-                f'EvalHook got an unexpected argument {unknown!r}, and {type(self.dataloader.dataset).__name__} has no '
-                f'evaluate to hand it to{suggestion(unknown, known)}'
+                f'EvalHook got an unexpected argument {unknown!r}, and {dataset} has no evaluate to hand it '
+                f'to{suggestion(unknown, known)}'
             )
         self.best_ckpt_path: str | None = None
         self._messages: dict[str, Any] = {}  # of the run
@@ -152,7 +154,7 @@ class EvalHook(StoringHook):
     def asks_dataset_of(self, loader: DataLoader[Any]) -> bool:
         """Whether the data set, or a subclass's own `evaluate`, scores the predictions."""
         replaced = getattr(self.evaluate, '__func__', None) is not EvalHook.evaluate
-        return not self._is_default_test or hasattr(loader.dataset, 'evaluate') or replaced
+        return not self._is_default_test or hasattr(getattr(loader, 'dataset', None), 'evaluate') or replaced
 
     def _default_test_fn(self) -> Callable[..., Any]:
         return evaluation.single_gpu_test
@@ -508,7 +510,7 @@ class _OwnPoints(Hook):
 
 def _checked_loaders(loader: Any) -> dict[str, DataLoader[Any]]:
     """The loaders by name, each of which knows its own."""
-    if not isinstance(loader, Mapping) or not all(isinstance(each, DataLoader) for each in loader.values()):
+    if not isinstance(loader, Mapping) or not all(map(is_loader, loader.values())):
         raise TypeError(f'dataloader must be a pytorch DataLoader, or several by name, but got {type(loader)}')
     if not loader or len({id(each) for each in loader.values()}) < len(loader):
         raise WrongValue(f'loaders by name must be one loader a name, but got {dict(loader)!r}')

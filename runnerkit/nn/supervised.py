@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
-from runnerkit.registry import build_or_bind
+from runnerkit.registry import FUNCTIONS, build_or_bind, find_function
 from runnerkit.utils.numbers import names_a_loss
 from runnerkit.utils.suggest import did_you_mean
 
@@ -35,12 +35,13 @@ class Supervised(BaseModule):
 
     Args:
         model: a config for `build_model`, or a module.
-        loss: a config for `LOSSES`, any callable, or a function's name (``'my_losses.py:focal'``, or a dict with that
-            ``type`` and some of its arguments). It returns a tensor, or a dict of terms. A term called 'loss' is the
-            total; otherwise the terms with 'loss' in their names are summed, or all terms if there are none. Each term
-            is logged.
-        metrics: torchmetrics: a dict of configs or metrics by name; or a list, or a single one, named by their classes.
-            They are not sub-modules: they are not in the ``state_dict``, and DDP ignores them.
+        loss: a config for `LOSSES`, a name in it, any callable, or a function's name (``'my_losses.py:focal'``, or a
+            dict with that ``type`` and some of its arguments). It returns a tensor, or a dict of terms. A term called
+            'loss' is the total; otherwise the terms with 'loss' in their names are summed, or all terms if there are
+            none. Each term is logged.
+        metrics: torchmetrics: a dict of configs, names or metrics by name (or a MetricCollection); or a list, or a
+            single one, named by their classes. They are not sub-modules: they are not in the ``state_dict``, and DDP
+            ignores them.
         inputs: fields of the batch that the model gets; by default the first.
         targets: fields of the batch that the loss gets after the outputs; by default the last. The metrics' ``target``
             is the first of these.
@@ -52,7 +53,7 @@ class Supervised(BaseModule):
     def __init__(
         self,
         model: nn.Module | dict[str, Any] | list[dict[str, Any]],
-        loss: Callable[..., Any] | dict[str, Any],
+        loss: Callable[..., Any] | dict[str, Any] | str,
         metrics: Any = None,
         inputs: Fields = 0,
         targets: Fields = -1,
@@ -61,13 +62,15 @@ class Supervised(BaseModule):
     ) -> None:
         super().__init__(init_cfg)
         self.model = build_model(model)
+        if isinstance(loss, str):
+            loss = {'type': loss} if FUNCTIONS.get(loss) is None else find_function(loss, 'loss')
         self.loss = build_or_bind(loss, LOSSES) if isinstance(loss, dict) else loss
         if not callable(self.loss):
             raise TypeError(
                 f"loss={loss!r} is neither a config nor callable: give dict(type='CrossEntropyLoss'), a function, or "
                 'its name in a config'
             )
-        self.metrics = _build_metrics(metrics)
+        self.metrics = build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
         parts = [*(model if isinstance(model, list | tuple) else [model]), loss]
         origin = next(filter(None, (getattr(part, '_origin_', None) for part in parts)), None)
@@ -147,9 +150,30 @@ class Supervised(BaseModule):
 
             note_loss(error, self.loss, preds, target, self._where)
             raise
-        loss, log_vars = _total(result)
+        loss, log_vars = self._total(result)
         samples = _samples_in([*args, *kwargs.values()])
         return {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}, preds, target
+
+    @staticmethod
+    def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the scalar to minimise, and everything to log, detached."""
+        if isinstance(result, Tensor):
+            result = {'loss': result}
+        if (
+            not isinstance(result, Mapping)
+            or not all(isinstance(term, Tensor) for term in result.values())
+            or not result
+        ):
+            raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
+        # Numbers that have a mean: counts, and what is true or false, have none in their own type.
+        floats = {
+            name: term if term.is_floating_point() or term.is_complex() else term.float()
+            for name, term in result.items()
+        }
+        terms = {name: term.mean() if term.dim() else term for name, term in floats.items()}
+        counted = [term for name, term in terms.items() if names_a_loss(name)] or list(terms.values())
+        loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()
+        return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}
 
     def _output(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
@@ -175,10 +199,12 @@ class Supervised(BaseModule):
             ) from None
 
 
-def _build_metrics(metrics: Any) -> dict[str, Any]:
+def build_metrics(metrics: Any) -> dict[str, Any]:
     """Build metrics by name from any of the forms that `Supervised` takes."""
     if metrics is None:
         return {}
+    if isinstance(metrics, nn.ModuleDict):  # a MetricCollection
+        metrics = dict(metrics.items())
     if isinstance(metrics, Mapping) and 'type' not in metrics:
         return {name: _build_metric(metric) for name, metric in metrics.items()}
     built: dict[str, Any] = {}
@@ -193,6 +219,7 @@ def _build_metrics(metrics: Any) -> dict[str, Any]:
 
 
 def _build_metric(metric: Any) -> Any:
+    metric = {'type': metric} if isinstance(metric, str) else metric
     with torch.device('cpu'):  # also if the model is built on the meta device: FSDP2 fills weights only
         built = METRICS.build(metric) if isinstance(metric, dict) else metric
     if not (hasattr(built, 'update') and hasattr(built, 'compute')):
@@ -218,22 +245,6 @@ def _field(source: Any, field: str | int) -> Any:
     hint = did_you_mean(field, map(str, names)) if isinstance(field, str) else ''
     there = ', '.join(map(repr, names)) or f'{len(by_position)} of them, by position'
     raise LookupError(f'it has {there}' + (f'; {hint}' if hint else ''))
-
-
-def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the scalar to minimise, and everything to log, detached."""
-    if isinstance(result, Tensor):
-        result = {'loss': result}
-    if not isinstance(result, Mapping) or not all(isinstance(term, Tensor) for term in result.values()) or not result:
-        raise TypeError(f'the loss must return a tensor or a dict of tensors, but it returned {result!r}')
-    # Numbers that have a mean: counts, and what is true or false, have none in their own type.
-    floats = {
-        name: term if term.is_floating_point() or term.is_complex() else term.float() for name, term in result.items()
-    }
-    terms = {name: term.mean() if term.dim() else term for name, term in floats.items()}
-    counted = [term for name, term in terms.items() if names_a_loss(name)] or list(terms.values())
-    loss = terms['loss'] if 'loss' in terms else torch.stack(counted).sum()
-    return loss, {name: term.detach() for name, term in dict(terms, loss=loss).items()}
 
 
 def _samples_in(values: Iterable[Any]) -> int:

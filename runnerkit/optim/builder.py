@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.optim import SGD, Optimizer
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import named_parameters, submodule
 from runnerkit.registry import Registry, build_from_cfg
+from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import check_finite
 
 #: The names of all optimizers of torch, including their base class, as in MMCV.
@@ -42,7 +45,7 @@ def build_optimizer_constructor(cfg: dict[str, Any]) -> Any:
     return build_from_cfg(cfg, OPTIMIZER_BUILDERS)
 
 
-def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
+def build_optimizer(model: nn.Module, cfg: Any) -> Any:
     """Build an optimizer over a model's parameters, or several over its parts.
 
     Args:
@@ -51,24 +54,32 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
             names of the parameters that it gets) and ``constructor``, the name of a class in OPTIMIZER_BUILDERS. For
             several optimizers, a dict without ``type`` that has such a dict for the name of each submodule to train:
             ``dict(G=dict(type='Adam', ...), D=dict(type='SGD', ...))``. The name is free for an optimizer with
-            ``params``, which are names in the whole model. It is not changed.
+            ``params``, which are names in the whole model. It is not changed. A name alone is an optimizer with its
+            defaults; an optimizer over the model's parameters is returned, with its state where they are.
 
     Returns:
         The optimizer, or a dict of optimizers.
 
     Raises:
-        TypeError: If ``cfg`` is not a dict.
+        TypeError: If ``cfg`` is nothing of these.
         KeyError: If there is no ``type``, or no class of that name.
         ValueError: If the model has no submodule with an optimizer's name, a pattern matches nothing, or two
             optimizers would get the same parameter.
     """
+    if isinstance(cfg, Optimizer):
+        return _given(model, cfg)
+    if isinstance(cfg, str):
+        cfg = {'type': cfg}
     if not isinstance(cfg, dict):
-        raise TypeError(f"the optimizer is given as a dict such as dict(type='SGD', lr=0.1), got {cfg!r}")
-    if 'type' not in cfg and cfg and all(isinstance(part, dict) for part in cfg.values()):
+        raise TypeError(
+            f"the optimizer is given as a dict such as dict(type='SGD', lr=0.1), as a name, or as an object over the "
+            f"model's parameters, got {cfg!r}"
+        )
+    if 'type' not in cfg and cfg and all(isinstance(part, dict | Optimizer) for part in cfg.values()):
         optimizers = {
             name: build_optimizer(
                 model
-                if part.get('params') is not None
+                if isinstance(part, Optimizer) or part.get('params') is not None
                 else submodule(getattr(model, 'module', model), name, f'there is an optimizer for {name!r}, but '),
                 part,
             )
@@ -88,6 +99,49 @@ def build_optimizer(model: nn.Module, cfg: dict[str, Any]) -> Any:
         check_numbers(optimizer)
         drop_missing_fused([optimizer])
     return optimizer
+
+
+def _given(model: nn.Module, optimizer: Optimizer) -> Optimizer:
+    """``optimizer``, which the user has built, with its state on the devices of its parameters."""
+    own = {id(parameter) for parameter in named_parameters(model).values()}
+    held = [parameter for group in optimizer.param_groups for parameter in group['params']]
+    foreign = sum(id(parameter) not in own for parameter in held)
+    kind, logger = type(optimizer).__name__, logging.getLogger('runnerkit')
+    if 0 < foreign < len(held):
+        text = 'A resume of this run may not be exact: %s also holds %d parameters that the model does not have'
+        logger.warning(text, kind, foreign, extra=NOT_EXACT)
+    if hasattr(optimizer.step, '_wrapped_by_lr_sched'):
+        logger.warning(
+            "a scheduler of torch is attached to %s, and is not called: give lr_config=dict(policy='step', "
+            'step=[8, 11]), or another policy',
+            kind,
+        )
+    is_elsewhere = any(
+        isinstance(value, torch.Tensor) and value.dim() and value.device != parameter.device
+        for parameter, state in optimizer.state.items()
+        for value in state.values()
+    )
+    if is_elsewhere:
+        optimizer.load_state_dict(optimizer.state_dict())  # which moves it
+    return optimizer
+
+
+@contextmanager
+def kept_settings(given: Any) -> Iterator[None]:
+    """Afterwards, optimizers that the user has built have the settings again, such as the rate, that they have now."""
+    optimizers = [each for each in named_optimizers(given).values() if isinstance(each, Optimizer)]
+    before = [
+        copy.deepcopy([{key: group[key] for key in group if key != 'params'} for group in each.param_groups])
+        for each in optimizers
+    ]
+    try:
+        yield
+    finally:
+        for optimizer, groups in zip(optimizers, before, strict=True):
+            for group, settings in zip(optimizer.param_groups, groups, strict=True):
+                parameters = group['params']
+                group.clear()
+                group.update(params=parameters, **settings)
 
 
 def check_numbers(optimizer: Optimizer) -> None:

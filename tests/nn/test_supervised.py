@@ -182,8 +182,15 @@ def test_errors_in_metrics_and_loss():
         Supervised(LINEAR, CROSS_ENTROPY, [accuracy, accuracy])
     with pytest.raises(TypeError, match='neither a config nor a torchmetrics'):
         Supervised(LINEAR, CROSS_ENTROPY, dict(accuracy=3))
-    with pytest.raises(TypeError, match="loss='CrossEntropyLoss' is neither"):
-        Supervised(LINEAR, 'CrossEntropyLoss')
+    with pytest.raises(TypeError, match='loss=3 is neither'):
+        Supervised(LINEAR, 3)
+    with pytest.raises(KeyError, match="CrossEntropy is not in the loss registry.*did you mean 'CrossEntropyLoss'"):
+        Supervised(LINEAR, 'CrossEntropy')
+
+
+def test_a_loss_may_be_a_name():
+    assert isinstance(Supervised(LINEAR, 'CrossEntropyLoss').loss, torch.nn.CrossEntropyLoss)
+    assert Supervised(LINEAR, 'torch.nn.functional.mse_loss').loss is torch.nn.functional.mse_loss
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def evaluation_can_run(plan: Plan) -> Iterator[Finding]:
                 )
             is_plain = type(hook)._do_evaluate is EvalHook._do_evaluate and not hook.asks_dataset_of(loader)
             if is_plain and not _validates(plan):
-                model, dataset = type(plan.model).__name__, type(loader.dataset).__name__
+                model, dataset = type(plan.model).__name__, type(getattr(loader, 'dataset', None)).__name__
                 what = f'nothing computes scores: {model} has no val_step, and {dataset} no evaluate'
                 yield plan.error(path, what, 'Write one of the two methods, or set evaluation=None.')
 
@@ -99,7 +99,7 @@ def evaluation_takes_place(plan: Plan) -> Iterator[Finding]:
 
 def scores_exist(plan: Plan) -> Iterator[Finding]:
     """A ``save_best``, or a ``monitor`` of `EarlyStoppingHook`, that names no score of the model."""
-    if plan.runner is None or type(plan.model).__name__ != 'Supervised':
+    if plan.runner is None or type(plan.model).__name__ not in ('Supervised', 'Pairs'):
         return
     wanted = [
         (hook, 'save_best', hook.save_best)

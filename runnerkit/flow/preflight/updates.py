@@ -11,6 +11,7 @@ from runnerkit.config.origin import Finding
 from runnerkit.flow.preflight.plan import Plan, names
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.param_schedule import ScheduleHook
+from runnerkit.nn import Supervised
 from runnerkit.parallel import named_parameters
 from runnerkit.utils.user_files import is_ours
 
@@ -104,7 +105,7 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
     trainable = {id(parameter) for parameter in parameters if parameter.requires_grad}
     if not plan.training_loaders or not plan.optimizers:
         return
-    model = type(plan.model).__name__
+    model = type(plan.model.model if isinstance(plan.model, Supervised) else plan.model).__name__
     if not trainable:
         what = f'all {len(parameters)} parameters of {model} are frozen' if parameters else f'{model} has no parameters'
         may_unfreeze = [hook for hook in plan.hooks if _has_code(type(hook), _UNFREEZING)]

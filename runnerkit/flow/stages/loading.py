@@ -13,7 +13,8 @@ from runnerkit.config.origin import at
 from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
-from runnerkit.data.named import name_scores, named_datasets
+from runnerkit.data.given import check_loader, given_loader, is_loader
+from runnerkit.data.named import name_of_scores, name_scores, named_datasets
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import mode_of, required_section, split_of, splits_in
 from runnerkit.registry import placed_errors
@@ -66,13 +67,13 @@ def load_data(context: Context) -> None:
 
 
 def build_datasets(data: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """The data sets of ``data[split]`` by name; a single one is called ``''``."""
+    """The data sets of ``data[split]`` by name, or loaders in their place; a single one is called ``''``."""
     with placed_errors(data, split, name=f'data.{split}'):
         check_split(data, split)
         refuse_marks(data[split], 'data', split)
         datasets = {name: build_dataset(config) for name, config in named_datasets(data[split]).items()}
         for dataset in datasets.values():
-            check_dataset(dataset)
+            (check_loader if is_loader(dataset) else check_dataset)(dataset)
         return datasets
 
 
@@ -96,11 +97,28 @@ def build_loaders(
     loaders = {}
     for name, dataset in (build_datasets(data, split) if datasets is None else datasets).items():
         with placed_errors(data):
-            loader = build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
+            if is_loader(dataset):
+                refuse_settings(data, split, dataset)
+                loader = given_loader(dataset, context.seed, trains)
+            else:
+                loader = build_dataloader(dataset, dist=context.world_size > 1, seed=context.seed, **settings)
         loaders[name] = loader
-        if full := '/'.join(part for part in (prefix, name) if part):
+        full = '/'.join(part for part in (prefix, name) if part)
+        if full or name_of_scores(loader):  # one that was given may have a name from an earlier run
             name_scores(loader, full)
     return loaders
+
+
+def refuse_settings(data: Mapping[str, Any], split: str, loader: Any) -> None:
+    """Refuse what makes batches of a data set, where ``data`` has a ``loader`` for ``split``, and no data set."""
+    alone = all(is_loader(each) for key in splits_in(data) for each in named_datasets(data[key]).values())
+    common = [key for key in KEYS['data'] if key in data] if alone else []
+    for key in (*common, *([f'{split}_dataloader'] if data.get(f'{split}_dataloader') else [])):
+        raise ValueError(
+            f'data.{key}={data[key]!r}{at(data, key)} is for data sets, but data.{split} is a '
+            f'{type(loader).__name__}, which makes its own batches: leave it out, or give the data set '
+            '(loader.dataset)'
+        )
 
 
 def check_split(data: Mapping[str, Any], split: str) -> None:
@@ -121,6 +139,9 @@ def first_samples(datasets: Mapping[str, Any], number: int) -> Subset[Any]:
     if '' not in datasets:
         raise TypeError(f'data.train has several data sets by name, {", ".join(datasets)}, but one is needed')
     dataset = datasets['']
+    if is_loader(dataset):
+        name = type(dataset).__name__
+        raise WrongType(f'--overfit takes samples of a data set, but data.train is a {name}: give its data set')
     if not hasattr(dataset, '__len__') or not hasattr(dataset, '__getitem__'):
         name = type(dataset).__name__
         raise WrongType(f'--overfit takes the first samples of data.train, but {name} is a stream without a length')

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from runnerkit.config.pretty import refuse_marks
+from runnerkit.data.given import is_loader
 from runnerkit.data.named import class_names
 from runnerkit.flow.context import Context
 from runnerkit.flow.stages.defaults import compile_options, is_experiment, required_section, wrapper_of
@@ -17,9 +20,12 @@ from runnerkit.flow.work_dir.resume import resume_from, resumes
 from runnerkit.nn import build_model
 from runnerkit.nn.compiled import compile_model
 from runnerkit.optim import build_optimizer
+from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.steps import Steps
+from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
+from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.seed import set_random_seed
 
 
@@ -54,11 +60,12 @@ class NetworkBase(Stage):
     def build_model(self, context: Context) -> None:
         """Build and initialise the model. Its weights depend on the seed only, not on what data sets drew.
 
-        A model that is given as an object keeps its weights.
+        A model that is given as an object keeps its weights, also as the network of a `Supervised`.
         """
         config = required_section(context.cfg, 'model')
         refuse_marks(config, 'model')
-        is_given = isinstance(config, nn.Module)
+        inner = config.get('model') if isinstance(config, Mapping) and config.get('init_cfg') is None else config
+        is_given = isinstance(inner, nn.Module)
 
         def build() -> Any:
             set_random_seed(context.seed)
@@ -89,7 +96,14 @@ class NetworkBase(Stage):
         if options is not None:
             with placed_errors(context.cfg, 'compile'):
                 compile_model(model, **options)
+        named = named_optimizers(context.cfg.get('optimizer'))
+        given = [each for each in named.values() if isinstance(each, Optimizer)]
+        before = dict(model.named_parameters()) if given else {}
         context.model = wrapped(model, context.cfg, context.device, context.logger) if wraps else model
+        if given and is_fsdp2(context.model):
+            from runnerkit.parallel.fsdp import hand_over
+
+            hand_over(given, before, context.model)
         if context.cfg.get('channels_last') and isinstance(context.model, Steps):
             context.model.keep_strides = True
         if context.options.diff_seed:  # only now, so that all ranks have the same weights
@@ -104,6 +118,8 @@ class NetworkBase(Stage):
         config = required_section(cfg, 'optimizer')
         if context.options.auto_scale_lr or (cfg.get('auto_scale_lr') or {}).get('enable'):
             with placed_errors(cfg, 'auto_scale_lr'):
+                if not isinstance(config, Mapping) or is_loader(cfg.data.get('train')):
+                    raise WrongType('auto_scale_lr needs optimizer=dict(type=…, lr=…), and a data set as data.train')
                 config = scaled_lr(config, cfg, context)
         with placed_errors(cfg, 'optimizer'):
             if context.model is None:  # an Experiment's setup_model makes both

@@ -20,6 +20,7 @@ from runnerkit.config.pretty import refuse_marks
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.data.builder import check_dataset
 from runnerkit.data.files import CollateFiles, dataset_of_files
+from runnerkit.data.given import is_loader
 from runnerkit.data.named import named_datasets
 from runnerkit.fileio.paths import is_url
 from runnerkit.flow.context import Context, Options
@@ -33,6 +34,7 @@ from runnerkit.flow.work_dir.record import config_of, read_record
 from runnerkit.flow.work_dir.snapshot import CODE
 from runnerkit.parallel import scatter, to_device
 from runnerkit.registry import find_function, placed_errors
+from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import get_logger, is_terminal, printable
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.progress import ProgressBar
@@ -226,6 +228,9 @@ def loader_of(cfg: Config, inputs: Inputs, batch_size: int | None = None) -> Any
     if meant is not None:
         with placed_errors(data, key, name=f'data.{meant}'):
             dataset = build_dataset(config)
+            if is_loader(dataset):
+                kind = type(dataset).__name__
+                raise WrongType(f'a {kind} may not give all samples in order: give its data set')
             check_dataset(dataset)
     else:
         files = _existing(words_of(inputs), splits(cfg))
