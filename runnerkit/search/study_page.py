@@ -326,5 +326,5 @@ def _bars(worth: Mapping[str, float]) -> str:
     text = html_table(('value', 'share'), (
         (key, Cell(part, f'{part:.0%}', 'n share', f'--part:{part:.0%}')) for key, part in ordered
     ))  # fmt: skip
-    about = paragraph('The share of the differences between scores that each value explains alone.')
+    about = paragraph('How much of the change in score each value explains by itself.')
     return f'<figure><figcaption><b>Importance</b></figcaption>{text}{about}</figure>' if text else ''
