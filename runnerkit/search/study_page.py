@@ -125,12 +125,12 @@ def _axes(study: Mapping[str, Any], trials: Sequence[Record]) -> dict[str, Axis]
                 if isinstance(key, ast.Constant) and isinstance(made, ast.Call):
                     given = {each.arg: ast.literal_eval(each.value) for each in made.keywords if each.arg}
                     parameters[str(key.value)] = given
-    found = {}
-    for key in _keys(trials):
-        given = parameters.get(key, {})
+    found: dict[str, Axis] = {}
+    for name in _keys(trials):
+        given = parameters.get(name, {})
         choices = [list(each) if isinstance(each, tuple) else each for each in given.get('choices', ())]
         is_log = given['log'] if isinstance(given.get('log'), bool) else None
-        found[key] = Axis((each.hps.get(key) for each in trials), choices, is_log)
+        found[name] = Axis((each.hps.get(name) for each in trials), choices, is_log)
     return found
 
 
