@@ -479,7 +479,9 @@ def hook_list(names: str, page: str) -> str:
 def key_index(names: str, page: str) -> str:
     """All keys of the page's tables, each with its first sentence and a link to the heading above its table."""
     rows, here = [], ''
-    for part in re.finditer(rf'^###? (?P<title>[^\n]+)$|{REGION.pattern}', without_code(page), re.DOTALL | re.MULTILINE):
+    for part in re.finditer(
+        rf'^###? (?P<title>[^\n]+)$|{REGION.pattern}', without_code(page), re.DOTALL | re.MULTILINE
+    ):
         if part['title']:
             here = anchor(part['title'].strip())
         elif part[3] in ('keys', 'written'):

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / 'configs' / 'tabular'))
-from table import wines  # noqa: E402
+from table import wines
 
 EPOCHS, BATCH_SIZE, LR = 3, 16, 0.01
 
