@@ -131,7 +131,7 @@ def recording(lines: list[Line]) -> str:
             'font-size="13" xml:space="preserve">',
             f'<title>{escape(TITLE)}</title>',
             f'<rect width="{width}" height="{height}" rx="6" fill="#16181d"/>',
-            f'<svg x="10" y="2" width="{width - 20}" height="{height - 10}">',
+            f'<svg x="10" y="2" width="{width - 20}" height="{height - 14}">',
             f'<g transform="translate(0 {offsets[-1]})">',
             '<animateTransform attributeName="transform" type="translate" calcMode="discrete" '
             f'repeatCount="indefinite" dur="{duration:.1f}s"',

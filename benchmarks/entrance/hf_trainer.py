@@ -21,7 +21,7 @@ class Model(nn.Module):
 
 
 def collate(samples):
-    x, y = zip(*samples)
+    x, y = zip(*samples, strict=True)
     return {'x': torch.stack(x), 'labels': torch.stack(y)}
 
 

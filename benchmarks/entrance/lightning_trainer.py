@@ -1,4 +1,4 @@
-"""Lightning's Trainer, with torchdata's StatefulDataLoader, which its documentation names for the middle of an epoch."""
+"""Lightning's Trainer, with torchdata's StatefulDataLoader, which its documentation names for a place in an epoch."""
 
 import sys
 

@@ -27,7 +27,7 @@ class Accuracy(BaseMetric):
         self.results.append(((labels == y).sum().item(), len(y)))
 
     def compute_metrics(self, results):
-        right, number = map(sum, zip(*results))
+        right, number = map(sum, zip(*results, strict=True))
         return {'accuracy': right / number}
 
 
