@@ -2,8 +2,8 @@
 
 import torch
 
-from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.folder import write_folder
+from runnerkit.checkpoint.plain import plain_checkpoint
 from runnerkit.checkpoint.shards import taken_apart
 from runnerkit.parallel.dtensors import local_part
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from runnerkit.checkpoint.names import get_state_dict
-from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.plain import plain_checkpoint
 from runnerkit.checkpoint.store import Store
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_sharded
@@ -83,8 +83,3 @@ def raw_checkpoint(
     if state is not None:
         checkpoint['runnerkit'] = state
     return checkpoint
-
-
-def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """``checkpoint`` with its values converted to what loads without running code; see `to_plain`."""
-    return {name: to_plain(value, name) for name, value in checkpoint.items()}

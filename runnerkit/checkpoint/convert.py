@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint.atomic import is_checkpoint_folder, write_atomically
-from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_whole
 from runnerkit.checkpoint.names import ema_name, plain_names
+from runnerkit.checkpoint.plain import plain_checkpoint
 from runnerkit.fileio.paths import is_url, local_path, local_target
 from runnerkit.utils.exceptions import WrongValue
 

@@ -58,6 +58,11 @@ class _EmptyBytes:
         return _codecs.encode, ('', 'latin1')
 
 
+def plain_checkpoint(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """``checkpoint`` with its values converted to what loads without running code; see `to_plain`."""
+    return {name: to_plain(value, name) for name, value in checkpoint.items()}
+
+
 def to_plain(value: Any, where: str) -> Any:
     """A copy of ``value`` that ``torch.load(…, weights_only=True)`` reads back equal and with the same types.
 

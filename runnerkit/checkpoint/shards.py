@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from runnerkit.checkpoint.content import plain_checkpoint
+from runnerkit.checkpoint.plain import plain_checkpoint
 from runnerkit.parallel.dtensors import is_dtensor, local_part, stacked
 
 #: Where a checkpoint says which tensors lie in other files.

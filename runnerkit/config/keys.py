@@ -26,6 +26,7 @@ from runnerkit.config.known_keys import (
     REQUIRED,
     SAME,
     SCHEDULES,
+    SECTIONS,
     SPLITS,
     TOP,
 )
@@ -46,6 +47,7 @@ from runnerkit.config.values import (
     meant_by,
     right_value,
 )
+from runnerkit.utils.env import acts_as_mmcv
 from runnerkit.utils.logging import printable
 from runnerkit.utils.suggest import did_you_mean, near_miss, nearest
 
@@ -285,10 +287,13 @@ def _unknown(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     """What to say about a top-level key that no file reads."""
     origin, where = origin_of(root), place_of(root, key)
     by_option = _is_option(root, key)
-    meant = near_miss(key, TOP)
+    section = near_miss(key, SECTIONS, allowed=2) if origin is not None else None
+    is_section = section is not None and _can_only_be(root, key, section)
+    meant = section if is_section else near_miss(key, TOP)
     if meant is not None:
         lacking = meant not in root and (meant in REQUIRED or _fits(root[key], meant))
-        level: Any = 'error' if by_option or lacking else 'warning'
+        is_wrong = by_option or lacking or (is_section and not acts_as_mmcv())
+        level: Any = 'error' if is_wrong else 'warning'
         what = f'unknown {"section" if isinstance(root[key], Mapping) else "key"}'
         yield Finding(level, key, where, what, f'Did you mean {meant!r}?')
     elif by_option:
@@ -301,6 +306,24 @@ def _unknown(root: Mapping[str, Any], key: str) -> Iterator[Finding]:
     elif origin is not None and 'training' not in root and not _is_used(root, key):  # an Experiment reads any key
         way_out = f'Write {BELONGS[key]}.' if key in BELONGS else 'Remove it, or begin its name with an underscore.'
         yield Finding('warning', key, where, 'unused: neither a run nor a file of this config reads it', way_out)
+
+
+def _can_only_be(root: Mapping[str, Any], key: str, section: str) -> bool:
+    """Whether an unread key is nothing but ``section`` misspelt: it looks like one, and no code may read it.
+
+    Stages of the user's own and an Experiment read any key, and every file of the config may read those of the others.
+    A config that was written with its variables filled in has a part of the section under the key.
+    """
+    value, origin = root[key], origin_of(root)
+    may_be_read = root.get('training') is not None or root.get('flow')
+    if may_be_read or not (value is None or isinstance(value, Mapping | list | tuple)):
+        return False
+    sources = [place.source for place in (*origin.places, *origin.keys.values())] if origin else []
+    if any({key, *_READS_ALL} & source.names_read for source in sources if source is not None):
+        return False
+    parts = value.values() if isinstance(value, Mapping) else value or ()
+    held = [part for part in (value, *parts) if isinstance(part, Mapping | list | tuple)]
+    return not any(part == each for _, each in _walk({section: root.get(section)}) for part in held)
 
 
 def _fits(value: Any, section: str) -> bool:

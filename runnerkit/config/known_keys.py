@@ -78,6 +78,9 @@ TYPES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_suffix('.json'
 #: Top-level keys that a run reads.
 TOP = tuple(TYPES['top'])
 
+#: Those of them that are sections whose name has five letters or more, so that a similar key cannot be meant.
+SECTIONS = tuple(name for name, kind in TYPES['top'].items() if len(name) >= 5 and kind.startswith(('dict', 'list')))
+
 #: The keys that readers of sections know.
 KEYS = {reader: tuple(types) for reader, types in TYPES.items() if reader != 'top'}
 

@@ -50,6 +50,9 @@ for _sampler in (
 #: Data sets made of others, and the argument that holds the others' configs.
 _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
 
+#: The arguments of data sets that hold transforms, of which the configs are built where the class does not do it.
+TRANSFORM_KEYS = ('transform', 'transforms', 'target_transform')
+
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
 
@@ -60,6 +63,7 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
     Args:
         cfg: a config; a list or tuple of configs, whose data sets are concatenated; or a data set, which is returned.
             A ``RepeatDataset`` has a config as its ``dataset``, a ``ConcatDataset`` a list of them as its ``datasets``.
+            Configs in ``transform``, ``transforms`` and ``target_transform`` that the class has not built are built.
         default_args: arguments for what ``cfg`` does not say, of every data set that it describes.
 
     Raises:
@@ -78,7 +82,7 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
         return cfg
     held = _NESTED.get(cfg.get('type'))  # type: ignore[arg-type]
     if held is None or held not in cfg:
-        return DATASETS.build(cfg, default_args=default_args)
+        return with_transforms(DATASETS.build(cfg, default_args=default_args), cfg)
     inner = cfg[held]
     if held == 'datasets':
         built: Any = [build_dataset(part, default_args) for part in inner]
@@ -88,6 +92,16 @@ def build_dataset(cfg: Any, default_args: dict[str, Any] | None = None) -> Any:
     outer = copy.copy(cfg)
     del outer[held]
     return DATASETS.build(outer, default_args={held: built})
+
+
+def with_transforms(dataset: Any, cfg: dict[str, Any]) -> Any:
+    """``dataset``, in which transforms that ``cfg`` describes are built, as far as its class has not done so."""
+    given = [cfg[key] for key in TRANSFORM_KEYS if isinstance(cfg.get(key), dict | list | tuple)]
+    if given:
+        from runnerkit.data.compose import build_what_is_left
+
+        build_what_is_left(dataset, given)
+    return dataset
 
 
 def check_dataset(dataset: Any) -> None:

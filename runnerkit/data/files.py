@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runnerkit.data.builder import _NESTED, DATASETS
+from runnerkit.data.builder import _NESTED, DATASETS, with_transforms
 
 _PROTOCOL = (
     'write a class method from_files(cls, files, **settings) that returns the samples of the files as a list or '
@@ -32,7 +32,7 @@ def dataset_of_files(cfg: Any, files: Sequence[str]) -> Any:
     read = getattr(constructor, 'from_files', None)
     if not callable(read):
         raise TypeError(f'{name} takes no files; {_PROTOCOL}')
-    made = DATASETS.build({**cfg, 'type': read}, default_args={'files': list(files)})
+    made = with_transforms(DATASETS.build({**cfg, 'type': read}, default_args={'files': list(files)}), {**cfg})
     if not (hasattr(made, '__len__') and hasattr(made, '__getitem__')):
         raise TypeError(f'from_files of {name} has returned {made!r}; {_PROTOCOL}')
     return made

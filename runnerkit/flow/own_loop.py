@@ -302,6 +302,7 @@ class Loop:
         try:
             self._begin_epoch(loader)
             for runner.progress.inner_iter, runner.data_batch in runner.readers.batches(loader):
+                runner.progress.is_in_iter = True
                 self._iteration.enter_context(runner.hooks.around['around_iter'])
                 runner.call_hook('before_train_iter')
                 yield runner.data_batch

@@ -25,24 +25,33 @@ class FreezeHook(Hook):
     its state alone: neither momentum nor weight decay moves it. Batch norms in a frozen part are in evaluation mode:
     they use their running statistics and do not update them. Other layers, such as dropout, stay in training mode.
 
-    Inside a `DistributedDataParallel` or `FSDP2` the parameters keep on requiring gradients, because it cannot learn
-    of a change. The gradients are thrown away before the optimizer's step; the weights are the same, but no time is
-    saved.
+    ``FreezeHook(except_=['head.*'])`` freezes all but the head.
+
+    `DistributedDataParallel` and `FSDP2` need gradients of all parameters, so the hook lets them compute these and
+    drops them before the optimizer's step. The weights are the same, but no time is saved.
 
     What is frozen follows from the run's position alone, so a resumed run continues as if it had not been interrupted.
     Parameters that did not require gradients before are left alone. After the run all of them are as they were. With
     several of these hooks, a parameter is frozen as long as one of them freezes it.
 
     Args:
-        patterns: shell patterns over the whole names of parameters, in which ``*`` also matches dots.
+        patterns: shell patterns over the whole names of parameters, in which ``*`` also matches dots; by default, all.
         until: how many epochs (iterations) of the run these parameters are frozen; None: to its end.
         by_epoch: True counts epochs, False iterations.
+        except_: patterns of parameters that are trained although ``patterns`` match them.
     """
 
     needs_training = True
 
-    def __init__(self, patterns: Sequence[str] | str, until: int | None = None, by_epoch: bool = True) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[str] | str = '*',
+        until: int | None = None,
+        by_epoch: bool = True,
+        except_: Sequence[str] | str | None = None,
+    ) -> None:
         self.patterns = as_patterns(patterns, 'patterns')
+        self.except_ = [] if except_ is None else as_patterns(except_, 'except_')
         check_whole_number('until', until, or_none=True, hint='None freezes to the end of the run')
         if not isinstance(by_epoch, bool):
             raise WrongType(f'by_epoch must be True or False, but got {by_epoch!r}')
@@ -55,7 +64,7 @@ class FreezeHook(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         model = unwrap(runner.model)
-        names, parameters = check_patterns(self.patterns, model), named_parameters(model)
+        names, parameters = check_patterns(self.patterns, model, self.except_), named_parameters(model)
         held = self._held_by_others(runner)
         self._parameters = [
             parameters[name] for name in names if parameters[name].requires_grad or id(parameters[name]) in held
@@ -63,8 +72,7 @@ class FreezeHook(Hook):
         self._norms = [
             module
             for name, module in named_modules(model, remove_duplicate=False).items()
-            if isinstance(module, _NormBase)
-            and all(matches(self.patterns, f'{name}.{leaf}') for leaf in ('weight', 'bias'))
+            if isinstance(module, _NormBase) and all(self._chooses(f'{name}.{leaf}') for leaf in ('weight', 'bias'))
         ]
         wrappers = (DistributedDataParallel, FSDP2)
         self._drops_gradients = any(isinstance(part, wrappers) for part in runner.model.modules())
@@ -87,12 +95,16 @@ class FreezeHook(Hook):
             handle.remove()
         self._handles, self._parameters, self._norms = [], [], []
 
+    def _chooses(self, name: str) -> bool:
+        return matches(self.patterns, name) and not matches(self.except_, name)
+
     def _follow(self, runner: RunnerView) -> None:
         """Freeze or thaw, as it should be at the run's position."""
         is_due = self.until is None or (runner.epoch if self.by_epoch else runner.iter) < self.until
         if is_due != self._is_on:
             what, patterns = 'frozen' if is_due else 'trained again', ', '.join(self.patterns)
-            runner.logger.info('%d parameters are %s: %s', len(self._parameters), what, patterns)
+            but = f', except {", ".join(self.except_)}' if self.except_ else ''
+            runner.logger.info('%d parameters are %s: %s%s', len(self._parameters), what, patterns, but)
             self._freeze(runner, is_due)
         for norm in self._norms if self._is_on else ():
             norm.training = False  # which a call of ``model.train()`` has ended
@@ -119,13 +131,16 @@ class FreezeHook(Hook):
                 parameter.grad = None
 
 
-def check_patterns(patterns: Sequence[str], model: nn.Module) -> list[str]:
-    """Return the names of the parameters of ``model`` that ``patterns`` match."""
-    chosen = chosen_parameters(patterns, model)
+def check_patterns(patterns: Sequence[str], model: nn.Module, except_: Sequence[str] = ()) -> list[str]:
+    """Return the names of the parameters of ``model`` that ``patterns`` match and ``except_`` do not."""
+    kept = chosen_parameters(except_, model)
+    chosen = [name for name in chosen_parameters(patterns, model) if name not in kept]
     trained = [name for name, parameter in named_parameters(model).items() if parameter.requires_grad]
     if trained and all(name in chosen for name in trained):
         raise WrongValue(
             f'the patterns {", ".join(map(repr, patterns))} match all parameters of {type(model).__name__}: nothing '
-            'would be trained; leave out those that should be'
+            "would be trained; leave out those that should be, or name them in except_, as in except_=['head.*']"
         )
-    return list(chosen)
+    if not chosen:
+        raise WrongValue(f'except_ {", ".join(map(repr, except_))} leaves no parameter to freeze; name only the head')
+    return chosen

@@ -82,8 +82,9 @@ class LossJumpHook(Hook):
         return {'lines': lines, 'begun': dict(self._begun), 'high': sorted(self._high), 'seen': self._seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._lines = {name: deque(values, maxlen=self.window) for name, values in state['lines'].items()}
-        self._begun, self._high, self._seen = dict(state['begun']), set(state['high']), state['seen']
+        self._lines = {name: deque(map(float, values), maxlen=self.window) for name, values in state['lines'].items()}
+        self._begun = {name: float(value) for name, value in state['begun'].items()}
+        self._high, self._seen = set(state['high']), state['seen']
 
 
 def _iteration_of_highest(values: list[Any], done: int, count: int) -> int:

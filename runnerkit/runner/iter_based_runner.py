@@ -73,7 +73,8 @@ class IterBasedRunner(BaseRunner):
             self.readers.of(data_loader)
         self.mode, self.data_loader, progress = mode, data_loader, self.progress
         self.data_batch = next(data_loader)
-        progress.epoch, progress.is_in_iter = data_loader.epoch, True
+        progress.epoch = data_loader.epoch
+        progress.is_in_iter = True
         with self.hooks.around['around_iter']:
             self.call_hook('before_train_iter')
             self.run_iter(self.data_batch, train_mode=True, **kwargs)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import distributed as dist
 
-from runnerkit.checkpoint.content import NO_FILE, plain_checkpoint, raw_checkpoint
+from runnerkit.checkpoint.content import NO_FILE, raw_checkpoint
 from runnerkit.checkpoint.integrity import STATE_FORMAT
-from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.plain import plain_checkpoint, to_plain
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, NON_FINITE, NotSavedError, Store, number_in
 from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ranks
 from runnerkit.hooks.checkpoint import CheckpointHook
@@ -264,9 +264,7 @@ class Saver:
             return plain_checkpoint(content)
         from runnerkit.checkpoint.shards import parts_to_write
 
-        return run_on_all_ranks(
-            partial(parts_to_write, content, state.tensors, state.places, is_first=runner.rank == 0)
-        )
+        return run_on_all_ranks(partial(parts_to_write, content, state.tensors, state.places, runner.rank == 0))
 
     def write(self, content: Any, state: State, request: Request) -> str:
         """Write one file, or this rank's part of a folder, under a temporary name that is then changed; or start it."""

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import os
+import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look.log_lines import Points, curves_of, is_number, read_log, thinned
 from runnerkit.flow.report import page
+from runnerkit.flow.report.charts import Axis, Line, Point, parallel, scatter, timeline
 from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, html_table, paragraph, section
-from runnerkit.search.charts import Point, parallel, scatter, timeline
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
 from runnerkit.search.report import REPORTS, completed, ranked
+from runnerkit.search.study import STUDY
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_json
 
 #: The most trials of a step that are shown, the newest ones, and that have a curve.
 MOST_TRIALS, MOST_CURVES = 500, 150
+
+#: From how many trials with a score on the importance of their values is shown: of fewer, it is mostly chance.
+LEAST_TRIALS = 20
 
 
 def write_report(
@@ -59,17 +66,21 @@ def study_page(folder: Path) -> str:
     steps = {step: [each for each in records if each.step == step][-MOST_TRIALS:] for step in names}
     best = {step: found[0] for step, trials in steps.items() if (found := ranked(completed(trials)))}
     ended = max((each.end for each in records), default=0.0)
+    studies = {step: _study(folder, step) for step in steps}
     legend = '<span class="soft">orange: the best trial; grey: pruned or failed</span>'
     data = _page_data(folder, steps, best)
     charts = (
-        section(f'Step {step}', f'<div class="panels">{_charts(trials, best.get(step))}</div>')
+        section(
+            f'Step {step}', f'<div class="panels">{_charts(trials, best.get(step), _axes(studies[step], trials))}</div>'
+        )
         for step, trials in steps.items()
     )
     body = (
         head(folder.absolute().name, [str(folder.absolute()), moment(ended or None)], _headline(records, best)),
+        *(section(f'Best trial of {step}', _best(each, studies[step])) for step, each in best.items()),
         *charts,
         controls(legend, is_empty=not data['panels']),
-        *(section(f'Trials of {step}', _trials(trials)) for step, trials in steps.items()),
+        *(section(f'Trials of {step}', _trials(trials, best.get(step))) for step, trials in steps.items()),
         paragraph('' if records else 'No trial has been recorded yet.'),
         paragraph(
             f'Shown are the newest {MOST_TRIALS} trials of a step.'
@@ -93,6 +104,66 @@ def readable_records(folder: Path) -> list[Record]:
             if all(map(is_number, (record.start, record.end, *record.performance.values()))):
                 found.append(record)
     return sorted(found, key=lambda each: each.number)
+
+
+def _study(folder: Path, step: str) -> dict[str, Any]:
+    """What the study of a step has kept about itself; empty if it cannot be read."""
+    for place in (folder / step if Path(step).name == step else folder, folder):
+        with suppress(OSError, ValueError):
+            if isinstance(content := read_json(place / STUDY), dict):
+                return content
+    return {}
+
+
+def _axes(study: Mapping[str, Any], trials: Sequence[Record]) -> dict[str, Axis]:
+    """The axis of each value, as the space says: its choices, or a linear or logarithmic scale."""
+    parameters: dict[str, dict[str, Any]] = {}
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the space is kept as Python's text of it
+        text = ast.parse(str(study.get('search_space')), mode='eval').body
+        if isinstance(text, ast.Call) and text.args and isinstance(text.args[0], ast.Dict):
+            for key, made in zip(text.args[0].keys, text.args[0].values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(made, ast.Call):
+                    given = {each.arg: ast.literal_eval(each.value) for each in made.keywords if each.arg}
+                    parameters[str(key.value)] = given
+    found = {}
+    for key in _keys(trials):
+        given = parameters.get(key, {})
+        choices = [list(each) if isinstance(each, tuple) else each for each in given.get('choices', ())]
+        is_log = given['log'] if isinstance(given.get('log'), bool) else None
+        found[key] = Axis((each.hps.get(key) for each in trials), choices, is_log)
+    return found
+
+
+def _best(record: Record, study: Mapping[str, Any]) -> str:
+    """The values of the best trial, and the commands that repeat it and train it longer."""
+    values = html_table(
+        ('value', 'best trial'), ((key, Cell(value, escape(in_short(value)))) for key, value in record.hps.items())
+    )
+    commands = command('repeat', record.command) if record.command else ''
+    if longer := longer_command(record, study):
+        commands += command('longer', longer)
+    return f'{values}{commands}'
+
+
+def longer_command(record: Record, study: Mapping[str, Any]) -> str:
+    """The command that trains a trial for twice as long, in a work dir of its own; empty if none is known."""
+    config = study.get('config')
+    runner = config.get('runner') if isinstance(config, Mapping) else None
+    unit = next((key for key in ('max_epochs', 'max_iters') if isinstance(runner, Mapping) and runner.get(key)), '')
+    try:
+        words = shlex.split(record.command)
+    except ValueError:
+        return ''
+    if not unit or '--work-dir' not in words[:-1] or record.epoch < 1:
+        return ''
+    place = words.index('--work-dir') + 1
+    words[place] = f'{words[place].removesuffix("_again")}_longer'
+    key = f'runner.{unit}='
+    words = [word for word in words if not word.startswith(key)]
+    if '--cfg-options' not in words:
+        words.append('--cfg-options')
+    words.insert(words.index('--cfg-options') + 1, f'{key}{2 * record.epoch}')
+    return shlex.join(words)
 
 
 def _page_data(folder: Path, steps: Mapping[str, list[Record]], best: Mapping[str, Record]) -> dict[str, Any]:
@@ -143,7 +214,7 @@ def _keys(trials: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(key for each in trials for key in each.hps))
 
 
-def _charts(trials: Sequence[Record], best: Record | None) -> str:
+def _charts(trials: Sequence[Record], best: Record | None, axes: Mapping[str, Axis]) -> str:
     scored = [each for each in trials if each.values is not None]
     texts = {each.number: _tooltip(each) for each in trials}
     kinds = {each.number: 'best' if each is best else each.status for each in trials}
@@ -169,7 +240,7 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
         if leading := ranked(completed(scored[: i + 1])):
             so_far.append((each.number, score(leading[0])))
     order = {each.number: 1 - i / len(trials) for i, each in enumerate(ranked(completed(scored)))}
-    worth = importance(scored, keys)
+    worth = importance(scored, keys) if len(scored) >= LEAST_TRIALS else {}
     by_worth = sorted(keys, key=lambda key: -worth.get(key, 0.0))
     parts = [scatter('History, and the best so far', ('trial', name), points(lambda each: each.number, score), so_far)]
     for other in others[:1]:
@@ -178,11 +249,13 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
         parts.append(scatter(f'Front of {name} and {other}', (name, other), chosen, able))
     parts.append(_bars(worth))
     parts += (
-        scatter(f'{name} over {key}', (key, name), points(lambda each, key=key: each.hps.get(key), score))
+        scatter(
+            f'{name} over {key}', (key, name), points(lambda each, key=key: each.hps.get(key), score), across=axes[key]
+        )
         for key in by_worth
     )
     rows = [
-        (
+        Line(
             [*(each.hps.get(key) for key in keys), score(each)],
             kinds[each.number],
             order.get(each.number, 0.0),
@@ -190,7 +263,10 @@ def _charts(trials: Sequence[Record], best: Record | None) -> str:
         )
         for each in scored
     ]
-    return ''.join([*parts, parallel(f'Values and {name}', [*keys, name], rows), timeline('Trials by worker', spans)])
+    if len(keys) > 1:
+        scales = [*(axes[key] for key in keys), Axis(map(score, scored))]
+        parts.append(parallel(f'Values and {name}', [*keys, name], rows, scales))
+    return ''.join([*parts, timeline('Trials by worker', spans)])
 
 
 def _tooltip(record: Record) -> str:
@@ -199,13 +275,18 @@ def _tooltip(record: Record) -> str:
     return f'trial {record.number} ({record.status}): {words}'
 
 
-def _trials(trials: Sequence[Record]) -> str:
+def _trials(trials: Sequence[Record], best: Record | None) -> str:
+    """A table of the trials: the completed ones first, the best one above all."""
+    done = ranked(completed(trials))
+    numbers = {each.number for each in done}
+    trials = [*done, *(each for each in trials if each.number not in numbers)]
     keys = _keys(trials)
     scores = list(dict.fromkeys(name for each in trials for name in (*each.objectives, *each.performance)))
     names = ['trial', 'status', *scores, *keys, 'epoch', 'duration', 'message', 'command']
     return html_table(names, (
         [
-            each.number, each.status, *map(each.performance.get, scores), *(_cell(each.hps.get(key)) for key in keys),
+            Cell(each.number, f'★ {each.number}', 'n best') if each is best else each.number, each.status,
+            *map(each.performance.get, scores), *(_cell(each.hps.get(key)) for key in keys),
             each.epoch, Cell(each.runtime, in_seconds(each.runtime), 'n'), each.message[:300],
             Cell('', folded('show', command('repeat', each.command)) if each.command else ''),
         ]

@@ -47,16 +47,17 @@ def edit_distance(a: str, b: str) -> int:
     return row[-1]
 
 
-def near_miss(name: str, known: Iterable[str]) -> str | None:
+def near_miss(name: str, known: Iterable[str], allowed: int | None = None) -> str | None:
     """The known name of which ``name`` is probably a misspelling; None if it is known itself, or similar to none.
 
-    Names of up to six letters may have one wrong letter, longer ones two. Names that differ only in digits (``layer1``,
-    ``layer2``) are not misspellings.
+    ``allowed`` letters may be wrong: by default one in names of up to six letters, two in longer ones. Names that
+    differ only in digits (``layer1``, ``layer2``) are not misspellings.
     """
     known = list(known)
     if name in known or len(name) < 3:
         return None
-    allowed = 1 if len(name) <= 6 else 2
+    if allowed is None:
+        allowed = 1 if len(name) <= 6 else 2
     letters = set(name.lower())
     for other in known:
         if len(other) < 3 or abs(len(other) - len(name)) > allowed or len(letters ^ set(other.lower())) > 2 * allowed:

@@ -30,11 +30,11 @@ from runnerkit.checkpoint import (
     why_damaged,
 )
 from runnerkit.checkpoint.atomic import MANIFEST, METADATA
-from runnerkit.checkpoint.content import plain_checkpoint
 from runnerkit.checkpoint.convert import convert_checkpoint
 from runnerkit.checkpoint.folder import _Unpickler, read_folder, read_rest
 from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_folder
 from runnerkit.checkpoint.manifest import REST, listed_as, write_manifest
+from runnerkit.checkpoint.plain import plain_checkpoint
 from runnerkit.checkpoint.shards import taken_apart
 from runnerkit.checkpoint.store import resolve_checkpoint
 from runnerkit.parallel.dtensors import local_part

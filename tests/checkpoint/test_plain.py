@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from runnerkit.checkpoint.async_writer import ReusedCopies
-from runnerkit.checkpoint.content import plain_checkpoint, raw_checkpoint
-from runnerkit.checkpoint.plain import to_plain
+from runnerkit.checkpoint.content import raw_checkpoint
+from runnerkit.checkpoint.plain import plain_checkpoint, to_plain
 from runnerkit.config import ConfigDict
 
 

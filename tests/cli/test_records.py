@@ -47,7 +47,7 @@ def test_scores_spread_and_differing_keys_are_shown(tmp_path, capsys):
     folders = [str(made.write_log(tmp_path / f'seed{i}', made.lines_of(loss=1 / i), seed=i)) for i in (1, 2)]
     assert main(['compare', *folders]) == 0
     table, spread, keys = capsys.readouterr().out.strip().split('\n\n')
-    assert table.splitlines()[1].split()[:5] == ['seed1', 'completed', '-', '0.75', '3']
+    assert table.splitlines()[1].split()[:5] == ['seed1', 'completed', '0.75', '3', '30']
     assert spread == 'seed1, seed2 differ by their seed alone: acc 0.8125 ± 0.08839'
     assert keys.splitlines()[1].split() == ['seed', '1', '2']
     assert main(['compare', *folders, '--json']) == 0

@@ -279,12 +279,20 @@ def test_options_that_nobody_reads_are_refused_together(train, project):
 
 
 def test_a_key_that_nobody_reads_is_told_and_the_run_goes_on(project, train):
-    (project / 'mine.py').write_text("_base_ = 'cfg.py'\nevalution = dict(interval=2)\ngpu_ids = [0]\n")
+    (project / 'mine.py').write_text("_base_ = 'cfg.py'\nseeed = 2\ngpu_ids = [0]\n")
     code, said, _ = train('--cfg-options', 'runner.max_epochs=1', config='mine.py')
     assert code == 0
-    assert 'mine.py:2): unknown section' in said
-    assert "Did you mean 'evaluation'?" in said
+    assert 'mine.py:2): unknown key' in said
+    assert "Did you mean 'seed'?" in said
     assert "Ignored keys of MMCV's tools: gpu_ids" in said
+
+
+def test_a_misspelt_section_beside_the_one_of_the_base_is_refused(project, train):
+    (project / 'mine.py').write_text("_base_ = 'cfg.py'\noptimzer = dict(lr=0.2)\n")
+    code, said, _ = train(config='mine.py')
+    assert code == 2
+    assert "mine.py:2): unknown section\n    Did you mean 'optimizer'?" in said
+    assert not (project / 'run').exists()
 
 
 def test_custom_imports_may_be_options(project, train, monkeypatch):

@@ -131,6 +131,17 @@ def test_a_norm_is_frozen_with_both_of_its_parameters_only():
         assert history.norm_trains == [not frozen] * 2
 
 
+@pytest.mark.parametrize('options', [{'except_': ['head.*']}, {'patterns': BODY, 'except_': ['body.1.*']}])
+def test_all_but_some_are_frozen(options):
+    history, frozen = History(), 'patterns' not in options
+    runner = trained([FreezeHook(**options), history], max_epochs=1)
+    assert history.norm_trains == [not frozen] * 2
+    assert all(moved(history.head))
+    names = {id(parameter): name for name, parameter in runner.model.named_parameters()}
+    trains = {'head.weight', 'head.bias', *(() if frozen else ('body.1.weight', 'body.1.bias'))}
+    assert {names[id(each)] for each in runner.optimizer.state} == trains
+
+
 @pytest.mark.parametrize('kind', ['epoch', 'iter'])
 @pytest.mark.parametrize('is_first', [True, False])
 def test_of_two_hooks_the_longer_one_counts(kind, is_first):
@@ -162,10 +173,17 @@ def test_what_is_refused():
         ('body', r"matches no parameter of Tiny; did you mean 'body\.\*'"),
         ('0.weight', r"did you mean '\*0.weight'"),
         (['body.*', 'neck.*'], r"'neck.\*' matches no parameter of Tiny; they are called body.0.weight"),
-        ('*', 'match all parameters of Tiny: nothing would be trained'),
+        ('*', r"match all parameters of Tiny: nothing would be trained; .* except_=\['head"),
     ):
         with pytest.raises(ValueError, match=words):
             trained([FreezeHook(patterns)])
+    for options, error, words in (
+        (dict(except_=1), TypeError, 'except_ must be names or patterns .* but got 1'),
+        (dict(except_='hed.*'), ValueError, r"'hed.\*' matches no parameter of Tiny; did you mean 'head.\*'"),
+        (dict(patterns='body.0.*', except_='body.*'), ValueError, r"except_ 'body.\*' leaves no parameter to freeze"),
+    ):
+        with pytest.raises(error, match=words):
+            trained([FreezeHook(**options)])
 
 
 class Drops(FreezeHook):

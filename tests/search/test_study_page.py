@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from html import escape as html_escape
 
 import pytest
 import written_runs as made
@@ -12,7 +13,15 @@ import runnerkit
 from runnerkit.cli.main import main
 from runnerkit.search.record import Record
 from runnerkit.search.report import REPORTS, Report
-from runnerkit.search.study_page import importance, readable_records, study_page, write_report
+from runnerkit.search.space import Space
+from runnerkit.search.study_page import (
+    LEAST_TRIALS,
+    importance,
+    longer_command,
+    readable_records,
+    study_page,
+    write_report,
+)
 
 EVIL = '</script><script>document.title="run"</script>\'"&<!--'
 
@@ -56,9 +65,9 @@ def test_a_study_has_charts_curves_and_commands(study):
     assert page == study / 'report.html'
     text = page.read_text()
     titles = re.findall(r'<figcaption><b>([^<]*)', text)
-    assert titles[:2] == ['History, and the best so far', 'Importance']
-    assert sorted(titles[2:5]) == ['acc over a.width', 'acc over kind', 'acc over lr']
-    assert titles[5:] == ['Values and acc', 'Trials by worker', 'History, and the best so far']
+    assert titles[0] == 'History, and the best so far'
+    assert titles[1:4] == ['acc over lr', 'acc over kind', 'acc over a.width']
+    assert titles[4:] == ['Values and acc', 'Trials by worker', 'History, and the best so far']
     assert '5 trials on 3 workers' in text
     places = [place.split(',') for place in re.search(r'<polyline class="line" points="([^"]*)"', text)[1].split()]
     assert len(places) == 4  # of the trials with a score
@@ -70,6 +79,71 @@ def test_a_study_has_charts_curves_and_commands(study):
     looks = [(series['kind'], series['colour']) for series in panel['series']]
     assert looks == [('thin', '--c0'), ('best', '--c1'), ('thin', '--soft'), ('thin', '--soft')]
     assert EVIL not in text
+
+
+def test_the_best_trial_is_first_and_marked(study):
+    table = study_page(study).split('Trials of search</h2>')[1].split('</section>')[0]
+    first = re.findall(r'<tr><th scope=row class="([^"]*)" data-value="\d">([^<]*)', table)
+    assert first == [('n best', '★ 1'), ('n', '4'), ('n', '0'), ('n', '2'), ('n', '3')]
+
+
+SPACE = Space(
+    {
+        'lr': {'type': 'Float', 'low': 0.1, 'high': 1.0, 'log': True},
+        'kind': ['b', 'c', 'a'],
+        'a.width': [1, 2, 4, 8, 16],
+    }
+)
+
+
+def ticks(text, title):
+    figure = text.split(f'<b>{title}</b>')[1].split('</figure>')[0]
+    return re.findall(r'<text class="x"[^>]*>([^<]*)', figure)
+
+
+def test_axes_are_those_of_the_space(study):
+    before = study_page(study)
+    assert ticks(before, 'acc over lr') == ['0.1', '0.3', '0.5']
+    assert ticks(before, 'acc over kind') == ['a', 'b']
+    (study / 'search' / 'study.json').write_text(json.dumps({'search_space': repr(SPACE)}))
+    text = study_page(study)
+    assert ticks(text, 'acc over lr') == ['0.1', '0.224', '0.5']  # the middle of a logarithmic scale
+    assert ticks(text, 'acc over kind') == ['b', 'c', 'a']
+    assert ticks(text, 'acc over a.width') == ['1', '2', '4', '8', '16']
+
+
+@pytest.mark.parametrize(
+    'space', ['Space(', 'Space({1: 2})', "Space({'lr': Float(low=f(), log=True)})", 5, None, 'a' * 9, '(' * 9999]
+)
+def test_a_space_that_cannot_be_read_has_axes_by_the_values(study, space):
+    before = study_page(study)
+    (study / 'search' / 'study.json').write_text(json.dumps({'search_space': space}))
+    assert study_page(study) == before
+
+
+def test_importance_is_shown_of_enough_trials(tmp_path):
+    for count in (LEAST_TRIALS - 1, LEAST_TRIALS):
+        Report([record(i, i % 2 / 2) for i in range(count)]).save(tmp_path)
+        assert ('<b>Importance</b>' in study_page(tmp_path)) == (count == LEAST_TRIALS)
+
+
+def test_the_best_trial_is_trained_longer_by_a_command(study):
+    command = (
+        "runnerkit train 'a b.py' --work-dir x/search_0001_again --cfg-options lr=0.1 'w=[1,2]' runner.max_epochs=3"
+    )
+    found = replace(record(1, 0.9), command=command, epoch=3)
+    longer = (
+        "runnerkit train 'a b.py' --work-dir x/search_0001_longer --cfg-options runner.max_epochs=6 lr=0.1 'w=[1,2]'"
+    )
+    by_epoch = {'config': {'runner': {'max_epochs': 3}}}
+    assert longer_command(found, by_epoch) == longer
+    short = replace(found, command='runnerkit train a.py --work-dir x')
+    by_iter = {'config': {'runner': {'max_iters': 5}}}
+    assert longer_command(short, by_iter) == 'runnerkit train a.py --work-dir x_longer --cfg-options runner.max_iters=6'
+    assert longer_command(found, {}) == longer_command(replace(found, command="'"), by_epoch) == ''
+    Report([found]).save(study)
+    (study / 'search' / 'study.json').write_text(json.dumps(by_epoch))
+    assert html_escape(longer) in study_page(study)
 
 
 def test_two_objectives_have_a_front(tmp_path):

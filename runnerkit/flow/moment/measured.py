@@ -92,7 +92,7 @@ def measured_step(moment: Moment) -> Iteration:
     values = {name: plain_number(each) for name, each in values.items()}
     found.values |= {name: float(each) for name, each in values.items() if isinstance(each, int | float)}
     change = {name: all_of(parameters[name].detach()) - before[name] for name in before}
-    for name, inside in [('model', list(before)), *parts_of(list(before)).items()]:
+    for name, inside in [('model', list(before)), *names_by_part(list(before)).items()]:
         own = [gradients[each] for each in inside if each in gradients]
         found.parts.append(
             Part(
@@ -106,7 +106,7 @@ def measured_step(moment: Moment) -> Iteration:
     return found
 
 
-def parts_of(names: list[str]) -> dict[str, list[str]]:
+def names_by_part(names: list[str]) -> dict[str, list[str]]:
     """Parameters by part of the model: by the first piece of their names that is not the same for all."""
     pieces = [name.split('.') for name in names]
     depth = 0

@@ -21,6 +21,7 @@ from typing import Any
 from runnerkit.config.origin import Finding, PreflightError, listed, without_errors
 from runnerkit.flow.context import Context
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
+from runnerkit.hooks import EvalHook
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.utils.lazy import loaded_class
 
@@ -32,7 +33,7 @@ Check = Callable[[Plan], Iterable[Finding]]
 OF_CONFIG = ('keys', 'wrapping')
 
 #: The modules of checks that need the runner.
-OF_RUN = ('updates', 'evaluation', 'lengths', 'schedules', 'hooks', 'rare')
+OF_RUN = ('updates', 'evaluation', 'lengths', 'schedules', 'hooks', 'rare', 'batch')
 
 #: The keys that `runnerkit.flow.preflight.wrapping` checks.
 _WRAPPING = ('model_wrapper', 'dist_params', 'sync_batchnorm', 'find_unused_parameters', 'broadcast_buffers')
@@ -48,6 +49,9 @@ _RARE_HOOKS = (
 _CONCERNS: dict[str, Callable[[Plan], Any]] = {
     'wrapping': lambda plan: any(plan.get(key) is not None for key in _WRAPPING),
     'schedules': lambda plan: plan.hooks_of(ScheduleHook),
+    'batch': lambda plan: (
+        plan.cfg is not None and (plan.hooks_of(EvalHook) or any(mode == 'val' for mode, _ in plan.workflow))
+    ),
     'rare': lambda plan: (
         any(map(loaded_class, _RARE_HOOKS))
         or any(len(optimizer.param_groups) > 1 for optimizer in plan.optimizers.values())

@@ -56,7 +56,7 @@ def freezes_something(plan: Plan) -> Iterator[Finding]:
         from runnerkit.hooks.freeze import check_patterns
 
         try:
-            found = set(check_patterns(hook.patterns, plan.model))
+            found = set(check_patterns(hook.patterns, plan.model, hook.except_))
         except ValueError as error:
             yield plan.error(
                 plan.key_of(hook, 'patterns'), one_line(error), 'Write whole names of parameters, with * for any text.'

@@ -16,7 +16,7 @@ from runnerkit.evaluation import rule_by_name
 from runnerkit.flow.report.record import RunRecord, is_run, read_run, short_names
 
 #: Keys that differ between runs of the same experiment.
-_SEEDS = ('seed', 'work_dir', 'resume_from', 'auto_resume')
+SEEDS = ('seed', 'work_dir', 'resume_from', 'auto_resume')
 
 
 @dataclass
@@ -32,9 +32,10 @@ class Comparison:
     """Several runs side by side.
 
     Attributes:
-        names: of the runs.
-        columns, rows: a table with a row for each run.
-        best: the best value of each score whose name says what is better.
+        names: of the runs, the one with the best score first.
+        columns, rows: a table with a row for each run: its best score, the other scores of that evaluation
+            (``'loss at best'``), the scores of the last one (``'last loss'``), and how far and how long it trained.
+        best: the best value of each of these columns whose score says what is better.
         differing: the values of each key of the config that is not the same in all runs.
         groups: the runs that differ by their seed alone, and have neither failed nor are still running.
     """
@@ -91,29 +92,76 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
 
 def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparison:
     """Several runs side by side."""
-    found = [each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs]
+    found = best_first([each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs])
     names = short_names(found)
-    scores = list(dict.fromkeys(name for run in found for name in run.scores))
-    bests = [run.best for run in found]
-    columns = ['run', 'outcome', 'best score', *scores, 'epoch', 'iterations', 'duration', 'seed']
-    rows = []
-    for name, run, best in zip(names, found, bests, strict=True):
-        values = [best and best.value, *map(run.scores.get, scores), run.epoch, run.iterations, run.busy, run.seed]
-        rows.append([name, run.outcome, *values])
+    scores: dict[str, tuple[str, list[float | None]]] = {}  # by column: the score, and its value in each run
+    for score in dict.fromkeys(run.best.score for run in found if run.best):
+        bests = [run.best.value if run.best and run.best.score == score else None for run in found]
+        scores[f'best {score}'] = score, bests
+    then = [_at_best(run) for run in found]
+    for score in dict.fromkeys(name for each in then for name in each):
+        scores[f'{score} at best'] = score, [each.get(score) for each in then]
+    last = dict.fromkeys(name for run in found for name in run.scores)
+    for score in sorted(last, key=lambda name: f'best {name}' not in scores):  # in the order of the columns before
+        scores[f'last {score}'] = score, [run.scores.get(score) for run in found]
+    columns = ['run', 'outcome', *scores, 'epoch', 'iterations', 'duration', 'seed']
+    rows = [
+        [
+            name,
+            run.outcome,
+            *(values[i] for _, values in scores.values()),
+            run.epoch,
+            run.iterations,
+            run.busy,
+            run.seed,
+        ]
+        for i, (name, run) in enumerate(zip(names, found, strict=True))
+    ]
+    best = {}
+    for column, (score, values) in scores.items():
+        rule = _rule(score, found)
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if rule and len(set(known)) > 1:
+            best[column] = min(known) if rule == 'less' else max(known)
     settings = [{key: value for key, value in run.settings.items() if key != 'work_dir'} for run in found]
     differs = {key: [each.get(key) for each in settings] for key in differing(settings)}
-    return Comparison(names, columns, rows, _best(columns, rows, scores), differs, list(_groups(found, names)))
+    return Comparison(names, columns, rows, best, differs, list(_groups(found, names)))
 
 
-def _best(columns: Sequence[str], rows: Sequence[Sequence[Any]], scores: Iterable[str]) -> dict[str, float]:
-    found = {}
-    for name in scores:
-        values = [row[columns.index(name)] for row in rows]
-        known = [value for value in values if isinstance(value, int | float) and math.isfinite(value)]
-        with suppress(ValueError):  # the name does not say what is better
-            if len(set(known)) > 1:
-                found[name] = min(known) if rule_by_name(name) == 'less' else max(known)
-    return found
+def best_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """The runs by their best score, those without one last; in the given order where no rule says what is better."""
+    score = next((run.best.score for run in runs if run.best), '')
+    rule = _rule(score, runs)
+
+    def place(run: RunRecord) -> float:
+        value = run.best.value if run.best and run.best.score == score else None
+        return math.inf if value is None or not math.isfinite(value) else value if rule == 'less' else -value
+
+    return sorted(runs, key=place) if rule else list(runs)
+
+
+def _rule(score: str, runs: Iterable[RunRecord]) -> str:
+    """What is better, as the config of a run with this best score or the score's name says; empty if unknown."""
+    given = {run.settings.get('evaluation.rule') for run in runs if run.best and run.best.score == score}
+    for rule in ('less', 'greater'):
+        if rule in given:
+            return rule
+    with suppress(ValueError):
+        return rule_by_name(score)
+    return ''
+
+
+def _at_best(run: RunRecord) -> dict[str, float]:
+    """The other scores of the best evaluation."""
+    best = run.best
+    if best is None:
+        return {}
+    return {
+        name: value
+        for (mode, name), points in run.curves.items()
+        for step, value in points
+        if mode == 'val' and step == best.step and name != best.score
+    }
 
 
 def _groups(found: Sequence[RunRecord], names: Sequence[str]) -> Iterator[Group]:
@@ -121,7 +169,7 @@ def _groups(found: Sequence[RunRecord], names: Sequence[str]) -> Iterator[Group]
     for name, run in zip(names, found, strict=True):
         if run.outcome not in ('completed', 'stopped', 'unknown'):
             continue
-        key = repr(sorted((k, repr(v)) for k, v in run.settings.items() if k not in _SEEDS))
+        key = repr(sorted((k, repr(v)) for k, v in run.settings.items() if k not in SEEDS))
         alike.setdefault(key, []).append((name, run))
     for members in alike.values():
         records = [run for _, run in members]

@@ -257,16 +257,16 @@ def settings_and_code(run: RunRecord) -> str:
 def _starts(run: RunRecord) -> str:
     starts = run.starts[-_MOST_STARTS:]
     shown = [key for key in _OF_STARTS.split() if any(start.get(key) for start in starts)]
-    rows = [[key.replace('_', ' '), *(in_words(key, start.get(key)) for start in starts)] for key in shown]
+    rows = [[key.replace('_', ' '), *(entry_in_words(key, start.get(key)) for start in starts)] for key in shown]
     first = 1 + len(run.starts) - len(starts)
     names = (f'start {start.get("number", number)}' for number, start in enumerate(starts, first))
     return html_table(('', *names), rows)
 
 
-def in_words(key: str, value: Any) -> str:
+def entry_in_words(key: str, value: Any) -> str:
     """The value of an entry of a start: a moment, a command, versions."""
     if key in ('begin', 'end'):
         return moment(value) or in_short(value)
     if isinstance(value, dict):
-        return ', '.join(f'{name} {in_words("", each)}' for name, each in value.items())
+        return ', '.join(f'{name} {entry_in_words("", each)}' for name, each in value.items())
     return ' '.join(map(shlex.quote, map(str, value))) if isinstance(value, list) else in_short(value)

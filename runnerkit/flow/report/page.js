@@ -7,6 +7,7 @@ const COMPACT = new Intl.NumberFormat('en', {notation: 'compact', maximumFractio
 const many = DATA.several;
 const view = {axis: 'step', smooth: 0, log: false, at: null, hidden: new Set()};
 const charts = [];
+const legend = document.querySelector('input[data-run]');  // names the runs once, for all charts
 
 const svg = (...what) => add('http://www.w3.org/2000/svg', ...what);
 const html = (...what) => add('http://www.w3.org/1999/xhtml', ...what);
@@ -116,7 +117,8 @@ function addChart(panel, parent) {
     series.isSide = series.kind === 'thin';  // without a key
     const key = html('span', {class: 'key'}, series.isSide ? undefined : caption);
     html('i', {}, key).style.background = colour(series);
-    key.append(`${labelOf(series)} `);
+    key.append(legend ? `${series.suffix} ` : `${labelOf(series)} `);
+    if (legend) key.title = labelOf(series);
     chart.keys.push([key, html('b', {}, key)]);
   });
   chart.drawing.addEventListener('pointermove', (event) => follow(chart, event));
@@ -236,7 +238,7 @@ function step(chart, event) {
   if (to === undefined) { if (event.key === 'Escape') moveTo(null); return; }
   event.preventDefault();
   moveTo(line.x[Math.min(end, Math.max(0, to))]);
-  $('status').textContent = `${AXES[view.axis][0]} ${short(view.at)}: ${chart.keys.map(([key]) => key.textContent).join(', ')}`;
+  $('status').textContent = `${AXES[view.axis][0]} ${short(view.at)}: ${chart.keys.map(([key]) => `${key.title} ${key.textContent}`.replace(/ +/g, ' ').trim()).join(', ')}`;
 }
 
 function moveTo(x) {

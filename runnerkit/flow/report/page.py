@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.flow.look.log_lines import thinned
-from runnerkit.flow.report.markup import Cell, controls, head, html_table, section
+from runnerkit.flow.report.charts import Line, parallel
+from runnerkit.flow.report.markup import Cell, controls, head, html_table, paragraph, section
 from runnerkit.flow.report.one_run import one_run
 from runnerkit.flow.report.record import RunRecord, read_run, short_names
 from runnerkit.utils.numbers import in_seconds, in_short, names_a_loss
@@ -30,6 +31,9 @@ NUMBERS = 60_000
 
 #: How many charts a page has, at most.
 MOST_PANELS = 300
+
+#: How many of the settings that differ between runs have an axis, at most.
+MOST_AXES = 8
 
 #: Curves of the second section, last.
 _SPEED = ('lr', 'momentum', 'grad_norm', 'time', 'data_time', 'time_max', 'data_time_max', 'memory')
@@ -48,6 +52,9 @@ def write_runs(work_dirs: Sequence[str | os.PathLike[str]], out: str | os.PathLi
 def page_of(runs: Sequence[RunRecord]) -> str:
     """The report of one run or several as text."""
     if len(runs) > 1:
+        from runnerkit.flow.report.comparison import best_first
+
+        runs = best_first(runs)
         return html_page(f'{len(runs)} runs', _several(runs), page_data(runs))
     return html_page(runs[0].name, one_run(runs[0]), page_data(runs))
 
@@ -84,24 +91,59 @@ def _several(runs: Sequence[RunRecord]) -> str:
         for group in found.groups for name, (mean, deviation, low, high) in group.scores.items()
     ]  # fmt: skip
     rows = (
-        [_compared(found, name, value) for name, value in zip(found.columns, row, strict=True)] for row in found.rows
+        [_compared(found, row, name, value) for name, value in zip(found.columns, row, strict=True)]
+        for row in found.rows
     )
     differing = ([key, *map(in_short, values)] for key, values in found.differing.items())
     return ''.join((
         head(f'{len(runs)} runs', [', '.join(str(run.folder) for run in runs)]),
-        section('Comparison', html_table(found.columns, rows)),
+        section('Comparison', html_table(found.columns, rows) + _best_run(found)),
         section('Runs that differ by their seed alone',
                 html_table(('runs', 'score', 'mean ± standard deviation', 'range'), spreads)),
-        section('What differs in their configs', html_table(('key', *found.names), differing)),
+        section('What differs in their configs', html_table(('key', *found.names), differing) + _axes(found)),
         controls(boxes + '<span class="soft">thin: training</span>' * any(len(run.curves) > 1 for run in runs),
                  'Learning rate, gradients, speed', is_empty=not any(run.curves for run in runs)),
     ))  # fmt: skip
 
 
-def _compared(found: Comparison, column: str, value: Any) -> Any:
+def _leading(found: Comparison) -> str:
+    """The column of the best score by which the runs are ordered; empty if there is none."""
+    return next((name for name in found.columns[2:3] if name.startswith('best ') and name in found.best), '')
+
+
+def _compared(found: Comparison, row: Sequence[Any], column: str, value: Any) -> Any:
+    if column == 'run' and (leading := _leading(found)) and row[2] == found.best[leading]:
+        return Cell(value, f'★ {escape(value)}', 'best')
     if column == 'duration' and value is not None:
         return Cell(value, in_seconds(value), 'n')
     return Cell(value, in_short(value), 'n best') if value is not None and found.best.get(column) == value else value
+
+
+def _best_run(found: Comparison) -> str:
+    leading = _leading(found)
+    return paragraph(
+        f'★ the run with the best {leading.removeprefix("best ")}; the best value of each column is marked. '
+        '“at best”: in the same evaluation as the best score; “last”: in the last evaluation.'
+        if leading
+        else 'The best value of each column is marked.' * bool(found.best)
+    )
+
+
+def _axes(found: Comparison) -> str:
+    """A line for each run over the settings that differ and its best score."""
+    from runnerkit.flow.report.comparison import SEEDS
+
+    column = _leading(found)
+    keys = [key for key in found.differing if key.split('.')[-1] not in SEEDS][:MOST_AXES]
+    if not column or not keys:
+        return ''
+    lines = []
+    for i, (name, row) in enumerate(zip(found.names, found.rows, strict=True)):
+        values = [*(found.differing[key][i] for key in keys), row[2]]
+        words = ', '.join(f'{key} {in_short(value)}' for key, value in zip([*keys, column], values, strict=True))
+        kind = 'best' if row[2] == found.best[column] else ''
+        lines.append(Line(values, kind, 1 - i / len(found.rows), f'{name}: {words}', f'--c{i % 8}'))
+    return parallel(f'Settings and {column}', [*keys, column], lines)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class RunnerBase(Stage):
         checkpoint = context.resume_from
         if checkpoint is not None:
             context.runner.config_wins = True
-            with placed_errors(None if context.options.resume_from else context.cfg, 'resume_from'):
+            is_of_config = not context.options.resume_from and context.cfg.get('resume_from')
+            with placed_errors(context.cfg if is_of_config else None, 'resume_from'):
                 context.runner.resume(checkpoint)
             context.findings += is_complete(Plan.of(context), checkpoint)
 

@@ -89,7 +89,7 @@ def test_a_valid_loader_may_be_anything(loader, tmp_path):
 
 
 def test_an_optimizer_needs_a_model_in_the_config(train, capfd):
-    assert train('own', TEXT + "optimizer = dict(type='SGD', lr=0.1)") == 1
+    assert train('own', TEXT + "optimizer = dict(type='SGD', lr=0.1)") == 2
     assert 'optimizer needs a section model; if it is a custom section, rename it (' in capfd.readouterr().err
 
 

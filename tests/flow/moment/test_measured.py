@@ -7,7 +7,7 @@ import torch
 from moments import weights_of
 
 from runnerkit import replay
-from runnerkit.flow.moment.measured import measured_step, parts_of
+from runnerkit.flow.moment.measured import measured_step, names_by_part
 
 
 def total(tensors):
@@ -59,10 +59,10 @@ def spoil(head):
 
 
 def test_parts_are_the_first_pieces_of_names_that_differ():
-    assert parts_of(['a.b.0.w', 'a.b.0.b', 'a.c.w']) == {'a.b': ['a.b.0.w', 'a.b.0.b'], 'a.c': ['a.c.w']}
-    assert parts_of(['model.0.w', 'model.1.w']) == {'model.0': ['model.0.w'], 'model.1': ['model.1.w']}
-    assert parts_of(['w']) == {'w': ['w']}
-    assert parts_of(['scale', 'net.w']) == {'scale': ['scale'], 'net': ['net.w']}
+    assert names_by_part(['a.b.0.w', 'a.b.0.b', 'a.c.w']) == {'a.b': ['a.b.0.w', 'a.b.0.b'], 'a.c': ['a.c.w']}
+    assert names_by_part(['model.0.w', 'model.1.w']) == {'model.0': ['model.0.w'], 'model.1': ['model.1.w']}
+    assert names_by_part(['w']) == {'w': ['w']}
+    assert names_by_part(['scale', 'net.w']) == {'scale': ['scale'], 'net': ['net.w']}
 
 
 def test_a_step_that_fails_leaves_nothing_behind(trained):

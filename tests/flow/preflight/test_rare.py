@@ -31,7 +31,8 @@ TORCH_CYCLE = {'lr_config': {'policy': 'OneCycleLR', 'max_lr': 0.5, 'total_steps
 
 CASES = [
     ('error', freezing('bodi.*'), 'custom_hooks[0].patterns', "'bodi.*' matches no parameter", freezing('body.*')),
-    ('error', freezing('*'), 'custom_hooks[0].patterns', 'nothing would be trained', freezing('head.*')),
+    ('error', freezing('*'), 'custom_hooks[0].patterns', 'nothing would be trained',
+     freezing('*', except_='head.*')),
     ('warning', freezing('body.*', until=3), 'custom_hooks[0].until', 'never reached', freezing('body.*', until=2)),
     ('warning', keys('backbone'), 'optimizer.paramwise_cfg.custom_keys.backbone', 'no parameter', keys('model.0')),
     ('warning', keys('model.0', model={'lr_mult': 1}, weight={'lr_mult': 2}, **{'model.1': {'lr_mult': 1}}),

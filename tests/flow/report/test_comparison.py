@@ -21,18 +21,56 @@ def three(tmp_path):
 
 def test_a_comparison_has_scores_differing_keys_and_spreads(three):
     found = compare(three)
-    assert found.columns == ['run', 'outcome', 'best score', 'acc', 'epoch', 'iterations', 'duration', 'seed']
-    assert [row[:6] for row in found.rows] == [
-        ['seed1', 'completed', None, 0.75, 3, 30],
-        ['seed2', 'completed', None, pytest.approx(0.8), 3, 30],
-        ['other', 'completed', None, pytest.approx(2 / 3), 2, 20],
+    assert found.columns == ['run', 'outcome', 'last acc', 'epoch', 'iterations', 'duration', 'seed']
+    assert [row[:5] for row in found.rows] == [
+        ['seed1', 'completed', 0.75, 3, 30],
+        ['seed2', 'completed', pytest.approx(0.8), 3, 30],
+        ['other', 'completed', pytest.approx(2 / 3), 2, 20],
     ]
-    assert found.best == {'acc': pytest.approx(0.8)}
+    assert found.best == {'last acc': pytest.approx(0.8)}
     assert found.differing == {'seed': [1, 2, 1], 'optimizer.lr': [0.1, 0.1, 0.2]}
     (group,) = found.groups
     assert group.names == ['seed1', 'seed2']
     assert list(group.scores) == ['acc']
     assert group.scores['acc'] == pytest.approx((0.775, 0.0353553, 0.75, 0.8), rel=1e-4)
+
+
+@pytest.fixture
+def rated(tmp_path):
+    """Runs of three rates; each got worse after its best evaluation but the middle one, which is the best."""
+    folders = []
+    for rate, best, last in ((0.001, 0.5, 0.4), (0.1, 0.9, 0.9), (1.0, 0.7, 0.1)):
+        lines = [
+            {'mode': 'val', 'epoch': epoch, 'iter': 1, 'step': epoch, 'loss': epoch - acc, 'acc': acc}
+            for epoch, acc in ((1, best), (2, last))
+        ]
+        folders.append(made.write_log(tmp_path / f'r{rate}', lines, config=made.CONFIG.replace('0.1', str(rate))))
+        (folders[-1] / 'best_acc_epoch_1.pth').write_bytes(b'never read')
+    return folders
+
+
+def test_the_run_with_the_best_score_is_first_with_the_scores_of_that_evaluation(rated):
+    found = compare(rated)
+    assert found.names == ['r0.1', 'r1.0', 'r0.001']
+    assert found.columns[2:6] == ['best acc', 'loss at best', 'last acc', 'last loss']
+    assert found.rows[1][2:6] == pytest.approx([0.7, 0.3, 0.1, 1.9])
+    assert found.best == pytest.approx({'best acc': 0.9, 'loss at best': 0.1, 'last acc': 0.9, 'last loss': 1.1})
+    assert found.differing == {'optimizer.lr': [0.1, 1.0, 0.001]}
+
+
+@pytest.mark.parametrize('rule, first', [('greater', 'b'), ('less', 'a'), (None, 'b')])
+def test_what_is_better_is_known_from_the_config_where_the_name_does_not_say_it(tmp_path, rule, first):
+    for name, value in (('b', 2.0), ('a', 1.0)):
+        line = {'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'quux': value}
+        made.write_log(
+            tmp_path / name,
+            [line],
+            config=f'evaluation = dict(rule={rule!r})\nname = {name!r}\n'.replace('{', '{{').replace('}', '}}'),
+        )
+        (tmp_path / name / 'best_quux_epoch_1.pth').write_bytes(b'never read')
+    found = compare([tmp_path / 'b', tmp_path / 'a'])
+    assert found.names[0] == first
+    assert bool(found.best) == bool(rule)
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path):
@@ -44,14 +82,14 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path):
 def test_of_losses_the_smallest_is_best(tmp_path):
     lines = [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'loss': value} for value in (2.0, 1.0)]
     folders = [made.write_log(tmp_path / str(i), [line]) for i, line in enumerate(lines)]
-    assert compare(folders).best == {'loss': 1.0}
+    assert compare(folders).best == {'last loss': 1.0}
 
 
 def test_the_best_of_a_score_is_known_by_its_name_alone(tmp_path):
     for i in (1, 2):
         lines = [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'mae': i, 'mAP': i, 'val/loss': i}]
         made.write_log(tmp_path / str(i), lines)
-    assert compare([tmp_path / '1', tmp_path / '2']).best == {'mAP': 2, 'val/loss': 1}
+    assert compare([tmp_path / '1', tmp_path / '2']).best == {'last mAP': 2, 'last val/loss': 1}
 
 
 @pytest.mark.parametrize('end', ['failed: KeyError()', 'interrupted: Ctrl-C', 'diverged'])

@@ -54,6 +54,31 @@ def test_several_runs_are_compared(work_dir, tmp_path):
     assert {series['run'] for panel in data_in(page)['panels'] for series in panel['series']} == {0, 1}
 
 
+def test_the_best_run_and_cells_are_marked_and_settings_have_axes(work_dir, tmp_path):
+    other = made.write_log(tmp_path / 'other', made.lines_of(loss=0.5), config=made.CONFIG.replace('0.1', '0.2'))
+    (other / 'best_acc_epoch_3.pth').write_bytes(b'never read')
+    text = page_of([read_run(work_dir), read_run(other)])
+    assert re.findall(r'<th scope=row class="best"[^>]*>([^<]*)', text) == ['★ other']
+    assert re.findall(r'<td class="n best"[^>]*>([^<]*)', text) == ['0.875', '0.875']  # best, and last
+    lines = re.findall(r'<polyline class="(\w*)" style="[^"]*stroke:var\((--c\d)\)', text)
+    assert lines == [('', '--c1'), ('best', '--c0')]
+    assert 'Settings and best acc: 2 lines over optimizer.lr, best acc' in text  # not the seed
+
+
+def test_the_runs_are_named_once_for_all_charts(work_dir, tmp_path, browser):
+    other = made.write_log(tmp_path / 'other', made.lines_of(loss=2.0))
+    act = """
+      document.querySelector('figure svg').dispatchEvent(new KeyboardEvent('keydown', {key: 'End'}));
+      result = {keys: [...document.querySelectorAll('.key')].map((each) => each.textContent.trim()),
+        titles: [...document.querySelectorAll('.key')].map((each) => each.title),
+        status: document.getElementById('status').textContent};
+    """
+    _, found = browser(write_report([work_dir, other], tmp_path / 'page.html'), act)
+    assert not any('run' in each or 'other' in each for each in found['keys'])
+    assert set(found['titles']) == {'run', 'other'}
+    assert found['status'].startswith('iterations 30: run 0.03333')
+
+
 def test_texts_of_a_run_are_escaped(tmp_path):
     lines = [{'mode': 'train', 'epoch': 1, 'iter': 1, 'step': 1, EVIL: 1.0}]
     text = made.TEXT.replace('the disk', EVIL)
@@ -233,7 +258,7 @@ def test_tables_are_sorted_and_runs_hidden(work_dir, tmp_path, browser):
     """
     _, found = browser(write_report([work_dir, *others], tmp_path / 'page.html'), act)
     assert found == {
-        'name': 'acc', 'up': ['b', 'run', 'a'], 'down': ['a', 'run', 'b'], 'sort': 'descending', 'lines': 2,
+        'name': 'last acc', 'up': ['b', 'run', 'a'], 'down': ['a', 'run', 'b'], 'sort': 'descending', 'lines': 2,
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Charts of a study as SVG: points, lines over parallel axes, bars over time."""
+"""Charts of runs and trials as SVG: points, lines over parallel axes, bars over time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from runnerkit.utils.numbers import in_seconds, in_short
 WIDTH, HEIGHT = 400, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 36
 
+#: The width of a letter of a label, about.
+_LETTER = 6.0
+
 
 class Point(NamedTuple):
     """A trial in a chart: its values, its class, what is shown when the pointer is on it."""
@@ -23,6 +26,16 @@ class Point(NamedTuple):
     text: str
 
 
+class Line(NamedTuple):
+    """A trial or run on parallel axes: its values, class, rank from 0 to 1, tooltip, and maybe a colour of its own."""
+
+    values: Sequence[Any]
+    kind: str
+    rank: float
+    text: str
+    colour: str = ''
+
+
 class Axis:
     """Where values are on an axis, from 0 to 1.
 
@@ -30,15 +43,21 @@ class Axis:
 
     Args:
         values: all that are shown.
+        choices: the possible values in their order, each with a tick; without them, the axis is one of numbers if all
+            values are.
+        is_log: whether the scale is logarithmic; by default it depends on the values.
     """
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[Any], choices: Sequence[Any] = (), is_log: bool | None = None) -> None:
         known = [value for value in values if value is not None]
-        self.is_numeric = bool(known) and all(is_number(value) and math.isfinite(value) for value in known)
-        self._names: list[str] = [] if self.is_numeric else sorted({str(value) for value in known})
+        are_numbers = bool(known) and all(is_number(value) and math.isfinite(value) for value in known)
+        self.is_numeric = are_numbers and not choices
+        names = dict.fromkeys(map(str, choices))
+        rest = sorted({str(value) for value in known} - set(names))
+        self._names: list[str] = [] if self.is_numeric else [*names, *rest]
         low, high = (min(known), max(known)) if self.is_numeric else (0, max(1, len(self._names) - 1))
         self._is_whole = self.is_numeric and all(isinstance(value, int) for value in known)
-        self._is_log = self.is_numeric and low > 0 and high > 50 * low
+        self._is_log = self.is_numeric and low > 0 and (high > 50 * low if is_log is None else is_log)
         self._low, self._high = self._scaled(low), self._scaled(high)
 
     def _scaled(self, value: float) -> float:
@@ -54,24 +73,34 @@ class Axis:
         """Places and labels: of numbers the smallest, the middle and the largest, else at most eight names."""
         if not self.is_numeric:
             stride = -(-len(self._names) // 8) or 1
-            return [(self.at(name), name[:14]) for name in self._names[::stride]]
+            return [(self.at(name), name) for name in self._names[::stride]]
         middle = (self._low + self._high) / 2
         values = [10**each if self._is_log else each for each in (self._low, middle, self._high)]
         if self._is_whole:
-            values[1] = round(values[1])
-        return [
-            (self.at(value), in_short(float(f'{value:.3g}'))) for value in values[: 3 if self._high > self._low else 1]
-        ]
+            values = [*map(round, values)]  # the ends are whole, but for rounding on a logarithmic scale
+        if self._high == self._low:
+            values = values[:1]
+        return [(self.at(value), in_short(float(f'{value:.3g}'))) for value in dict.fromkeys(values)]
 
 
-def scatter(title: str, names: tuple[str, str], points: Sequence[Point], line: Sequence[tuple[Any, Any]] = ()) -> str:
-    """Points over two axes, and maybe a line through some of their values; nothing without points."""
+def scatter(
+    title: str,
+    names: tuple[str, str],
+    points: Sequence[Point],
+    line: Sequence[tuple[Any, Any]] = (),
+    across: Axis | None = None,
+) -> str:
+    """Points over two axes, and maybe a line through some of their values; nothing without points.
+
+    ``across`` is the horizontal axis, by default that of the points' values.
+    """
     if not points:
         return ''
-    across, up = Axis(point.x for point in points), Axis(point.y for point in points)
+    across, up = across or Axis(point.x for point in points), Axis(point.y for point in points)
+    room = (WIDTH - _LEFT - _RIGHT) / len(across.ticks)
     parts = [
         *(_tick('y', _LEFT - 6, _y(at), label) for at, label in up.ticks),
-        *(_tick('x', _x(at), HEIGHT - _BOTTOM + 16, label) for at, label in across.ticks),
+        *(_tick('x', _x(at), HEIGHT - _BOTTOM + 16, _fitting(label, room)) for at, label in across.ticks),
         f'<text class="name" x="{WIDTH - _RIGHT}" y="{HEIGHT - 4}">{escape(names[0][-60:])}</text>',
     ]
     if line:
@@ -83,31 +112,43 @@ def scatter(title: str, names: tuple[str, str], points: Sequence[Point], line: S
     return _figure(title, f'{len(points)} trials, {names[1]} over {names[0]}', parts)
 
 
-def parallel(title: str, names: Sequence[str], rows: Sequence[tuple[Sequence[Any], str, float, str]]) -> str:
-    """A line for each trial over an axis for each of its values."""
-    if len(names) < 3 or not rows:
+def parallel(title: str, names: Sequence[str], lines: Sequence[Line], axes: Sequence[Axis] = ()) -> str:
+    """A line for each trial or run over an axis for each of its values; nothing with less than two of either.
+
+    ``axes`` are by default those of the lines' values.
+    """
+    if len(names) < 2 or len(lines) < 2:
         return ''
-    axes = [Axis(values[i] for values, *_ in rows) for i in range(len(names))]
-    places = [40 + i * (2 * WIDTH - 80) / (len(names) - 1) for i in range(len(names))]
+    axes = axes or [Axis(line.values[i] for line in lines) for i in range(len(names))]
+    gap = (2 * WIDTH - 80) / (len(names) - 1)
+    places = [40 + i * gap for i in range(len(names))]
     parts = []
-    for values, kind, rank, text in sorted(rows, key=lambda row: row[2]):
-        found = zip(places, axes, values, strict=True)
+    for line in sorted(lines, key=lambda line: (line.kind == 'best', line.rank)):
+        found = zip(places, axes, line.values, strict=True)
         path = ' '.join(f'{x:.1f},{_y(axis.at(value)):.1f}' for x, axis, value in found if value is not None)
+        colour = f'stroke:var({line.colour})' * bool(line.colour)
         parts.append(
-            f'<polyline class="{kind}" style="--rank:{rank:.0%}" points="{path}">'
-            f'<title>{escape(text)}</title></polyline>'
+            f'<polyline class="{line.kind}" style="--rank:{line.rank:.0%};{colour}" points="{path}">'
+            f'<title>{escape(line.text)}</title></polyline>'
         )
     for i, (x, axis, name) in enumerate(zip(places, axes, names, strict=True)):
+        last = i == len(names) - 1
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
-        parts += (_tick('in', x + 4, _y(at), label) for at, label in axis.ticks)
-        parts.append(_tick('x', x, HEIGHT - (18 if i % 2 else 4), name[-24:]))
-    return _figure(title, f'{len(rows)} trials over {", ".join(names)}', parts, 2 * WIDTH)
+        parts += (
+            _tick('end' if last else 'in', x - 4 if last else x + 4, _y(at), _fitting(label, gap / (1 + last)))
+            for at, label in axis.ticks
+        )
+        # Every other name is in a second row: each has the room of two gaps, the outer ones end at the edge.
+        kind, x = ('in', 0) if i == 0 else ('end', 2 * WIDTH) if last else ('x', x)
+        parts.append(_tick(kind, x, HEIGHT - (18 if i % 2 else 4), _fitting(name, 1.8 * gap, from_end=True)))
+    return _figure(title, f'{len(lines)} lines over {", ".join(names)}', parts, 2 * WIDTH)
 
 
 def timeline(title: str, spans: Sequence[tuple[float, float, str, str]]) -> str:
     """A bar for each trial from its start to its end, in a row for each worker.
 
-    A trial is in the first row that is free when it starts: as many rows as trials ran at once.
+    A trial is in the first row that is free when it starts: as many rows as trials ran at once. Nothing is drawn of
+    trials that ran one after another.
     """
     if not spans:
         return ''
@@ -120,6 +161,8 @@ def timeline(title: str, spans: Sequence[tuple[float, float, str, str]]) -> str:
         x, width = (_x(part / (end - begin or 1)) for part in (start - begin, stop - start))
         size = f'x="{x:.1f}" y="{_TOP + 18 * row}" width="{max(1, width - _LEFT):.1f}" height="14"'
         parts.append(f'<rect class="{kind}" {size}><title>{escape(text)}</title></rect>')
+    if len(free) < 2:
+        return ''
     height = _TOP + 18 * len(free) + 22
     parts += [_tick('y', _LEFT - 6, _TOP + 11 + 18 * row, f'{row + 1}') for row in range(len(free))]
     parts += [_tick('x', _x(part), height - 6, in_seconds(part * (end - begin))) for part in (0.02, 0.5, 0.96)]
@@ -136,6 +179,14 @@ def _y(part: float) -> float:
 
 def _tick(kind: str, x: float, y: float, label: str) -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y + 3.5 * (kind == "y"):.1f}">{escape(label)}</text>'
+
+
+def _fitting(label: str, room: float, from_end: bool = False) -> str:
+    """As much of a label as fits into ``room``, from its beginning or to its end, with an ellipsis for the rest."""
+    most = max(2, int(room / _LETTER))
+    if len(label) <= most:
+        return label
+    return f'…{label[1 - most :]}' if from_end else f'{label[: most - 1]}…'
 
 
 def _figure(title: str, about: str, parts: Iterable[str], width: int = WIDTH, height: int = HEIGHT) -> str:

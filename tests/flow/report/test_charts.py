@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from runnerkit.search.charts import Axis, Point, parallel, scatter, timeline
+from runnerkit.flow.report.charts import Axis, Line, Point, parallel, scatter, timeline
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,37 @@ def test_points_have_texts_and_classes():
 
 
 def test_lines_over_axes():
-    rows = [((1, 'x', 0.5), 'completed', 0.0, 'one'), ((2, None, 0.75), 'best', 1.0, 'two')]
+    rows = [Line((1, 'x', 0.5), 'completed', 0.0, 'one'), Line((2, None, 0.75), 'best', 1.0, 'two')]
     drawn = parallel('all', ['a', 'b', 'c'], rows)
     assert drawn.count('class="axis"') == 3
-    lines = re.findall(r'<polyline class="(\w+)" style="--rank:(\d+)%" points="([^"]*)"', drawn)
+    lines = re.findall(r'<polyline class="(\w+)" style="--rank:(\d+)%;" points="([^"]*)"', drawn)
     assert [(kind, rank, len(path.split())) for kind, rank, path in lines] == [
         ('completed', '0', 3), ('best', '100', 2),
     ]  # fmt: skip
-    assert parallel('few', ['a', 'b'], rows) == ''
+    assert parallel('few', ['a'], rows) == ''
+    assert parallel('few', ['a', 'b', 'c'], rows[:1]) == ''
+
+
+def test_axes_are_as_they_are_told():
+    whole = Axis([0.5, 0.6], is_log=True)
+    assert whole.at(0.5477) == pytest.approx(0.5, abs=1e-3)  # the middle of a logarithmic scale
+    assert Axis([1, 1000], is_log=False).at(500.5) == pytest.approx(0.5)
+    choices = Axis([64, 16, None], choices=[64, 32, 16])
+    assert [label for _, label in choices.ticks] == ['64', '32', '16']
+    assert choices.at(32) == pytest.approx(0.5)
+    assert [label for _, label in Axis([2, 3], is_log=True).ticks] == ['2', '3']  # no 2.449, and 2 once
+
+
+def test_labels_that_are_too_long_are_cut():
+    points = [Point(name * 30, 1.0, '', '') for name in 'abc']
+    labels = re.findall(r'<text class="x"[^>]*>([^<]*)', scatter('long', ('a', 'b'), points))
+    assert labels == [name * 17 + '…' for name in 'abc']
+    names = re.findall(
+        r'<text class="(?:in|x|end)"[^>]*>(…[^<]*)',
+        parallel('all', ['a.' * 200 + f'key{i}' for i in range(9)], [Line([i] * 9, '', 0.0, '') for i in (1, 2)]),
+    )
+    assert [name[-4:] for name in names] == [f'key{i}' for i in range(9)]
+    assert max(map(len, names)) <= 27
 
 
 def test_trials_that_run_at_once_have_a_row_each():
@@ -54,3 +77,4 @@ def test_trials_that_run_at_once_have_a_row_each():
     rows = dict(re.findall(r'y="(\d+)"[^>]*><title>(\w)', drawn))
     assert list(rows.values()) == ['a', 'c']  # b and c are in the second row
     assert timeline('none', []) == ''
+    assert timeline('one worker', [(0, 1, 'completed', 'a'), (1, 4, 'best', 'b')]) == ''

@@ -1,0 +1,365 @@
+"""One batch of each validation set, through the step and the metrics, before the first epoch; it leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+)
+
+from runnerkit.config.origin import Finding
+from runnerkit.data.kinds import length_of
+from runnerkit.data.loader_state import RandomStates, generator_state, is_generator, set_generator_state
+from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
+from runnerkit.evaluation import evaluation_mode, metrics_of
+from runnerkit.flow.preflight.plan import Path, Plan
+from runnerkit.hooks import EvalHook
+from runnerkit.hooks.hook import RINGS, VAL_POINTS, Hook, listens
+from runnerkit.log_buffer import LogBuffer
+from runnerkit.nn.failures import note_metric
+from runnerkit.parallel.scatter_gather import to_device
+from runnerkit.parallel.steps import check_samples, required_output
+from runnerkit.parallel.wrappers import is_fsdp2
+from runnerkit.utils.exceptions import one_line
+from runnerkit.utils.report import scope as report_scope
+from runnerkit.utils.user_files import is_ours
+
+#: Samplers that give indices of the data set, so that the first samples make a batch as well.
+_OF_INDICES = (EpochSampler, SequentialSampler, RandomSampler, DistributedSampler, WeightedRandomSampler)
+
+#: What a metric calls the number of columns that it expects of the network.
+_COLUMNS = ('num_classes', 'num_labels')
+
+_OFF = 'To start without this check: check_validation=False.'
+
+#: How deep objects in a data set are copied, and how many items of a container are looked at.
+_DEPTH, _ITEMS = 4, 100
+
+
+def validation_batch(plan: Plan) -> Iterator[Finding]:
+    """A step or a metric that fails with a batch of a validation set, as it would after the first epoch."""
+    if not _can_be_made(plan):
+        return
+    seen: set[int] = set()
+    for path, loader, asks in _loaders(plan):
+        if id(loader) in seen or not _gives_first_samples(loader):
+            continue
+        seen.add(id(loader))
+        found: list[Finding] = []
+        with suppress(_LeftOut), _no_trace(plan, loader):
+            found += _try(plan, path, loader, asks)
+        yield from found
+
+
+class _LeftOut(Exception):
+    """The check cannot be made without a trace, or says nothing about the training."""
+
+
+def _can_be_made(plan: Plan) -> bool:
+    """Whether one process, without the hooks, computes what an evaluation would compute."""
+    runner = plan.runner
+    if plan.cfg is None or plan.get('check_validation') is False or plan.get('compile'):
+        return False
+    if runner.world_size > 1 or is_fsdp2(runner.model) or not is_ours(type(runner).run_iter.__module__):
+        return False
+    if hasattr(runner, 'train_batch'):  # an Experiment, which validates by itself
+        return False
+    own = [hook for hook in plan.hooks if not is_ours(type(hook).__module__)]
+    own += [hook for evaluation in plan.hooks_of(EvalHook) for hook in evaluation.hooks]
+    if any(_takes_part(hook) for hook in own):
+        return False
+    tensors = [*plan.model.parameters(), *plan.model.buffers()]
+    return not any(is_lazy(each) or each.is_meta for each in tensors)
+
+
+def _takes_part(hook: Hook) -> bool:
+    """Whether ``hook`` may change what an evaluation computes."""
+    return any(hasattr(hook, ring) for ring in RINGS) or any(listens(hook, point) for point in VAL_POINTS)
+
+
+def _loaders(plan: Plan) -> Iterator[tuple[Path, Any, bool]]:
+    """Each loader that is evaluated on in the usual way, with its place, and whether its data set has ``evaluate``."""
+    for hook in plan.hooks_of(EvalHook):
+        kind = type(hook)
+        is_usual = kind._do_evaluate is EvalHook._do_evaluate and kind._score is EvalHook._score
+        if is_usual and kind.evaluate is EvalHook.evaluate and hook._is_default_test:
+            for name, loader in hook.dataloaders.items():
+                yield _place(plan, name), loader, hook.asks_dataset_of(loader)
+    for (mode, _), loader in zip(plan.workflow, plan.loaders, strict=False):
+        if mode == 'val':
+            yield _place(plan, getattr(loader, 'name', '')), loader, False
+
+
+def _place(plan: Plan, name: Any) -> Path:
+    if isinstance(name, str) and name and plan.get('data', 'val', name) is not None:
+        return ('data', 'val', name)
+    return ('data', 'val')
+
+
+def _gives_first_samples(loader: Any) -> bool:
+    """Whether the first samples of the data set are a batch such as ``loader`` gives."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return False
+    batching = loader.batch_sampler
+    is_plain = type(batching) in (BatchSampler, EpochBatchSampler) and type(batching.sampler) in _OF_INDICES  # type: ignore[union-attr]
+    return is_plain and not loader.worker_init_fn and bool(length_of(loader.dataset))
+
+
+# --- the batch -------------------------------------------------------------------------------------------------------
+
+
+def _try(plan: Plan, path: Path, loader: Any, asks: bool) -> Iterator[Finding]:
+    dataset, generators = _apart(loader.dataset)
+    states = [(each, generator_state(each)) for each in generators]
+    try:
+        try:
+            batch = _first_batch(loader, dataset)
+        except Exception as error:
+            of = f'{type(loader.dataset).__name__}: a batch of its first samples cannot be made'
+            yield plan.warning(path, f'{of}: {_told(error)}', f'Correct the data set. {_OFF}')
+            return
+        try:
+            outputs = _step(plan, batch, asks)
+        except torch.OutOfMemoryError:
+            raise _LeftOut from None
+        except Exception as error:
+            tell = plan.error if _is_sure(error, plan.model) else plan.warning
+            what = f'{type(plan.model).__name__} fails with the first validation batch: {_told(error)}'
+            yield tell(('model',), what, f'Correct the model, or the data of {".".join(map(str, path))}. {_OFF}')
+            return
+        if not asks:
+            yield from _metrics(plan, outputs)
+    finally:
+        for generator, state in states:
+            set_generator_state(generator, state)
+
+
+def _first_batch(loader: Any, dataset: Any) -> Any:
+    indices = list(range(min(len(dataset), loader.batch_sampler.batch_size)))
+    several = getattr(dataset, '__getitems__', None)
+    return loader.collate_fn(several(indices) if several else [dataset[index] for index in indices])
+
+
+def _step(plan: Plan, batch: Any, asks: bool) -> Any:
+    """What an evaluation computes of ``batch``, as `BaseRunner.run_iter` and `single_gpu_test` do."""
+    runner, log = plan.runner, LogBuffer()
+    if runner.batch_device is not None and not asks:
+        batch = to_device(batch, runner.batch_device)
+    with report_scope(log):
+        if asks:
+            return runner.model(return_loss=False, **batch)
+        if runner.batch_processor is not None:
+            outputs = runner.batch_processor(runner.model, batch, train_mode=False)
+        else:
+            outputs = runner.model.val_step(batch, *([runner.optimizer] if runner.by_epoch else []))
+    name = type(plan.model).__name__
+    if not isinstance(outputs, dict):
+        raise TypeError(
+            f"{name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but returned {outputs!r}"
+        )
+    if 'log_vars' in outputs:
+        samples = required_output('num_samples', outputs, name)
+        check_samples(samples, name)
+        log.update(outputs['log_vars'], samples)
+    return outputs
+
+
+def _is_sure(error: Exception, model: nn.Module) -> bool:
+    """Whether the training cannot prevent ``error``: a layer of torch's, or `Supervised` itself, does not get what it
+    needs. Steps and networks of the user's own may need what training or hooks make first."""
+    modules = {id(module): module for module in model.modules()}
+    owners = [frame.f_locals.get('self') for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = [owner for owner in owners if id(owner) in modules]
+    innermost = inside[-1] if inside else None
+    return type(innermost).__module__.startswith(('torch.nn.', 'runnerkit.nn.supervised'))
+
+
+def _metrics(plan: Plan, outputs: Mapping[str, Any]) -> Iterator[Finding]:
+    metrics = metrics_of(plan.model)
+    missing = [key for key in ('preds', 'target') if key not in outputs]
+    if metrics and missing:
+        what = f'{type(plan.model).__name__} has metrics, but its val_step returned no {" and no ".join(missing)}'
+        yield plan.error(('model',), what, f'Return {" and ".join(missing)} from val_step.')
+        return
+    for name, metric in metrics.items():
+        preds, target = outputs['preds'], outputs['target']
+        trial = partial(_update, metric, target=target)
+        try:
+            trial(preds)
+        except torch.OutOfMemoryError:
+            continue
+        except Exception as error:
+            # An untrained network may give values that a metric refuses: then other values of this shape pass.
+            if isinstance(preds, Tensor) and preds.is_floating_point() and _passes(trial, torch.rand_like(preds)):
+                continue
+            key = next((key for key in _COLUMNS if isinstance(getattr(metric, key, None), int)), '')
+            path = (
+                ('model', 'metrics', name) if plan.get('model', 'metrics', name) is not None else ('model', 'metrics')
+            )
+            columns = preds.shape[1] if isinstance(preds, Tensor) and preds.dim() > 1 else None
+            if key and columns not in (None, getattr(metric, key)) and preds.is_floating_point():
+                wanted = getattr(metric, key)
+                what = f'the network has {columns} outputs, the metric {name!r} expects {wanted}'
+                way_out = f'Give the last layer {wanted} outputs, or write {key}={columns}.'
+            else:
+                note_metric(error, name, metric, preds, target)
+                what = f'the metric {name!r} fails with the first validation batch: {_told(error)}'
+                way_out = f'Change the metric, or what it gets. {_OFF}'
+            yield plan.error(path, what, way_out)
+
+
+def _update(metric: Any, preds: Any, target: Any) -> None:
+    """Update a copy of ``metric``, on the device of ``preds``."""
+    try:
+        trial = copy.deepcopy(metric)
+    except Exception:
+        raise _LeftOut from None
+    trial.reset()
+    if isinstance(preds, Tensor) and trial.device != preds.device:
+        trial.to(preds.device)
+    trial.update(preds, target)
+
+
+def _passes(trial: Callable[[Any], None], preds: Any) -> bool:
+    try:
+        trial(preds)
+    except Exception:
+        return False
+    return True
+
+
+def _told(error: Exception) -> str:
+    return f'{type(error).__name__}: {one_line(error)}'
+
+
+# --- no trace --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _no_trace(plan: Plan, loader: Any) -> Iterator[None]:
+    """In it, the model evaluates without gradients; afterwards random generators, the model's modes, buffers, counters
+    and other attributes, and the warnings that were already shown are as before."""
+    random, modules = RandomStates([*plan.loaders, loader]), list(plan.runner.model.modules())
+    try:
+        before = [(_attributes(module), _copies(module._buffers)) for module in modules]
+    except (RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that has no copies
+        raise _LeftOut from None
+    with ExitStack() as stack:
+        stack.callback(random.restore)
+        for module, (attributes, buffers) in zip(modules, before, strict=True):
+            stack.callback(_restore_attributes, module, attributes)
+            stack.callback(_restore_tensors, module._buffers, buffers)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter('ignore')
+        stack.enter_context(_autocast(plan))
+        stack.enter_context(evaluation_mode(plan.runner.model))
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+def _autocast(plan: Plan) -> AbstractContextManager[Any]:
+    amp = plan.get('optimizer_config', 'amp') or plan.get('amp') or ('fp16' if plan.get('fp16') is not None else None)
+    device = next((each.device.type for each in plan.model.parameters()), 'cpu')
+    dtype = {'bf16': torch.bfloat16, 'fp16': torch.float16}.get(amp) if isinstance(amp, str) else None
+    return torch.autocast(device, dtype) if dtype is not None else nullcontext()
+
+
+def _copies(tensors: Mapping[str, Any]) -> dict[str, tuple[Any, Any, int]]:
+    """Each of ``tensors``, a copy of its values, and the number of its changes."""
+    return {
+        name: (value, value.detach().clone() if isinstance(value, Tensor) else None, getattr(value, '_version', 0))
+        for name, value in tensors.items()
+    }
+
+
+def _restore_tensors(tensors: dict[str, Any], before: Mapping[str, tuple[Any, Any, int]]) -> None:
+    for name in [name for name in tensors if name not in before]:
+        del tensors[name]
+    for name, (value, copied, version) in before.items():
+        if isinstance(value, Tensor) and value._version != version:
+            with torch.no_grad():
+                value.copy_(copied)
+        tensors[name] = value
+
+
+def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any, int]]:
+    """The attributes of ``module`` and copies of those that can change: tensors, lists, sets and dicts."""
+    found = {}
+    for name, value in vars(module).items():
+        if type(value) in (list, dict, set):
+            found[name] = value, copy.copy(value), 0
+        elif type(value) is Tensor:
+            found[name] = value, value.detach().clone(), value._version
+        else:
+            found[name] = value, None, 0
+    del found['_buffers']
+    return found
+
+
+def _restore_attributes(module: nn.Module, before: Mapping[str, tuple[Any, Any, int]]) -> None:
+    attributes = vars(module)
+    for name in [name for name in attributes if name not in before and name != '_buffers']:
+        del attributes[name]
+    for name, (value, copied, version) in before.items():
+        if type(value) is list:
+            value[:] = copied
+        elif type(value) in (dict, set):
+            value.clear()
+            value.update(copied)
+        elif type(value) is Tensor and value._version != version:
+            with torch.no_grad():
+                value.copy_(copied)
+        attributes[name] = value
+
+
+def _apart(dataset: Any) -> tuple[Any, list[Any]]:
+    """A copy of ``dataset`` that shares its samples, and the generators in it.
+
+    What the samples change in it (caches, counters, files that workers are to open themselves) is the copy's.
+    """
+    generators: list[Any] = []
+    try:
+        return _copied(dataset, {}, generators, _DEPTH), generators
+    except Exception:
+        raise _LeftOut from None
+
+
+def _copied(value: Any, memo: dict[int, Any], generators: list[Any], depth: int) -> Any:
+    if id(value) in memo:
+        return memo[id(value)]
+    again = partial(_copied, memo=memo, generators=generators, depth=depth - 1)
+    new = value
+    if is_generator(value):
+        generators.append(value)
+    elif type(value) in (list, dict, set):
+        memo[id(value)] = new = copy.copy(value)
+        if depth and len(value) <= _ITEMS and type(value) is not set:
+            for key, each in list(enumerate(value)) if type(value) is list else list(value.items()):
+                new[key] = again(each)
+    elif depth and _is_copied(value):
+        memo[id(value)] = new = copy.copy(value)
+        for name, each in list(vars(value).items()) if new is not value else ():  # there is one of some objects
+            vars(new)[name] = again(each)
+    memo[id(value)] = new
+    return new
+
+
+def _is_copied(value: Any) -> bool:
+    is_function = type(value).__module__ == 'builtins' or callable(getattr(value, '__wrapped__', None))
+    return not (is_function or isinstance(value, type | Tensor | nn.Module)) and hasattr(value, '__dict__')
