@@ -20,8 +20,9 @@ def test_the_loss_is_a_number_or_terms():
 
 
 @pytest.mark.parametrize(
-    ('batch', 'words'), [({'x': X, 'y': Y}, 'a dict'), ((X,), 'a tuple of 1'), ([X, Y, Y], 'a list of 3'), (X, 'a Tensor')]
-)  # fmt: skip
+    ('batch', 'words'),
+    [({'x': X, 'y': Y}, 'a dict'), ((X,), 'a tuple of 1'), ([X, Y, Y], 'a list of 3'), (X, 'a Tensor')],
+)
 def test_other_batches_are_refused(batch, words):
     with pytest.raises(TypeError, match=rf'batches \(x, y\), but this one is {words}: .*inputs=…, targets=…'):
         model('MSELoss').val_step(batch)
