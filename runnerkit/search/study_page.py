@@ -19,8 +19,7 @@ from runnerkit.flow.report import page
 from runnerkit.flow.report.charts import Axis, Line, Point, parallel, scatter, timeline
 from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, html_table, paragraph, section
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
-from runnerkit.search.report import REPORTS, completed, ranked
-from runnerkit.search.study import STUDY
+from runnerkit.search.report import REPORTS, STUDY, completed, ranked
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_json
