@@ -246,6 +246,14 @@ def test_the_scores_of_the_examples(config, metric, score, tmp_path, capsys, mon
     )  # 0.9005 on another processor than the README's, where it is 0.89
 
 
+@pytest.mark.parametrize('page', ['README.md', 'README.zh-CN.md'])
+def test_the_times_of_the_examples_are_those_of_the_gallery(page):
+    rows = re.findall(r'\(configs/\w+/(\w+)\.\w+\) \|.*\| (\d+) (?:s|秒) \|', read(page))
+    assert len(rows) == 5
+    for name, seconds in rows:
+        assert f'Time: {seconds} s of CPU' in read(f'docs/gallery/{name}.md'), name
+
+
 def test_the_readmes_have_the_same_blocks():
     def blocks(page):
         return [(language, code) for _, language, code in BLOCK.findall(read(page))]

@@ -192,23 +192,25 @@ def score_text(numbers: Mapping[str, Any]) -> str:
 
 
 def overview(results: Mapping[str, dict[str, Any]]) -> str:
-    """The page with a picture of each entry."""
+    """The page with a card for each entry."""
     lines = [
         '# Gallery',
         '',
         'Every config in `configs/`, trained by `make gallery` with the commands on its page, in one thread. Times are',
         'seconds of the CPU, from a busy machine with two cores. A star marks runs that are shorter than the config.',
         '',
-        '| picture | run |',
-        '|---|---|',
+        '<div class="grid cards" markdown>',
+        '',
     ]
     for entry in ENTRIES:
         name, numbers = entry['name'], results.get(entry['name'])
         kind = next((kind for kind in ('samples', 'curve') if (PAGES / 'images' / f'{name}_{kind}.png').exists()), None)
-        picture = f'<img src="images/{name}_{kind}.png" alt="{entry["title"]}" width="160">' if kind else ''
+        lines += [f'- [**{entry["title"]}**]({name}.md)', '']
+        lines += [f'    ![{entry["title"]}](images/{name}_{kind}.png)', ''] if kind else []
         star = '\\*' if 'shorter' in entry else ''
         said = 'not run' if numbers is None else f'{score_text(numbers)}, {numbers["cpu_seconds"]} s{star}'
-        lines.append(f'| {picture} | [{entry["title"]}]({name}.md)<br>{entry["text"]}<br>{said} |')
+        lines += [f'    {entry["text"]}', '', f'    {said}', '']
+    lines.append('</div>')
     return '\n'.join(lines) + '\n'
 
 

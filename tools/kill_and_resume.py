@@ -5,7 +5,7 @@
 
 SIGKILL ends the first training inside its third epoch, and ``--auto-resume`` resumes it. The work dirs are
 ``work_dirs/killed`` and ``work_dirs/undisturbed``, which are deleted first. ``--svg`` writes the commands' output as a
-recording that plays in a browser, with pauses of at most half a second (Unix).
+recording that plays in a browser (Unix). It begins one second before the kill, with pauses of at most half a second.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ print('equal, bit for bit:', all(torch.equal(a[key], b[key]) for key in a | b))"
 Line = tuple[float, str, str]
 
 PLAIN, COMMAND, KILLED = '#d0d0d0', '#7fd88f', '#ff7b72'
-COLUMNS, ROWS, LINE_HEIGHT = 112, 27, 18  # of the recording's terminal; the height in pixels
+COLUMNS, ROWS, LINE_HEIGHT = 112, 16, 18  # of the recording's terminal; the height in pixels
 TITLE = 'A training run is killed and resumed, and ends with the weights of an undisturbed run'
-LONGEST_PAUSE, LAST_PAUSE = 0.5, 6.0  # of the recording, in seconds
+FIRST_PAUSE, LONGEST_PAUSE, LAST_PAUSE = 1.0, 0.5, 6.0  # of the recording, in seconds
 
 
 def main() -> int:
@@ -113,11 +113,12 @@ def said(text: str, colour: str) -> Line:
 
 def recording(lines: list[Line]) -> str:
     """An SVG of a terminal into which the lines scroll. Without animation, it shows the last ones."""
-    seconds = [0.0]
-    for (before, *_), (after, *_) in pairwise(lines):
+    kill = next(number for number, (*_, colour) in enumerate(lines) if colour == KILLED)
+    seconds = [0.0, FIRST_PAUSE]  # the first frame has all lines before the kill
+    for (before, *_), (after, *_) in pairwise(lines[kill:]):
         seconds.append(seconds[-1] + min(after - before, LONGEST_PAUSE))
     duration = seconds[-1] + LAST_PAUSE
-    offsets = [LINE_HEIGHT * (ROWS - number) for number in range(1, len(lines) + 1)]  # the newest line is the lowest
+    offsets = [LINE_HEIGHT * (ROWS - number) for number in range(kill, len(lines) + 1)]  # the newest line is the lowest
     width, height = 8 * COLUMNS, LINE_HEIGHT * (ROWS + 1)
     here = f'{os.getcwd()}/'
     texts = [
@@ -130,7 +131,7 @@ def recording(lines: list[Line]) -> str:
             'font-size="13" xml:space="preserve">',
             f'<title>{escape(TITLE)}</title>',
             f'<rect width="{width}" height="{height}" rx="6" fill="#16181d"/>',
-            f'<svg x="10" y="2" width="{width - 20}" height="{height - 10}">',
+            f'<svg x="10" y="2" width="{width - 20}" height="{height - 14}">',
             f'<g transform="translate(0 {offsets[-1]})">',
             '<animateTransform attributeName="transform" type="translate" calcMode="discrete" '
             f'repeatCount="indefinite" dur="{duration:.1f}s"',

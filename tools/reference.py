@@ -398,9 +398,14 @@ def is_logger(name: str) -> bool:
 
 def listed(names: Iterable[str]) -> str:
     """Hooks, each with its first sentence."""
-    texts = ((name, parsed(found(name)).text.split('\n\n')[0]) for name in names)
-    rows = ((f'[`{name}`](hooks.md#{name.lower()})', first_sentence(markdown(text))) for name, text in texts)
-    return table(('hook', 'what it does'), rows)
+    return table(('hook', 'what it does'), told(names))
+
+
+def told(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A link to each hook, and its first sentence."""
+    for name in names:
+        text = parsed(found(name)).text.split('\n\n')[0]
+        yield f'[`{name}`](hooks.md#{name.lower()})', first_sentence(markdown(text))
 
 
 def ours(registry: Any) -> list[str]:
@@ -462,13 +467,27 @@ def ignored(names: str, page: str) -> str:
 
 
 def hook_list(names: str, page: str) -> str:
-    """The page's hooks by group, each with its first sentence."""
-    parts = []
+    """The page's hooks, each with its first sentence and its section."""
+    rows = []
     for title, section in re.findall(r'^## (.+?)\n(.*?)(?=^## |\Z)', page, flags=re.DOTALL | re.MULTILINE):
         group = [name for names in re.findall(r'<!-- hooks: (.*?) -->', section) for name in names.split()]
-        if group:
-            parts.append(f'**[{title}](#{anchor(title)})**\n\n{listed(name for name in group if name in HOOKS)}')
-    return '\n\n'.join(parts).replace('(hooks.md#', '(#')
+        here = f'[{title}](#{anchor(title)})'
+        rows += [(*row, here) for row in told(name for name in group if name in HOOKS)]
+    return table(('hook', 'what it does', 'section'), rows).replace('(hooks.md#', '(#')
+
+
+def key_index(names: str, page: str) -> str:
+    """All keys of the page's tables, each with its first sentence and a link to the heading above its table."""
+    rows, here = [], ''
+    for part in re.finditer(
+        rf'^###? (?P<title>[^\n]+)$|{REGION.pattern}', without_code(page), re.DOTALL | re.MULTILINE
+    ):
+        if part['title']:
+            here = anchor(part['title'].strip())
+        elif part[3] in ('keys', 'written'):
+            for name, key in rows_of(part[4], part[0]).items():
+                rows.append((f'[`{name}`](#{here})', here.replace('-', ' '), first_sentence(key.meaning)))
+    return table(('key', 'section', 'what it means'), rows)
 
 
 def hooks_in_full(names: str, page: str) -> str:
@@ -557,6 +576,7 @@ def points(names: str, page: str) -> str:
 
 GENERATORS: dict[str, Callable[[str, str], str]] = {
     'contents': contents,
+    'index': key_index,
     'keys': keys,
     'policies': policies,
     'loggers': loggers,
@@ -577,8 +597,8 @@ def regenerated(page: str) -> str:
         start, kind, names, end = region.groups()
         return f'{start}\n{GENERATORS[kind](names or "", page)}\n\n{end}' if kind in what else region[0]
 
-    page = REGION.sub(partial(written, what=set(GENERATORS) - {'contents'}), page)
-    return REGION.sub(partial(written, what={'contents'}), page)  # the contents are made of the headings
+    page = REGION.sub(partial(written, what=set(GENERATORS) - {'contents', 'index'}), page)
+    return REGION.sub(partial(written, what={'contents', 'index'}), page)  # they are made of the rest
 
 
 def commands_page() -> str:

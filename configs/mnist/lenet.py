@@ -1,4 +1,4 @@
-# A convolutional network learns 5,000 real handwritten digits, in about ten seconds on two CPU cores:
+# A convolutional network learns 5,000 real handwritten digits:
 #
 #     python tools/train.py configs/mnist/lenet.py
 #

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -38,6 +39,17 @@ COMMANDS = {
 }
 
 
+#: The commands that load no torch, which would take seconds.
+QUICK = ('report', 'runs', 'compare', 'ctl', 'print-config')
+
+
+def say_loading(words: Sequence[str]) -> None:
+    """On a terminal, say at once that a command loads torch, which takes seconds."""
+    is_slow = words[0] not in QUICK and 'torch' not in sys.modules and not {'-h', '--help'} & {*words}
+    if is_slow and os.environ.get('RANK', '0') == '0' and sys.stderr.isatty():
+        print(f'runnerkit {words[0]}: loading torch …', file=sys.stderr, flush=True)
+
+
 def command_named(name: str) -> Any:
     """A command of the table, which is imported only now."""
     module, _, function = COMMANDS[name][0].partition(':')
@@ -48,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv``; returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
+        say_loading(words)
         code: int = command_named(words[0])(words[1:])
         return code
     if words and words[0] == '--version':

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +24,11 @@ from runnerkit.data.loader import LOADER_OPTIONS, SeededLoader
 from runnerkit.data.sampler import EpochSampler, FirstBatches
 from runnerkit.data.seeding import mix_seed
 from runnerkit.distributed.groups import get_dist_info
-from runnerkit.registry import Registry, find_function
+from runnerkit.registry import Registry, build_or_bind, find_function
 from runnerkit.utils.exceptions import raise_with_context
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
-from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.suggest import did_you_mean, nearest
 
 DATASETS = Registry('dataset')
 DATASETS.offer({'Stream': 'runnerkit.data.stream'})
@@ -52,6 +52,9 @@ _NESTED = {'ConcatDataset': 'datasets', 'RepeatDataset': 'dataset'}
 
 #: The arguments of data sets that hold transforms, of which the configs are built where the class does not do it.
 TRANSFORM_KEYS = ('transform', 'transforms', 'target_transform')
+
+#: Longer lists are no transforms but samples.
+_MOST_TRANSFORMS = 100
 
 #: Options that mean something only where there are workers.
 _WORKER_OPTIONS = ('persistent_workers', 'prefetch_factor', 'multiprocessing_context', 'timeout')
@@ -98,10 +101,57 @@ def with_transforms(dataset: Any, cfg: dict[str, Any]) -> Any:
     """``dataset``, in which transforms that ``cfg`` describes are built, as far as its class has not done so."""
     given = [cfg[key] for key in TRANSFORM_KEYS if isinstance(cfg.get(key), dict | list | tuple)]
     if given:
-        from runnerkit.data.compose import build_what_is_left
-
         build_what_is_left(dataset, given)
     return dataset
+
+
+def build_what_is_left(dataset: Any, given: Sequence[Any]) -> None:
+    """Build the transforms that ``dataset`` still holds as configs: those of ``given``, and those inside of them.
+
+    A class that builds them itself leaves none. They are looked for in the attributes of the data set, of its
+    transforms and of the data set that it is a part of. A name that is no transform's is left to the class.
+    """
+    _build_in(dataset, [config['type'] for config in _configs_in(given)], {}, set())
+
+
+def _configs_in(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield from [value] if 'type' in value else []
+        value = list(value.values())
+    for each in value if isinstance(value, list | tuple) else ():
+        yield from _configs_in(each)
+
+
+def _build_in(holder: Any, types: Sequence[Any], built: dict[int, tuple[Any, Any]], seen: set[int]) -> None:
+    """Replace the configs in the attributes of ``holder``; what two of them share, they share afterwards."""
+    if id(holder) in seen or isinstance(holder, type) or inspect.isroutine(holder):
+        return
+    seen.add(id(holder))
+    attributes = dict(getattr(holder, '__dict__', {}))
+    usual = [name for name in attributes if name.strip('_') in TRANSFORM_KEYS]
+    for name, value in attributes.items():
+        parts = value if isinstance(value, list | tuple) else [value]
+        if len(parts) > _MOST_TRANSFORMS:
+            continue
+        # Beside the usual names, another one is that of a copy which the class keeps.
+        new = [_built(part, types, built) for part in parts] if not usual or name in usual else parts
+        if any(one is not other for one, other in zip(new, parts, strict=True)):
+            setattr(holder, name, type(value)(new) if isinstance(value, list | tuple) else new[0])
+        for part in new:
+            if callable(part) or name == 'dataset':
+                _build_in(part, types, built, seen)
+
+
+def _built(value: Any, types: Sequence[Any], built: dict[int, tuple[Any, Any]]) -> Any:
+    named = value.get('type') if isinstance(value, dict) else None
+    if named is None or named not in types:
+        return value
+    is_known = not isinstance(named, str) or '.' in named or TRANSFORMS.get(named) is not None
+    if not is_known and not nearest(named, TRANSFORMS.names()):
+        return value
+    if id(value) not in built:  # with the config, so that no other one gets its id
+        built[id(value)] = value, build_or_bind(value, TRANSFORMS)
+    return built[id(value)][1]
 
 
 def check_dataset(dataset: Any) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from runnerkit.data.builder import TRANSFORM_KEYS, TRANSFORMS
+from runnerkit.data.builder import TRANSFORMS
 from runnerkit.registry import build_or_bind, find_function
-from runnerkit.utils.suggest import nearest
-
-#: Longer lists are no transforms but samples.
-_MOST_TRANSFORMS = 100
 
 
 @TRANSFORMS.register_module()
@@ -52,52 +47,3 @@ class Compose:
     def __repr__(self) -> str:
         lines = ''.join(f'\n    {transform}' for transform in self.transforms)
         return f'{type(self).__name__}({lines}\n)'
-
-
-def build_what_is_left(dataset: Any, given: Sequence[Any]) -> None:
-    """Build the transforms that ``dataset`` still holds as configs: those of ``given``, and those inside of them.
-
-    A class that builds them itself leaves none. They are looked for in the attributes of the data set, of its
-    transforms and of the data set that it is a part of. A name that is no transform's is left to the class.
-    """
-    _build_in(dataset, [config['type'] for config in _configs_in(given)], {}, set())
-
-
-def _configs_in(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield from [value] if 'type' in value else []
-        value = list(value.values())
-    for each in value if isinstance(value, list | tuple) else ():
-        yield from _configs_in(each)
-
-
-def _build_in(holder: Any, types: Sequence[Any], built: dict[int, tuple[Any, Any]], seen: set[int]) -> None:
-    """Replace the configs in the attributes of ``holder``; what two of them share, they share afterwards."""
-    if id(holder) in seen or isinstance(holder, type) or inspect.isroutine(holder):
-        return
-    seen.add(id(holder))
-    attributes = dict(getattr(holder, '__dict__', {}))
-    usual = [name for name in attributes if name.strip('_') in TRANSFORM_KEYS]
-    for name, value in attributes.items():
-        parts = value if isinstance(value, list | tuple) else [value]
-        if len(parts) > _MOST_TRANSFORMS:
-            continue
-        # Beside the usual names, another one is that of a copy which the class keeps.
-        new = [_built(part, types, built) for part in parts] if not usual or name in usual else parts
-        if any(one is not other for one, other in zip(new, parts, strict=True)):
-            setattr(holder, name, type(value)(new) if isinstance(value, list | tuple) else new[0])
-        for part in new:
-            if callable(part) or name == 'dataset':
-                _build_in(part, types, built, seen)
-
-
-def _built(value: Any, types: Sequence[Any], built: dict[int, tuple[Any, Any]]) -> Any:
-    named = value.get('type') if isinstance(value, dict) else None
-    if named is None or named not in types:
-        return value
-    is_known = not isinstance(named, str) or '.' in named or TRANSFORMS.get(named) is not None
-    if not is_known and not nearest(named, TRANSFORMS.names()):
-        return value
-    if id(value) not in built:  # with the config, so that no other one gets its id
-        built[id(value)] = value, build_or_bind(value, TRANSFORMS)
-    return built[id(value)][1]

@@ -214,7 +214,7 @@ def _are_same(sampler: Any, samples: int, world_size: int) -> bool:
         )
         return True
     if len(set(firsts)) == 1:
-        _log(f'{name} knows of no ranks: each of its items goes to one of them', logging.INFO)
+        _log(f'{name} gives every process the same items, so each process takes its share of them', logging.INFO)
         return True
     gives_all = 2 * first[1] * world_size > samples * (world_size + 1)  # more like all of them than like a share
     if gives_all:

@@ -27,8 +27,8 @@ class FreezeHook(Hook):
 
     ``FreezeHook(except_=['head.*'])`` freezes all but the head.
 
-    `DistributedDataParallel` and `FSDP2` need gradients of all parameters, so the hook lets them compute these and
-    drops them before the optimizer's step. The weights are the same, but no time is saved.
+    `DistributedDataParallel` and `FSDP2` need gradients of all parameters, so these are computed, and dropped before
+    the optimizer's step. The weights are the same, but no time is saved.
 
     What is frozen follows from the run's position alone, so a resumed run continues as if it had not been interrupted.
     Parameters that did not require gradients before are left alone. After the run all of them are as they were. With

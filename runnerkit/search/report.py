@@ -17,8 +17,8 @@ from runnerkit.fileio.paths import shown
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
 from runnerkit.utils.logging import shortened
 
-#: All records, and those of completed trials as a table.
-REPORTS, TABLE = 'reports.json', 'output.csv'
+#: All records, those of completed trials as a table, and what a study searches.
+REPORTS, TABLE, STUDY = 'reports.json', 'output.csv', 'study.json'
 
 #: How many records of a front, or failed trials of a step, are listed.
 MOST = 5

@@ -31,7 +31,7 @@ from runnerkit.search.executors import EXECUTORS, Executor
 from runnerkit.search.job import Job, Result, command_of, overrides_of
 from runnerkit.search.optuna_algorithm import JOURNAL, OptunaAlgorithm, checked_algorithm, made_algorithm
 from runnerkit.search.record import COMPLETED, FAILED, Record, parse_json_file, records_in
-from runnerkit.search.report import REPORTS, TABLE, Report, in_words
+from runnerkit.search.report import REPORTS, STUDY, TABLE, Report, in_words
 from runnerkit.search.space import Space, as_space
 from runnerkit.utils.exceptions import WrongKey, WrongValue
 from runnerkit.utils.lock import FolderLock
@@ -41,9 +41,6 @@ from runnerkit.utils.suggest import suggestion
 
 #: The folder of the trials, in a study's work dir.
 TRIALS = 'trials'
-
-#: The file in a study's work dir that says what is searched there.
-STUDY = 'study.json'
 
 _ATTEMPTS = 100  # proposals in a row that may be refused
 _WAIT = 0.5  # seconds between two looks at what has ended

@@ -19,8 +19,7 @@ from runnerkit.flow.report import page
 from runnerkit.flow.report.charts import Axis, Line, Point, parallel, scatter, timeline
 from runnerkit.flow.report.markup import Cell, command, controls, fact, folded, head, html_table, paragraph, section
 from runnerkit.search.record import COMPLETED, FAILED, PRUNED, RUNNING, Record, front
-from runnerkit.search.report import REPORTS, completed, ranked
-from runnerkit.search.study import STUDY
+from runnerkit.search.report import REPORTS, STUDY, completed, ranked
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_json
@@ -125,12 +124,12 @@ def _axes(study: Mapping[str, Any], trials: Sequence[Record]) -> dict[str, Axis]
                 if isinstance(key, ast.Constant) and isinstance(made, ast.Call):
                     given = {each.arg: ast.literal_eval(each.value) for each in made.keywords if each.arg}
                     parameters[str(key.value)] = given
-    found = {}
-    for key in _keys(trials):
-        given = parameters.get(key, {})
+    found: dict[str, Axis] = {}
+    for name in _keys(trials):
+        given = parameters.get(name, {})
         choices = [list(each) if isinstance(each, tuple) else each for each in given.get('choices', ())]
         is_log = given['log'] if isinstance(given.get('log'), bool) else None
-        found[key] = Axis((each.hps.get(key) for each in trials), choices, is_log)
+        found[name] = Axis((each.hps.get(name) for each in trials), choices, is_log)
     return found
 
 
@@ -326,5 +325,5 @@ def _bars(worth: Mapping[str, float]) -> str:
     text = html_table(('value', 'share'), (
         (key, Cell(part, f'{part:.0%}', 'n share', f'--part:{part:.0%}')) for key, part in ordered
     ))  # fmt: skip
-    about = paragraph('The share of the differences between scores that each value explains alone.')
+    about = paragraph('How much of the change in score each value explains by itself.')
     return f'<figure><figcaption><b>Importance</b></figcaption>{text}{about}</figure>' if text else ''

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runnerkit.cli.main import COMMANDS, main
+from runnerkit.cli.main import COMMANDS, main, say_loading
 from runnerkit.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +19,27 @@ def test_help_and_version(capsys):
     assert all(command in out for command in COMMANDS)
     assert main(['--version']) == 0
     assert capsys.readouterr().out == f'runnerkit {__version__}\n'
+
+
+@pytest.mark.parametrize(
+    'words, is_terminal, rank, said',
+    [
+        (['train', 'x.py'], True, None, 'runnerkit train: loading torch …\n'),
+        (['train', 'x.py'], True, '0', 'runnerkit train: loading torch …\n'),
+        (['train', 'x.py'], True, '1', ''),
+        (['train', 'x.py'], False, None, ''),
+        (['train', '--help'], True, None, ''),
+        (['runs', 'x'], True, None, ''),
+    ],
+)
+def test_a_line_before_torch_is_loaded(words, is_terminal, rank, said, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, 'isatty', lambda: is_terminal)
+    monkeypatch.delitem(sys.modules, 'torch', raising=False)
+    monkeypatch.delenv('RANK', raising=False)
+    if rank:
+        monkeypatch.setenv('RANK', rank)
+    say_loading(words)
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -436,7 +436,7 @@ def test_ranks_compare_what_their_samplers_give(ranks):
         assert list(map(len, shares(name))) == [11, 11], name
     for name in ('entropy', 'one process', 'iterator'):
         assert sorted(sum(shares(name), [])) == list(DATA), name
-    assert told('shared') == 'INFO Plain knows of no ranks: each of its items goes to one of them'
+    assert told('shared') == ('INFO Plain gives every process the same items, so each process takes its share of them')
     assert 'WARNING Held: its generators (loader.rng) differ between ranks' in told('entropy')
     assert 'WARNING WeightedRandomSampler: its generators (loader.generator) differ' in told('weighted by rank')
     for name in ('iterator', 'resetting'):  # which nobody can look at without moving it

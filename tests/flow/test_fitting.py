@@ -222,7 +222,6 @@ LOADER = DataLoader(POINTS)
         ({'devise': 'cpu'}, TypeError, "unknown keyword 'devise': .*did you mean 'device'"),
         ({'optimizer__lr': 1.0}, TypeError, 'optimizer'),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_is_refused(change, error, words, tmp_path):
     net, optimizer = parts()
@@ -269,7 +268,6 @@ def test_a_config_takes_the_same_objects(whole, tmp_path):
         ({'optimizer': 3}, PreflightError, 'optimizer .*the name of an optimizer, or a torch.optim.Optimizer'),
         ({'auto_scale_lr': {'enable': True, 'base_batch_size': 8}}, TypeError, 'auto_scale_lr needs optimizer=dict'),
     ],
-    ids=str,
 )  # fmt: skip
 def test_what_a_config_does_not_take(changes, error, words, tmp_path):
     config = {key: value for key, value in config_of(**changes).items() if key != 'evaluation'}

@@ -136,7 +136,7 @@ def _try(plan: Plan, path: Path, loader: Any, asks: bool) -> Iterator[Finding]:
             return
         try:
             outputs = _step(plan, batch, asks)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, _LeftOut):
             raise _LeftOut from None
         except Exception as error:
             tell = plan.error if _is_sure(error, plan.model) else plan.warning
@@ -162,6 +162,8 @@ def _step(plan: Plan, batch: Any, asks: bool) -> Any:
     if runner.batch_device is not None and not asks:
         batch = to_device(batch, runner.batch_device)
     with report_scope(log):
+        if asks and not isinstance(batch, Mapping):
+            raise _LeftOut
         if asks:
             return runner.model(return_loss=False, **batch)
         if runner.batch_processor is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from runnerkit.config.origin import Finding
@@ -111,8 +111,7 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
     metrics = list(metrics_of(plan.model))
     for hook, key, score in wanted:
         name = score.rpartition('/')[2]  # without the data set's
-        known = any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
-        if not known and not names_a_loss(score):
+        if not _is_known(score, metrics):
             there = [*metrics, 'loss']
             what = f'unknown score {score!r}; available: {", ".join(there)}{suggestion(score, there)}'
             way_out = f"Use one of them, or add model.metrics=dict({name}=dict(type='…'))."
@@ -126,6 +125,12 @@ def scores_exist(plan: Plan) -> Iterator[Finding]:
         if sets and not any('/' in each for each in metrics) and score.rpartition('/')[0] not in sets:
             right = ', '.join(f'{each}/{name}' if each else name for each in sets)
             yield plan.error(plan.key_of(hook, key), f'no data set has the score {score!r}', f'Write {right}.')
+
+
+def _is_known(score: str, metrics: Sequence[str]) -> bool:
+    """Whether a model with these metrics has the score."""
+    name = score.rpartition('/')[2]
+    return names_a_loss(score) or any(each in (score, name) or name.startswith(f'{each}_') for each in metrics)
 
 
 def _early_stopping(plan: Plan) -> list[Any]:
@@ -163,6 +168,8 @@ def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
         best = hook.save_best
         if best in (None, 'auto') or hook._asks_dataset or hook.given_rule:
             continue
+        if type(plan.model).__name__ == 'Supervised' and not _is_known(best, list(metrics_of(plan.model))):
+            continue  # `scores_exist` has said so
         try:
             rule_of(plan.runner.model, best, hook.greater_keys, hook.less_keys)
         except ValueError as error:

@@ -92,7 +92,7 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
 
 def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparison:
     """Several runs side by side."""
-    found = best_first([each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs])
+    found = by_best_score([each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs])
     names = short_names(found)
     scores: dict[str, tuple[str, list[float | None]]] = {}  # by column: the score, and its value in each run
     for score in dict.fromkeys(run.best.score for run in found if run.best):
@@ -128,7 +128,7 @@ def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparis
     return Comparison(names, columns, rows, best, differs, list(_groups(found, names)))
 
 
-def best_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
+def by_best_score(runs: Sequence[RunRecord]) -> list[RunRecord]:
     """The runs by their best score, those without one last; in the given order where no rule says what is better."""
     score = next((run.best.score for run in runs if run.best), '')
     rule = _rule(score, runs)

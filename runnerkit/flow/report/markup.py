@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
@@ -45,7 +46,15 @@ class Cell(NamedTuple):
 
 def section(title: str, content: str) -> str:
     """A part of the page with a heading; nothing without content."""
-    return f'<section><h2>{escape(title)}</h2>{content}</section>' if content else ''
+    place = re.sub('[^a-z0-9]+', '-', title.lower())
+    return f'<section id="{place}"><h2>{escape(title)}</h2>{content}</section>' if content else ''
+
+
+def contents(body: str) -> str:
+    """Links to the sections of ``body``."""
+    links = re.findall('<section id="([^"]*)"><h2>(.*?)</h2>', body)
+    listed = ''.join(f'<a href="#{place}">{title}</a>' for place, title in links)
+    return f'<nav aria-label="Contents">{listed}</nav>' * bool(links)
 
 
 def folded(title: str, content: str) -> str:
@@ -99,11 +108,12 @@ def html_table(names: Sequence[str], rows: Iterable[Sequence[Any]], kind: str = 
     return f'<div class="scroll"><table class="{kind}">{top}<tbody>{body}</tbody></table></div>{more}' if body else ''
 
 
-def picture(content: bytes, name: str, about: str) -> str:
-    """A PNG in a frame, with its name and more below it."""
+def picture(content: bytes, name: str, about: str, kind: str = '') -> str:
+    """A PNG in a frame, with its name and more below it; ``kind`` is the class of the frame."""
     data = base64.b64encode(content).decode()
     text = f'<figcaption><b>{escape(name)}</b><span class="soft">{escape(about)}</span></figcaption>'
-    return f'<figure><img alt="{escape(name)}" src="data:image/png;base64,{data}">{text}</figure>'
+    frame = f'<figure class={kind}>' if kind else '<figure>'
+    return f'{frame}<img alt="{escape(name)}" src="data:image/png;base64,{data}">{text}</figure>'
 
 
 def command(label: str, text: str) -> str:

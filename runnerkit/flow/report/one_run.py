@@ -33,6 +33,9 @@ MOST_PICTURES = 1 << 20
 #: The most classes of a confusion matrix.
 MOST_CLASSES = 25
 
+#: The signs of samples whose class is predicted rightly and wrongly.
+_SIGNS = {'right': '✓ ', 'wrong': '✗ ', '': ''}
+
 #: What the time goes to: a colour and a label.
 _SPENT = {
     'step': ('--c0', 'training step'),
@@ -49,7 +52,7 @@ class _Pictures:
     def __init__(self, run: RunRecord) -> None:
         self._run, self._room = run, MOST_PICTURES
 
-    def html(self, path: str, name: str, about: str) -> str:
+    def html(self, path: str, name: str, about: str, kind: str = '') -> str:
         """The picture; empty if it cannot be read, is behind a link, is no PNG, or there is no room."""
         file = self._run.folder.resolve() / path
         try:
@@ -59,7 +62,7 @@ class _Pictures:
         if file.resolve() != file or not content.startswith(b'\x89PNG'):
             return ''
         self._room -= len(content)
-        return html.picture(content, name, about)
+        return html.picture(content, name, about, kind)
 
 
 def one_run(run: RunRecord) -> str:
@@ -74,13 +77,15 @@ def one_run(run: RunRecord) -> str:
         for each in run.checkpoints
     )
     keys = ('name', 'type', 'parameters', 'trainable')
-    modules = ([Cell.of(module.get(key, '-')) for key in keys] for module in run.model)
+    modules: tuple[list[Any], list[Any]] = [], []  # with parameters, and without any
+    for module in run.model:
+        modules[module.get('parameters') == 0].append([Cell.of(module.get(key, '-')) for key in keys])
+    bare = f'{len(modules[1])} modules without parameters'
     inexact = ''.join(f'<li>{escape(text)}</li>' for text in run.exactness)
     is_exact = not inexact and any('exactness' in start for start in run.starts)
     lines = str(run.meta.get('env_info', '')).splitlines()
     environment = (line for line in lines if line.strip() and not line.startswith('  - '))
-    return ''.join((
-        html.head(run.name, about, key_facts(run)),
+    body = ''.join((
         html.controls(LEGEND, 'Learning rate, gradients, speed', is_empty=not run.curves),
         section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in run.marks))),
         section('Where the time goes', _spent(run)),
@@ -88,7 +93,8 @@ def one_run(run: RunRecord) -> str:
         section('Reported pictures', _reported(run, pictures)),
         section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
         section('Commands', ''.join(html.command(*each) for each in _commands(run))),
-        section('Model', html_table(('module', *keys[1:]), modules)),
+        section('Model', html_table(('module', *keys[1:]), modules[0])
+                + folded(bare, html_table(('module', keys[1]), (row[:2] for row in modules[1])))),
         section('Config', settings_and_code(run)),
         section('Exactness of resumes', f'<ul>{inexact}</ul>' if inexact else
                 paragraph('The log names nothing that is not exact.' * is_exact)),
@@ -96,6 +102,7 @@ def one_run(run: RunRecord) -> str:
         section('Checkpoints', html_table(('file', 'size', 'written'), files)),
         section('Environment', folded('Versions and devices', html.preformatted('\n'.join(environment)))),
     ))  # fmt: skip
+    return html.head(run.name, about, key_facts(run)) + html.contents(body) + body
 
 
 def key_facts(run: RunRecord) -> Iterator[str]:
@@ -137,28 +144,37 @@ def _spent(run: RunRecord) -> str:
 
 
 def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
-    """The samples with the highest and the lowest loss, and how well each class is recognised."""
+    """The samples with the highest and the lowest loss, wrong ones first, and how well each class is recognised."""
     found, best = run.predictions, run.best
     if found is None:
         return
     if best is not None and best.step not in (None, found.get('iterations')):
         return  # of a best evaluation that the run has lost: it was resumed from an earlier checkpoint
     samples = [each for each in found['samples'] if is_number(each.get('loss')) and math.isfinite(each['loss'])]
-    samples.sort(key=lambda each: -each['loss'])
     names = found.get('classes') if isinstance(found.get('classes'), list) else None
     where = f', after {found["iterations"]:,} iterations' if isinstance(found.get('iterations'), int) else ''
     pairs = [(each.get('target'), each.get('prediction')) for each in samples if each.get('confidence') is not None]
     are_classes = bool(pairs) and all(type(each) is int for pair in pairs for each in pair)
+    samples.sort(key=lambda each: (are_classes and each.get('target') == each.get('prediction'), -each['loss']))
     wrong = f', {sum(one != other for one, other in pairs):,} of them misclassified' if are_classes else ''
     yield paragraph(f'{len(found["samples"]):,} samples{wrong}, best {found.get("score")}{where}.')
     seen = [each for each in samples if each.get('picture')] or samples
-    for title, chosen in (('Highest loss', seen[:12]), ('Lowest loss', seen[12:][:-13:-1])):
+    for title, chosen in (
+        ('Wrong, and highest loss' if are_classes else 'Highest loss', seen[:12]),
+        ('Lowest loss', seen[12:][:-13:-1]),
+    ):
         rows = []
         for each in chosen:
             target, prediction = (class_name(each.get(key), names) for key in ('target', 'prediction'))
             sure = f' ({each["confidence"]:.0%})' if is_number(each.get('confidence')) else ''
-            rows.append((str(each.get('name')), f'{target}, predicted {prediction}{sure}', each))
-        shown = [pictures.html(each['picture'], name, text) for name, text, each in rows if each.get('picture')]
+            kind = ('right' if each.get('target') == each.get('prediction') else 'wrong') if are_classes else ''
+            text = f'{_SIGNS[kind]}{target}, predicted {prediction}{sure}'
+            rows.append((str(each.get('name')), Cell(text, escape(text), kind), each))
+        shown = [
+            pictures.html(each['picture'], name, text.value, text.kind)
+            for name, text, each in rows
+            if each.get('picture')
+        ]
         listed = html_table(
             ('sample', 'target and prediction', 'loss'), ((name, text, each['loss']) for name, text, each in rows)
         )

@@ -1,6 +1,6 @@
 'use strict';
 const DATA = JSON.parse(document.getElementById('data').textContent);
-const MARGIN = {left: 52, right: 10, top: 16, bottom: 22}, HEIGHT = 190;
+const MARGIN = {left: 52, right: 10, top: 28, bottom: 34}, HEIGHT = 212;  // with a row for labels above and below the curves
 const GLYPHS = {best: '★', resume: '↻', end: '■', rate: '↓', nan: '✕'};
 const $ = (id) => document.getElementById(id);
 const COMPACT = new Intl.NumberFormat('en', {notation: 'compact', maximumFractionDigits: 2});
@@ -159,6 +159,7 @@ function draw(chart) {
   if (!many) drawMarks(chart);
   const inside = svg('g', {'clip-path': `url(#${id})`}, drawing);
   for (const line of chart.lines) drawLine(chart, line, inside);
+  chart.cuts = [];
   if (limits) chart.lines.filter((line) => !line.series.isSide).forEach((line) => drawCut(chart, line, y0, y1));
   if (!limits) svg('text', {x: width / 2, y: HEIGHT / 2, 'text-anchor': 'middle', class: 'nan'}, drawing, view.log ? 'no positive value' : 'no finite value');
   chart.over = svg('g', {}, drawing);
@@ -192,11 +193,14 @@ function drawLine(chart, {series, x, y}, parent) {
 
 function drawCut(chart, {series, x, y}, low, high) {  // where a line leaves the chart, and how far
   const {low: least, high: most} = view.smooth || !series.low ? {low: y, high: y} : series;
-  for (const [values, beyond, glyph, at] of [[most, (value) => value - high, '▲', MARGIN.top + 5], [least, (value) => low - value, '▼', HEIGHT - MARGIN.bottom - 4]]) {
+  for (const [values, beyond, glyph, at] of [[most, (value) => value - high, '▲', MARGIN.top - 6], [least, (value) => low - value, '▼', HEIGHT - MARGIN.bottom + 13]]) {
     const out = x.map((_, i) => i).filter((i) => values[i] !== null && (!view.log || values[i] > 0) && beyond(values[i]) > 0);
     if (!out.length) continue;
     const i = out.reduce((a, b) => (beyond(values[b]) > beyond(values[a]) ? b : a)), isLeft = chart.X(x[i]) < 120;
-    const mark = svg('text', {class: 'cut', x: chart.X(x[i]) + (isLeft ? -5 : 5), y: at, 'text-anchor': isLeft ? 'start' : 'end'}, chart.drawing, isLeft ? `${glyph} ${short(values[i])}` : `${short(values[i])} ${glyph}`);
+    const isFree = chart.cuts.every(([row, column]) => row !== at || Math.abs(column - chart.X(x[i])) > 120);
+    chart.cuts.push([at, chart.X(x[i])]);
+    const number = isFree ? short(values[i]) : '';  // else only the title says it
+    const mark = svg('text', {class: 'cut', x: chart.X(x[i]) + (isLeft ? -5 : 5), y: at, 'text-anchor': isLeft ? 'start' : 'end'}, chart.drawing, (isLeft ? `${glyph} ${number}` : `${number} ${glyph}`).trim());
     mark.style.fill = colour(series);
     svg('title', {}, mark, `outside of the chart here: ${short(values[i])}`);
   }
@@ -249,7 +253,7 @@ function moveTo(x) {
     if (x !== null) {
       svg('line', {class: 'cursor', x1: chart.X(x), x2: chart.X(x), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom}, chart.over);
       const isLeft = chart.X(x) < 120;
-      svg('text', {x: chart.X(x) + (isLeft ? 5 : -5), y: HEIGHT - MARGIN.bottom - 5, 'text-anchor': isLeft ? 'start' : 'end'}, chart.over, short(x));
+      svg('text', {x: chart.X(x) + (isLeft ? 5 : -5), y: HEIGHT - MARGIN.bottom + 13, 'text-anchor': isLeft ? 'start' : 'end'}, chart.over, short(x));
     }
     chart.panel.series.forEach((series, number) => {
       const [key, value] = chart.keys[number], line = chart.lines.find((each) => each.series === series);

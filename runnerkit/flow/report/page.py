@@ -52,9 +52,9 @@ def write_runs(work_dirs: Sequence[str | os.PathLike[str]], out: str | os.PathLi
 def page_of(runs: Sequence[RunRecord]) -> str:
     """The report of one run or several as text."""
     if len(runs) > 1:
-        from runnerkit.flow.report.comparison import best_first
+        from runnerkit.flow.report.comparison import by_best_score
 
-        runs = best_first(runs)
+        runs = by_best_score(runs)
         return html_page(f'{len(runs)} runs', _several(runs), page_data(runs))
     return html_page(runs[0].name, one_run(runs[0]), page_data(runs))
 

@@ -318,7 +318,20 @@ def test_a_step_without_what_the_metrics_need(config):
     assert 'must return a dict(loss=…, log_vars=…, num_samples=…), but returned 3' in finding.what
 
 
+class Dicts(Lists):
+    def __getitem__(self, index):
+        return {'x': super().__getitem__(index)[0]}
+
+
+class Predicts(Own):
+    def forward(self, x, return_loss=True):
+        return super().forward(x)
+
+
 def test_a_data_set_that_scores_gets_the_step_only(config):
-    plan = plan_of(config, {'data.val.type': Lists, 'evaluation.save_best': None}, CONFIG)
-    (finding,) = validation_batch(plan)  # a Supervised takes no return_loss
-    assert finding.level == 'warning'
+    own = {'model': {'_delete_': True, 'type': Predicts}, 'data.val.type': Dicts}
+    plan = plan_of(config, {**own, **WRONG}, CONFIG)
+    (finding,) = validation_batch(plan)
+    assert 'Predicts fails with the first validation batch' in finding.what
+    assert list(validation_batch(plan_of(config, own, CONFIG))) == []
+    assert list(validation_batch(plan_of(config, {'data.val.type': Lists}, CONFIG))) == []  # no dicts, no step

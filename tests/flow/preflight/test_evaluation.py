@@ -39,6 +39,13 @@ def test_wrong_and_right(level, wrong, key, words, right, tmp_path):
     assert said(plan(tmp_path, wrong, right)) == []
 
 
+def test_an_unknown_score_is_one_error(tmp_path):
+    """Nothing in its name says whether greater is better, but that is no second error."""
+    (((_, key), text),) = said(plan(tmp_path, {'evaluation.save_best': 'zzz'}))
+    assert key == 'evaluation.save_best'
+    assert "unknown score 'zzz'; available: error, loss" in text
+
+
 class Empty:
     """A loader of the user's own that gives nothing."""
 

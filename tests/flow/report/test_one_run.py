@@ -27,13 +27,47 @@ def cut(page, begin, end='<h'):
 
 def test_the_worst_and_the_best_samples_have_pictures(full):
     page = page_of([read_run(full)])
-    text, worst = cut(page, 'Highest loss')
+    text, worst = cut(page, 'Wrong, and highest loss')
     assert worst[:3] == ['20.png', '10.png', '0.png']
-    assert '20.png <i>eel</i>, predicted cat (75%)' in text
+    assert '20.png ✗ <i>eel</i>, predicted cat (75%)' in text
+    assert '28.png ✓ dog, predicted dog (75%)' in text
+    assert re.findall(r'<figure class=(\w+)', page) == ['wrong'] * 3 + ['right'] * 12
     best = cut(page, 'Lowest loss')[1]
     assert best[:2] == ['2.png', '4.png']
     assert not set(best) & set(worst)
     assert '30 samples, 3 of them misclassified, best acc, after 20 iterations.' in page
+
+
+def test_wrong_samples_are_first_even_with_a_lower_loss(full):
+    path = full / 'best_predictions.json'
+    content = json.loads(path.read_text())
+    content['samples'][20]['loss'] = 0.001
+    path.write_text(json.dumps(content))
+    page = page_of([read_run(full)])
+    assert cut(page, 'Wrong, and highest loss')[1][:4] == ['10.png', '0.png', '20.png', '28.png']
+    for each in content['samples']:
+        each['confidence'] = None  # numbers are neither right nor wrong
+    path.write_text(json.dumps(content))
+    page = page_of([read_run(full)])
+    assert cut(page, 'Highest loss')[1][:2] == ['10.png', '0.png']
+    assert '✗' not in cut(page, 'Highest loss')[0]
+
+
+def test_a_list_of_contents_leads_to_each_section(full):
+    page = page_of([read_run(full)])
+    places = re.findall(r'<a href="#([^"]*)">', page)
+    assert places == re.findall(r'<section id="([^"]*)">', page)
+    assert 'predictions-of-the-best-evaluation' in places
+
+
+def test_modules_without_parameters_are_folded(full):
+    modules = [
+        {'name': name, 'type': kind, 'parameters': n, 'trainable': n}
+        for name, kind, n in (('a', 'Linear', 9), ('b', 'ReLU', 0))
+    ]
+    (full / 'run.json').write_text(json.dumps({'starts': [{'modules': modules}]}))
+    text, _ = cut(page_of([read_run(full)]), 'Model')
+    assert text == 'module type parameters trainable a Linear 9 9 1 modules without parameters module type b ReLU'
 
 
 def test_classes_are_counted(full):
@@ -47,9 +81,9 @@ def test_classes_are_counted(full):
 def test_samples_without_pictures_are_a_table(full):
     for path in (full / 'best_samples').iterdir():
         path.unlink()
-    text, pictures = cut(page_of([read_run(full)]), 'Highest loss')
+    text, pictures = cut(page_of([read_run(full)]), 'Wrong, and highest loss')
     assert pictures == []
-    assert text.startswith('sample target and prediction loss 20.png <i>eel</i>, predicted cat (75%) 1.2')
+    assert text.startswith('sample target and prediction loss 20.png ✗ <i>eel</i>, predicted cat (75%) 1.2')
 
 
 def test_reported_pictures_have_their_iteration_and_little_room(full, monkeypatch):
@@ -72,7 +106,7 @@ def test_pictures_behind_a_link_are_not_shown(full, tmp_path):
     (full / 'reported_images').symlink_to(tmp_path / 'elsewhere')
     assert cut(page_of([read_run(full)]), 'Reported pictures') == ('3 more are in the work dir.', [])
     (tmp_path / 'linked').symlink_to(full)  # a link to the work dir itself is
-    assert len(cut(page_of([read_run(tmp_path / 'linked')]), 'Highest loss')[1]) == 12
+    assert len(cut(page_of([read_run(tmp_path / 'linked')]), 'Wrong, and highest loss')[1]) == 12
 
 
 def test_predictions_of_another_program_are_no_harm(full):
