@@ -3,7 +3,7 @@
     python benchmarks/entrance/tries.py runnerkit_loop runnerkit_config plain
     /tmp/lightning/bin/python benchmarks/entrance/tries.py lightning_trainer
 
-The README beside this file says how to make the environments.
+The README in this folder says how to make the environments.
 """
 
 from __future__ import annotations

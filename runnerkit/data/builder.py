@@ -133,7 +133,7 @@ def _build_in(holder: Any, types: Sequence[Any], built: dict[int, tuple[Any, Any
         parts = value if isinstance(value, list | tuple) else [value]
         if len(parts) > _MOST_TRANSFORMS:
             continue
-        # Beside the usual names, another one is that of a copy which the class keeps.
+        # Next to the usual names, another one is that of a copy which the class keeps.
         new = [_built(part, types, built) for part in parts] if not usual or name in usual else parts
         if any(one is not other for one, other in zip(new, parts, strict=True)):
             setattr(holder, name, type(value)(new) if isinstance(value, list | tuple) else new[0])

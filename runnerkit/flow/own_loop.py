@@ -182,7 +182,7 @@ class Loop:
         instance.start_processes(context)
         context.device = next((each.device for each in model.parameters()), torch.device('cpu'))
         config = config_of(context.options.work_dir or '')
-        if config is not None and not Config.fromfile(config, import_custom_modules=False).get(SCRIPT, self._replay):
+        if config is not None and SCRIPT not in Config.fromfile(config, import_custom_modules=False):
             raise WrongValue(f'{config.parent} holds a run of the config {config.name}: give loop another work_dir')
         instance.open_work_dir(context)
         instance.settle_seed(context)

@@ -102,7 +102,8 @@ def _unfit(error: Exception, layer: nn.Module, given: list[Any]) -> str:
     for setting, dim in _CHANNELS.items():
         wanted = getattr(layer, setting, None)
         if isinstance(wanted, int) and -x.dim() <= dim < x.dim() and x.shape[dim] != wanted:
-            advice = f'set {setting}={x.shape[dim]}' if layer.training else 'give data of the shape that was trained on'
+            fits = f'set {setting}={x.shape[dim]}'
+            advice = fits if layer.training else f'give data with {wanted}, or {fits} and train'
             return f'got {x.shape[dim]} {_UNITS[setting]}, expects {wanted}: {advice}'
     if isinstance(layer, _BatchNorm) and x.shape[:1] == (1,) and 'more than 1 value per channel' in str(error):
         return (

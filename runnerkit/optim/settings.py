@@ -37,12 +37,20 @@ CYCLES = ('OneCycleLR', 'CyclicLR')
 _WITH_OWN_RATES = (*CYCLES, 'OneCycleLrUpdaterHook')
 
 
+def _number_in(value: Any) -> int | float:
+    """The number of a numpy scalar or a tensor."""
+    number = plain_number(value)
+    if not isinstance(number, int | float):  # of objects that have ``item`` as well
+        raise TypeError
+    return number
+
+
 def plain_settings(values: Iterable[tuple[str, Any]]) -> Settings:
     """Those of ``values`` that are plain: numbers, texts, None, and lists and dicts of them. Tuples become lists."""
     found = {}
     for name, value in values:
         with suppress(TypeError, ValueError):  # of what JSON does not have, such as a function
-            found[name] = json.loads(json.dumps(value, default=plain_number))
+            found[name] = json.loads(json.dumps(value, default=_number_in))
     return found
 
 

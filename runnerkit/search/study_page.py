@@ -145,7 +145,7 @@ def _best(record: Record, study: Mapping[str, Any]) -> str:
 
 
 def longer_command(record: Record, study: Mapping[str, Any]) -> str:
-    """The command that trains a trial for twice as long, in a work dir of its own; empty if none is known."""
+    """The command that trains a trial for twice as long, in a separate work dir; empty if none is known."""
     config = study.get('config')
     runner = config.get('runner') if isinstance(config, Mapping) else None
     unit = next((key for key in ('max_epochs', 'max_iters') if isinstance(runner, Mapping) and runner.get(key)), '')

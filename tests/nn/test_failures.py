@@ -154,4 +154,4 @@ def test_descriptions():
 
 def test_data_that_do_not_fit_a_trained_network_are_to_be_changed_not_the_network():
     _, note = told(Supervised(nn.Sequential(nn.Linear(5, 2)), CROSS_ENTROPY).eval(), (torch.zeros(3, 4),), 'predict')
-    assert note.endswith('got 4 features, expects 5: give data of the shape that was trained on')
+    assert note.endswith('got 4 features, expects 5: give data with 5, or set in_features=4 and train')

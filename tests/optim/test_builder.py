@@ -179,7 +179,6 @@ def test_dict_of_optimizers_for_parts_that_are_not_there():
 @pytest.mark.parametrize(
     ('cfg', 'error', 'message'),
     [
-        ('SGD', TypeError, "given as a dict such as dict\\(type='SGD', lr=0.1\\), got 'SGD'"),
         ({}, KeyError, 'type'),
         (dict(lr=0.1), KeyError, 'type'),
         (dict(type='SGDD', lr=0.1), KeyError, "SGDD is not in the optimizer registry.*did you mean 'SGD'"),

@@ -27,7 +27,7 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A trial or run on parallel axes: its values, class, rank from 0 to 1, tooltip, and maybe a colour of its own."""
+    """A trial or run on parallel axes: its values, class, rank from 0 to 1, tooltip, and maybe another colour."""
 
     values: Sequence[Any]
     kind: str

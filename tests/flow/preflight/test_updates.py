@@ -100,7 +100,7 @@ CASES = [
      {'model.frozen': False}),
     ('error', {**TINY, 'model.frozen': True, 'custom_hooks': [{'type': 'FreezeHook', 'patterns': 'x', 'until': 1}]},
      'model', 'frozen', {'model.frozen': False, 'custom_hooks': None}),
-    ('error', keeping('none'), 'optimizer', 'no parameter of Supervised', keeping('all')),
+    ('error', keeping('none'), 'optimizer', 'no parameter of Sequential', keeping('all')),
     ('warning', keeping('half'), 'optimizer', '2 trainable parameters are in no optimizer', keeping('all')),
     ('warning', keeping('empty group'), 'optimizer', 'group 1 is empty', keeping('all')),
     ('warning', {'optimizer.lr': 0, 'lr_config': None}, 'optimizer.lr', 'is 0', {'optimizer.lr': 0.1}),

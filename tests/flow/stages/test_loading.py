@@ -21,7 +21,7 @@ class Five(torch.utils.data.Dataset):
 def test_the_first_samples_of_a_data_set():
     assert list(first_samples({'': Five()}, 2)) == [0, 1]
     assert list(first_samples({'': Five()}, 9)) == [0, 1, 2, 3, 4]
-    with pytest.raises(TypeError, match='--overfit takes the first samples of data.train, but list_iterator is a str'):
+    with pytest.raises(TypeError, match='--overfit takes samples of a data set, but data.train is a list_iterator'):
         first_samples({'': iter([1, 2])}, 1)
     with pytest.raises(TypeError, match='data.train has several data sets by name, clean, noisy, but one is needed'):
         first_samples({'clean': Five(), 'noisy': Five()}, 1)
