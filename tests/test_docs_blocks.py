@@ -329,7 +329,7 @@ def test_every_block_is_run_or_cannot_be(page):
 COMPARED = {
     'docs/concepts/exact_resume.md': {'was'},
     'docs/growing.md': {'112 samples'},
-    'docs/preflight.md': {'error:'},
+    'docs/preflight.md': {'error:', '- model.metrics'},
     'docs/profiling.md': {'10 iterations'},
     'docs/resuming.md': {'Changed since'},
     'docs/seeing_everything.md': {'Epoch [1][5/10]'},
@@ -605,8 +605,28 @@ runner: {type: EpochBasedRunner, max_epochs: 1}"""
     lines[19] = 'workflow: []'
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'my_config.yaml').write_text('\n'.join(lines))
-    assert runnerkit(['train', 'my_config.yaml']) == 1
+    assert runnerkit(['train', 'my_config.yaml']) == 2
     assert capsys.readouterr().err.strip().endswith(shown('docs/preflight.md', 'error:').strip())
+
+
+def test_the_first_validation_batch_of_the_page_about_the_preflight(tmp_path, monkeypatch, capsys):
+    (tmp_path / 'my_data.py').write_text(
+        'import torch\ndef rows(): return torch.utils.data.TensorDataset(torch.randn(6, 4), torch.tensor([0, 1, 2] * 2))'
+    )
+    (tmp_path / 'my_config.py').write_text("""model = dict(
+    type='Supervised', model=dict(type='Linear', in_features=4, out_features=4), loss=dict(type='CrossEntropyLoss'),
+    metrics=dict(
+        accuracy=dict(type='MulticlassAccuracy', num_classes=3),
+    ),
+)
+data = dict(batch_size=2, train=dict(type='my_data.py:rows'), val=dict(type='my_data.py:rows'))
+optimizer = dict(type='SGD', lr=0.1)
+runner = dict(type='EpochBasedRunner', max_epochs=1)
+evaluation = dict(interval=1)
+""")
+    monkeypatch.chdir(tmp_path)
+    assert runnerkit(['train', 'my_config.py', '--device', 'cpu']) == 2
+    assert shown('docs/preflight.md', '- model.metrics').strip() in capsys.readouterr().err
 
 
 def test_the_changes_that_the_page_about_exact_resume_shows():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -39,8 +40,8 @@ _WITH_OWN_RATES = (*CYCLES, 'OneCycleLrUpdaterHook')
 
 def _number_in(value: Any) -> int | float:
     """The number of a numpy scalar or a tensor."""
-    number = plain_number(value)
-    if not isinstance(number, int | float):  # of objects that have ``item`` as well
+    number = plain_number(value) if isinstance(value, np.generic | Tensor) else None
+    if not isinstance(number, int | float):
         raise TypeError
     return number
 
