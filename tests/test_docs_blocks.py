@@ -611,7 +611,8 @@ runner: {type: EpochBasedRunner, max_epochs: 1}"""
 
 def test_the_first_validation_batch_of_the_page_about_the_preflight(tmp_path, monkeypatch, capsys):
     (tmp_path / 'my_data.py').write_text(
-        'import torch\ndef rows(): return torch.utils.data.TensorDataset(torch.randn(6, 4), torch.tensor([0, 1, 2] * 2))'
+        'from torch import randn, tensor, utils\n'
+        'def rows(): return utils.data.TensorDataset(randn(6, 4), tensor([0, 1, 2] * 2))'
     )
     (tmp_path / 'my_config.py').write_text("""model = dict(
     type='Supervised', model=dict(type='Linear', in_features=4, out_features=4), loss=dict(type='CrossEntropyLoss'),
