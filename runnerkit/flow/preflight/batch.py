@@ -189,7 +189,7 @@ def _is_sure(error: Exception, model: nn.Module) -> bool:
     owners = [frame.f_locals.get('self') for frame, _ in traceback.walk_tb(error.__traceback__)]
     inside = [owner for owner in owners if id(owner) in modules]
     innermost = inside[-1] if inside else None
-    return type(innermost).__module__.startswith(('torch.nn.', 'runnerkit.nn.supervised'))
+    return type(innermost).__module__.startswith(('torch.nn.', 'runnerkit.nn.supervised', 'runnerkit.nn.pairs'))
 
 
 def _metrics(plan: Plan, outputs: Mapping[str, Any]) -> Iterator[Finding]:

@@ -168,7 +168,7 @@ def best_score_has_a_rule(plan: Plan) -> Iterator[Finding]:
         best = hook.save_best
         if best in (None, 'auto') or hook._asks_dataset or hook.given_rule:
             continue
-        if type(plan.model).__name__ == 'Supervised' and not _is_known(best, list(metrics_of(plan.model))):
+        if type(plan.model).__name__ in ('Supervised', 'Pairs') and not _is_known(best, list(metrics_of(plan.model))):
             continue  # `scores_exist` has said so
         try:
             rule_of(plan.runner.model, best, hook.greater_keys, hook.less_keys)
