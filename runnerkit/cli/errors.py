@@ -82,6 +82,8 @@ def is_usage(error: BaseException) -> bool:
     user's code is another."""
     if isinstance(error, (UsageError, PreflightError)):
         return True
+    if _is_lost(error):  # while something of the config was built
+        return False
     is_missing = isinstance(error, FileNotFoundError) and error.errno is None  # with a sentence of ours
     return (is_missing or is_placed(error)) and is_self_explanatory(error)
 
@@ -108,10 +110,15 @@ def leave_for_torchrun(error: BaseException) -> None:
     """Leave the error that is being handled where torchrun looks for it: its summary has the traceback then, unless it
     is only that of a rank that has lost another one."""
     if os.environ.get('TORCHELASTIC_ERROR_FILE'):  # so torch is there, and is imported in any case
-        from runnerkit.distributed.watch import is_lost, record
+        from runnerkit.distributed.watch import record
 
-        if not is_lost(error):
+        if not _is_lost(error):
             record(error)
+
+
+def _is_lost(error: BaseException) -> bool:
+    watch = sys.modules.get('runnerkit.distributed.watch')  # without it there is one rank
+    return watch is not None and watch.is_lost(error)
 
 
 def is_self_explanatory(error: BaseException) -> bool:

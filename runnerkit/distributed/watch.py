@@ -17,7 +17,7 @@ from typing import Any
 from torch import distributed as dist
 
 from runnerkit.utils.ending import END_WITHIN, end_after, end_not, end_now, limit_exit, stderr
-from runnerkit.utils.exceptions import PeerFailed
+from runnerkit.utils.exceptions import PeerFailed, one_line
 
 #: Seconds without an iteration after which a process is ended, as one that hangs.
 HANG_AFTER = 1800.0
@@ -139,7 +139,7 @@ def is_lost(error: BaseException) -> bool:
     """Whether an error is that of a rank that has lost another one, rather than its own."""
     if isinstance(error, (dist.DistError, PeerFailed)):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _LOST)
+    return isinstance(error, RuntimeError) and any(sign in one_line(error) for sign in _LOST)
 
 
 def record(error: BaseException) -> None:

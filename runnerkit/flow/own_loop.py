@@ -30,10 +30,10 @@ from runnerkit.flow.work_dir.record import SCRIPT, config_of
 from runnerkit.flow.work_dir.snapshot import take_over
 from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import LoopLeft, Outcome
-from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.named import foreign_parameters, has_scheduler, named_optimizers, parameters_of
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
 from runnerkit.utils.ending import SIGNALLED
-from runnerkit.utils.exceptions import WrongType, WrongValue
+from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import check_whole_number
 from runnerkit.utils.seed import rng_state, set_rng_state
@@ -89,12 +89,12 @@ class Gradients:
     def state_dict(self) -> dict[str, Any]:
         """The gradients by optimizer."""
         waiting = [(name, optimizer) for name, optimizer in self._optimizers.items() if name not in self._stepped]
-        return {name: [each.grad for each in _parameters(optimizer)] for name, optimizer in waiting}
+        return {name: [each.grad for each in parameters_of(optimizer)] for name, optimizer in waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put the gradients back."""
         for name, gradients in state.items():
-            for parameter, gradient in zip(_parameters(self._optimizers[name]), gradients, strict=True):
+            for parameter, gradient in zip(parameters_of(self._optimizers[name]), gradients, strict=True):
                 parameter.grad = None if gradient is None else gradient.to(parameter)
 
 
@@ -212,16 +212,13 @@ class Loop:
         context.resume_from = to_resume(context)
         if context.resume_from is None:
             return
-        what = 'model and optimizer'
         try:
             runner.resume(context.resume_from)
-            states = runner.snapshots.own.get('parts', {})
-            for what in parts.keys() & states.keys():
-                parts[what].load_state_dict(states[what])
+            runner.snapshots.load_added()
         except Exception as error:
             raise WrongValue(
-                f'what {context.resume_from} holds does not fit {what} ({error}): hand over the same kinds of objects '
-                'as that run did, or give loop another work_dir'
+                f'{context.resume_from} does not fit what was handed over ({one_line(error)}): hand over the same '
+                'kinds of objects as that run did, or give loop another work_dir'
             ) from error
 
     # --- where it is -------------------------------------------------------------------------------------------------
@@ -339,7 +336,7 @@ class Loop:
         runner = self.runner
         runner.call_hook('after_train_iter')
         self._iteration.close()
-        runner.progress.iter, runner.progress.iter_is_done = runner.progress.iter + 1, False
+        runner.progress.next_iter()
         runner.data_batch = None
 
     def _end_epoch(self) -> None:
@@ -459,19 +456,14 @@ def _checked(**given: Any) -> dict[str, Any]:
     return found
 
 
-def _parameters(optimizer: Optimizer) -> list[Any]:
-    return [each for group in optimizer.param_groups for each in group['params']]
-
-
 def _missing(given: Mapping[str, Any]) -> Iterator[str]:
     """What can be seen to belong to the run, and was not handed over."""
-    own = {id(parameter) for parameter in given['model'].parameters()}
     for name, optimizer in named_optimizers(given.get('optimizer')).items():
         what = f'the optimizer {name}'.rstrip()
-        if any(id(each) not in own for each in _parameters(optimizer)):
+        if foreign_parameters(optimizer, given['model']):
             yield f'{what} changes parameters that model does not have: hand over all networks, model=dict(…) by name'
-        is_scheduled = hasattr(optimizer.step, '_wrapped_by_lr_sched')
-        if is_scheduled and not any(getattr(each, 'optimizer', None) is optimizer for each in given.values()):
+        is_handed_over = any(getattr(each, 'optimizer', None) is optimizer for each in given.values())
+        if has_scheduler(optimizer) and not is_handed_over:
             yield f'a scheduler changes the rates of {what}, and was not handed over: scheduler=…'
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.named import foreign_parameters, has_scheduler, named_optimizers, parameters_of
 from runnerkit.parallel import named_parameters, submodule
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.logging import NOT_EXACT
@@ -103,14 +103,12 @@ def build_optimizer(model: nn.Module, cfg: Any) -> Any:
 
 def _given(model: nn.Module, optimizer: Optimizer) -> Optimizer:
     """``optimizer``, which the user has built, with its state on the devices of its parameters."""
-    own = {id(parameter) for parameter in named_parameters(model).values()}
-    held = [parameter for group in optimizer.param_groups for parameter in group['params']]
-    foreign = sum(id(parameter) not in own for parameter in held)
+    foreign = len(foreign_parameters(optimizer, model))
     kind, logger = type(optimizer).__name__, logging.getLogger('runnerkit')
-    if 0 < foreign < len(held):
+    if 0 < foreign < len(parameters_of(optimizer)):
         text = 'A resume of this run may not be exact: %s also holds %d parameters that the model does not have'
         logger.warning(text, kind, foreign, extra=NOT_EXACT)
-    if hasattr(optimizer.step, '_wrapped_by_lr_sched'):
+    if has_scheduler(optimizer):
         logger.warning(
             "a scheduler of torch is attached to %s, and is not called: give lr_config=dict(policy='step', "
             'step=[8, 11]), or another policy',
@@ -241,7 +239,7 @@ def why_not_fused(optimizer: Optimizer) -> str:
     """Why torch has no fused implementation for this very optimizer, where its class has one; empty otherwise."""
     if not isinstance(optimizer, SGD):
         return ''
-    is_sharded = any(hasattr(each, 'device_mesh') for group in optimizer.param_groups for each in group['params'])
+    is_sharded = any(hasattr(each, 'device_mesh') for each in parameters_of(optimizer))
     return ' (torch has no fused SGD for sharded parameters)' if is_sharded else ''
 
 

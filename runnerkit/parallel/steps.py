@@ -86,6 +86,14 @@ def required_output(key: str, outputs: Mapping[str, Any], model: nn.Module | str
     return outputs[key]
 
 
+def check_outputs(outputs: Any, model: str) -> None:
+    """Whether the step of ``model`` has returned a dict."""
+    if not isinstance(outputs, dict):
+        raise TypeError(
+            f"{model}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but it returned {outputs!r}"
+        )
+
+
 def check_samples(value: Any, model: str) -> None:
     """Whether ``value`` is a number of samples, the weight of what the step of ``model`` logs."""
     try:

@@ -28,7 +28,7 @@ from runnerkit.log_buffer import LogBuffer
 from runnerkit.optim.builder import check_optimizer
 from runnerkit.optim.named import learning_rates, momenta
 from runnerkit.parallel import to_device, unwrap
-from runnerkit.parallel.steps import check_samples, check_step, required_output
+from runnerkit.parallel.steps import check_outputs, check_samples, check_step, required_output
 from runnerkit.runner.builder import absolute_work_dir, check_settings
 from runnerkit.runner.changes import Changes
 from runnerkit.runner.evaluator import Evaluator
@@ -301,10 +301,7 @@ class BaseRunner(Registration, metaclass=ABCMeta):
         else:
             outputs = self.model.val_step(data_batch, **kwargs)
         if not isinstance(outputs, dict):
-            raise TypeError(
-                f"{self._model_name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but it "
-                f'returned {outputs!r}'
-            )
+            check_outputs(outputs, self._model_name)
         if 'log_vars' in outputs:
             if 'num_samples' not in outputs:
                 self.required('num_samples', outputs)

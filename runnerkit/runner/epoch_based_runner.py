@@ -52,7 +52,7 @@ class EpochBasedRunner(BaseRunner):
                     self.call_hook('before_train_iter')
                     self.run_iter(self.data_batch, train_mode=True, **kwargs)
                     self.call_hook('after_train_iter')
-                progress.iter, progress.iter_is_done = progress.iter + 1, False
+                progress.next_iter()
                 self.data_batch = None
                 if self.stopping.reason is not None or (plan.by_iters and progress.iter == plan.max_iters):
                     self.readers.leave(data_loader)

@@ -80,7 +80,8 @@ class IterBasedRunner(BaseRunner):
             self.run_iter(self.data_batch, train_mode=True, **kwargs)
             self.call_hook('after_train_iter')
         self.data_batch = None
-        progress.iter, progress.inner_iter, progress.iter_is_done = progress.iter + 1, progress.inner_iter + 1, False
+        progress.next_iter()
+        progress.inner_iter += 1
 
     def validate_entry(self, data_loader: Reader, **kwargs: Any) -> None:
         """Validate the batches of an entry: they are one evaluation, whose rings are entered once."""

@@ -120,6 +120,10 @@ class Progress:
         """The loop leaves the running unit, which may run again."""
         self.running = None
 
+    def next_iter(self) -> None:
+        """Advance to the next iteration: this one is done."""
+        self.iter, self.iter_is_done = self.iter + 1, False
+
     def next_epoch(self) -> None:
         """Advance to the next epoch if this one is done."""
         self.epoch, self.epoch_is_done = self.epochs, False

@@ -70,6 +70,7 @@ class Snapshots:
         self.resumed: dict[str, Any] | None = None
         self.is_waiting = False
         self.saver = Saver(runner, self.parts)
+        self._loaded: list[Any] = []  # parts that have their states before the run starts
         self._from_mmcv = False  # resumed from a file of MMCV, which has no data position
 
     def add(self, name: str, part: Any) -> None:
@@ -77,6 +78,12 @@ class Snapshots:
         if any(isinstance(each, _Added) and each.name == name for each in self.parts):
             raise ValueError(f'there is a part {name!r} already: give this one another name')
         self.parts.append(_Added(name, part))
+
+    def load_added(self) -> None:
+        """Give the added parts their states of the resumed checkpoint now, not when the run starts."""
+        self._loaded = [part for part in self.parts if isinstance(part, _Added)]
+        for part in self._loaded:
+            part.load_state_dict(self.own)
 
     # --- loading -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +230,9 @@ class Snapshots:
         own = self.own
         runner.changes.tell_changes(own)
         for part in self.parts:
-            part.load_state_dict(own)
+            if part not in self._loaded:
+                part.load_state_dict(own)
+        self._loaded = []
         saved, now = own.get('parts', {}).keys(), {each.name for each in self.parts if isinstance(each, _Added)}
         for name in sorted(saved ^ now):
             lacks = 'the checkpoint has a state of the part %r, which this run lacks'
@@ -381,4 +390,8 @@ class _Added:
 
     def load_state_dict(self, own: Mapping[str, Any]) -> None:
         if self.name in own.get('parts', {}):
-            self._part.load_state_dict(own['parts'][self.name])
+            try:
+                self._part.load_state_dict(own['parts'][self.name])
+            except Exception as error:
+                error.add_note(f'when the state of the part {self.name!r} was loaded')
+                raise

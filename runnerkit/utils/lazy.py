@@ -63,6 +63,10 @@ def loaded_class(place: str) -> Any:
     return getattr(sys.modules.get(module), name, ())
 
 
+#: The class of the runners whose user writes the batch, for `loaded_class`.
+EXPERIMENT = 'runnerkit.flow.experiment.experiment:Experiment'
+
+
 class EntryPoints:
     """The classes and functions that installed packages offer under one group.
 

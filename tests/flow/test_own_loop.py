@@ -362,7 +362,7 @@ def test_wrong_objects(tmp_path, given, text):
 def test_states_that_do_not_fit(tmp_path):
     Net().trained(tmp_path, 1)
     other = nn.Linear(4, 3)
-    with pytest.raises(ValueError, match='does not fit model and optimizer') as error:
+    with pytest.raises(ValueError, match='does not fit what was handed over') as error:
         runnerkit.loop(tmp_path, model=other)
     assert 'size mismatch' in str(error.value)
     assert 'another work_dir' in str(error.value)
@@ -378,6 +378,39 @@ class Again(Hook):
 
     def before_train_epoch(self, runner):
         runnerkit.loop(self.work_dir, model=nn.Linear(1, 1))
+
+
+class Named:
+    """Anything that is handed over by name."""
+
+    value = 0
+
+    def state_dict(self):
+        return {'value': self.value}
+
+    def load_state_dict(self, state):
+        self.value = state['value']
+
+
+def test_what_was_handed_over_by_name_is_loaded_once(tmp_path):
+    """What the user changes between `loop` and the first batch stays."""
+    first, again = Named(), Named()
+    first.value = 5
+    Net().trained(tmp_path, 1, average=first)
+    problem = Net()
+    run = runnerkit.loop(tmp_path, model=problem.net, optimizer=problem.optimizer, average=again)
+    assert again.value == 5
+    again.value = 7
+    for _ in run.epochs(2):
+        for _ in run.batches(problem.loader):
+            break
+    assert again.value == 7
+
+
+def test_a_named_state_that_does_not_fit(tmp_path):
+    Net().trained(tmp_path, 1, average=Named())
+    with pytest.raises(ValueError, match=r"the state of the part 'average' was loaded"):
+        Net().trained(tmp_path, 2, average=Net().optimizer)
 
 
 def test_the_work_dir_of_a_config(tmp_path):

@@ -34,7 +34,7 @@ from runnerkit.hooks.hook import RINGS, VAL_POINTS, Hook, listens
 from runnerkit.log_buffer import LogBuffer
 from runnerkit.nn.failures import note_metric
 from runnerkit.parallel.scatter_gather import to_device
-from runnerkit.parallel.steps import check_samples, required_output
+from runnerkit.parallel.steps import check_outputs, check_samples, required_output
 from runnerkit.parallel.wrappers import is_fsdp2
 from runnerkit.utils.exceptions import one_line
 from runnerkit.utils.report import scope as report_scope
@@ -78,7 +78,7 @@ def _can_be_made(plan: Plan) -> bool:
         return False
     if runner.world_size > 1 or is_fsdp2(runner.model) or not is_ours(type(runner).run_iter.__module__):
         return False
-    if hasattr(runner, 'train_batch'):  # an Experiment, which validates by itself
+    if plan.is_experiment:  # which validates by itself
         return False
     own = [hook for hook in plan.hooks if not is_ours(type(hook).__module__)]
     own += [hook for evaluation in plan.hooks_of(EvalHook) for hook in evaluation.hooks]
@@ -171,10 +171,7 @@ def _step(plan: Plan, batch: Any, asks: bool) -> Any:
         else:
             outputs = runner.model.val_step(batch, *([runner.optimizer] if runner.by_epoch else []))
     name = type(plan.model).__name__
-    if not isinstance(outputs, dict):
-        raise TypeError(
-            f"{name}'s step must return a dict(loss=…, log_vars=…, num_samples=…), but returned {outputs!r}"
-        )
+    check_outputs(outputs, name)
     if 'log_vars' in outputs:
         samples = required_output('num_samples', outputs, name)
         check_samples(samples, name)
@@ -259,14 +256,14 @@ def _no_trace(plan: Plan, loader: Any) -> Iterator[None]:
     and other attributes, and the warnings that were already shown are as before."""
     random, modules = RandomStates([*plan.loaders, loader]), list(plan.runner.model.modules())
     try:
-        before = [(_attributes(module), _copies(module._buffers)) for module in modules]
+        before = [(_copies(vars(module)), _copies(module._buffers)) for module in modules]
     except (RuntimeError, TypeError, NotImplementedError):  # tensors of a kind that has no copies
         raise _LeftOut from None
     with ExitStack() as stack:
         stack.callback(random.restore)
         for module, (attributes, buffers) in zip(modules, before, strict=True):
-            stack.callback(_restore_attributes, module, attributes)
-            stack.callback(_restore_tensors, module._buffers, buffers)
+            stack.callback(_restore, module._buffers, buffers)
+            stack.callback(_restore, vars(module), attributes)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter('ignore')
         stack.enter_context(_autocast(plan))
@@ -282,52 +279,31 @@ def _autocast(plan: Plan) -> AbstractContextManager[Any]:
     return torch.autocast(device, dtype) if dtype is not None else nullcontext()
 
 
-def _copies(tensors: Mapping[str, Any]) -> dict[str, tuple[Any, Any, int]]:
-    """Each of ``tensors``, a copy of its values, and the number of its changes."""
-    return {
-        name: (value, value.detach().clone() if isinstance(value, Tensor) else None, getattr(value, '_version', 0))
-        for name, value in tensors.items()
-    }
-
-
-def _restore_tensors(tensors: dict[str, Any], before: Mapping[str, tuple[Any, Any, int]]) -> None:
-    for name in [name for name in tensors if name not in before]:
-        del tensors[name]
-    for name, (value, copied, version) in before.items():
-        if isinstance(value, Tensor) and value._version != version:
-            with torch.no_grad():
-                value.copy_(copied)
-        tensors[name] = value
-
-
-def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any, int]]:
-    """The attributes of ``module`` and copies of those that can change: tensors, lists, sets and dicts."""
-    found = {}
-    for name, value in vars(module).items():
-        if type(value) in (list, dict, set):
-            found[name] = value, copy.copy(value), 0
-        elif type(value) is Tensor:
+def _copies(values: Mapping[str, Any]) -> dict[str, tuple[Any, Any, int]]:
+    """Each of ``values``, a copy of it if it can change, and of a tensor the number of its changes."""
+    found: dict[str, tuple[Any, Any, int]] = {}
+    for name, value in values.items():
+        if isinstance(value, Tensor):
             found[name] = value, value.detach().clone(), value._version
         else:
-            found[name] = value, None, 0
-    del found['_buffers']
+            found[name] = value, copy.copy(value) if type(value) in (list, dict, set) else None, 0
     return found
 
 
-def _restore_attributes(module: nn.Module, before: Mapping[str, tuple[Any, Any, int]]) -> None:
-    attributes = vars(module)
-    for name in [name for name in attributes if name not in before and name != '_buffers']:
-        del attributes[name]
+def _restore(values: dict[str, Any], before: Mapping[str, tuple[Any, Any, int]]) -> None:
+    for name in [name for name in values if name not in before]:
+        del values[name]
     for name, (value, copied, version) in before.items():
-        if type(value) is list:
+        if isinstance(value, Tensor):
+            if value._version != version:
+                with torch.no_grad():
+                    value.copy_(copied)
+        elif type(value) is list:
             value[:] = copied
-        elif type(value) in (dict, set):
+        elif copied is not None:
             value.clear()
             value.update(copied)
-        elif type(value) is Tensor and value._version != version:
-            with torch.no_grad():
-                value.copy_(copied)
-        attributes[name] = value
+        values[name] = value
 
 
 def _apart(dataset: Any) -> tuple[Any, list[Any]]:

@@ -18,6 +18,7 @@ from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel import unwrap
 from runnerkit.runner.workflow import epochs_in, iters_in, length_of, trains
+from runnerkit.utils.lazy import EXPERIMENT, loaded_class
 
 Path = tuple[Any, ...]
 
@@ -140,6 +141,11 @@ class Plan:
     def hooks_of(self, *kinds: type[Any]) -> list[Any]:
         """The hooks of these classes."""
         return [hook for hook in self.hooks if isinstance(hook, kinds)]
+
+    @property
+    def is_experiment(self) -> bool:
+        """Whether the runner is an `Experiment`, whose user writes the batch."""
+        return isinstance(self.runner, loaded_class(EXPERIMENT))
 
     @cached_property
     def model(self) -> nn.Module:

@@ -12,6 +12,7 @@ from runnerkit.flow.preflight.plan import Plan, names
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.nn import Supervised
+from runnerkit.optim.named import parameters_of
 from runnerkit.parallel import named_parameters
 from runnerkit.utils.user_files import is_ours
 
@@ -29,7 +30,7 @@ def something_updates(plan: Plan) -> Iterator[Finding]:
         return
     processor, parts = getattr(plan.runner, 'batch_processor', None), {type(each) for each in plan.model.modules()}
     steps = [*map(type, plan.hooks), type(plan.runner), *parts, *([] if processor is None else [processor])]
-    if hasattr(plan.runner, 'train_batch') or any(_has_code(each, _UPDATING) for each in steps):
+    if plan.is_experiment or any(_has_code(each, _UPDATING) for each in steps):
         return
     yield plan.warning(
         ('optimizer_config',),
@@ -117,10 +118,7 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
             'Unfreeze some parameters: look for frozen_stages, requires_grad_(False) and similar settings.',
         )
         return
-    held = {
-        name: {id(parameter) for group in optimizer.param_groups for parameter in group['params']}
-        for name, optimizer in plan.optimizers.items()
-    }
+    held = {name: set(map(id, parameters_of(optimizer))) for name, optimizer in plan.optimizers.items()}
     for name, own in held.items():
         which, path = (f'the optimizer {name!r}', ('optimizer', name)) if name else ('the optimizer', ('optimizer',))
         if not own & trainable:

@@ -29,7 +29,7 @@ from runnerkit.registry import placed_errors
 from runnerkit.runner import build_runner
 from runnerkit.runner.workflow import Workflow, first_training_loader, trains
 from runnerkit.utils.env import acts_as_mmcv
-from runnerkit.utils.lazy import loaded_class
+from runnerkit.utils.lazy import EXPERIMENT, loaded_class
 from runnerkit.utils.logging import is_terminal
 
 
@@ -69,9 +69,6 @@ def length_in_words(runner: Any, workflow: Workflow) -> str:
     parts = [n for mode, n in workflow if trains(mode, runner)]
     repeated = f' (the workflow {limit // sum(parts)} times)' if len(parts) > 1 and limit % sum(parts) == 0 else ''
     return f'{limit} {unit[:-1] if limit == 1 else unit}{repeated}'
-
-
-_EXPERIMENT = 'runnerkit.flow.experiment.experiment:Experiment'
 
 
 class RunnerBase(Stage):
@@ -159,7 +156,7 @@ class RunnerBase(Stage):
         runner.keeps_random_states = True
         if not acts_as_mmcv():
             runner.evaluates_on = 'val' if context.options.overfit is None else 'train'
-        is_own = isinstance(runner, loaded_class(_EXPERIMENT))  # it registers what updates and evaluates
+        is_own = isinstance(runner, loaded_class(EXPERIMENT))  # it registers what updates and evaluates
         runner.register_training_hooks(
             None if is_own else cfg.get('lr_config'),
             None if is_own else updating(cfg),
@@ -195,7 +192,7 @@ class TrainStage(RunnerBase):
     def run(self, context: Context) -> None:
         """Run the workflow."""
         run = context.runner.run
-        if isinstance(context.runner, loaded_class(_EXPERIMENT)) and not inspect.signature(run).parameters:
+        if isinstance(context.runner, loaded_class(EXPERIMENT)) and not inspect.signature(run).parameters:
             run()  # a loop of the user's own, over its own loaders
         else:
             run(context.loaders, context.workflow)

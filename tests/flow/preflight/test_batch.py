@@ -315,7 +315,7 @@ def test_a_step_without_what_the_metrics_need(config):
     assert 'returned no target' in finding.what
     plan.model.val_step = lambda data, optimizer: 3
     (finding,) = validation_batch(plan)
-    assert 'must return a dict(loss=…, log_vars=…, num_samples=…), but returned 3' in finding.what
+    assert 'must return a dict(loss=…, log_vars=…, num_samples=…), but it returned 3' in finding.what
 
 
 class Dicts(Lists):
