@@ -111,6 +111,9 @@ def _run_program(words, env):
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = (io.TextIOWrapper(open(fd, 'wb', 0), write_through=True) for fd in (1, 2))  # noqa: SIM115
     like_a_new_process()
+    if loops := sys.modules.get('runnerkit.flow.own_loop'):  # as if it were imported now
+        loops._living.clear()
+        atexit.register(loops._close_all)
     warnings.resetwarnings()
     if env is not None:
         os.environ.clear()
@@ -136,7 +139,7 @@ def _run_program(words, env):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         code = 1
     threading._shutdown()
     atexit._run_exitfuncs()

@@ -88,7 +88,7 @@ def started(script, work_dir, **environ):
     return done.returncode, torch.load(weights) if weights.exists() else None, done.stderr
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture
 def plain(scripts):
     return started(scripts / 'plain.py', scripts / 'plain')[1]
 
@@ -104,7 +104,8 @@ def starts(work_dir):
 # --- survives ---------------------------------------------------------------------------------------------------------
 
 
-THOROUGH = pytest.mark.thorough  # each start of a script takes seconds
+pytestmark = pytest.mark.usefixtures('warm')
+THOROUGH = pytest.mark.thorough
 
 
 @pytest.mark.parametrize('ending', [pytest.param('before a checkpoint', marks=THOROUGH), 'inside an epoch'])
@@ -121,10 +122,10 @@ def test_a_killed_loop_ends_with_the_bits_of_the_plain_one(scripts, plain, tmp_p
 
 @pytest.mark.thorough
 def test_killed_at_fifty_places(scripts, plain, tmp_path):
-    for place in random.Random(0).choices(range(28), k=50):
-        code, _, _ = started(scripts / 'mine.py', tmp_path / f'{place}', KILL_AT=place, WITH=9)
-        if code == -signal.SIGKILL:
-            assert equal(started(scripts / 'mine.py', tmp_path / f'{place}')[1], plain)
+    for number, place in enumerate(random.Random(0).choices(range(28), k=50)):
+        code, _, _ = started(scripts / 'mine.py', tmp_path / f'{number}', KILL_AT=place, WITH=9)
+        assert code == -signal.SIGKILL
+        assert equal(started(scripts / 'mine.py', tmp_path / f'{number}')[1], plain)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_an_error_is_a_failure_and_is_not_saved(scripts, tmp_path):
     assert load_small(tmp_path / 'run/latest.pth')['meta']['iter'] == 7
 
 
-def test_a_break_is_a_stop_and_the_run_can_be_replayed(scripts, plain, tmp_path, monkeypatch):
+def test_a_break_is_a_stop_and_the_run_can_be_replayed(scripts, plain, tmp_path, monkeypatch, real_pictures):
     assert started(scripts / 'mine.py', tmp_path / 'run', BREAK_AT=1)[0] == 0
     last = starts(tmp_path / 'run')[-1]
     assert (last['outcome'], last['reason']) == ('stopped', 'the loop was left before its end')
