@@ -23,6 +23,9 @@ HOWS = {
     'raise NonFiniteError("boom")': ('NonFiniteError', 5),
 }
 
+#: In the config, an ``Exception`` is an error of reading it.
+UNREADABLE = ('raise StopIteration', 'raise ValueError("boom")', 'raise MemoryError', 'raise NonFiniteError("boom")')
+
 #: Places before the run begins.
 BEFORE = ('config', 'data set', 'model', 'startup')
 #: Places in the run before a save.

@@ -27,7 +27,7 @@ data = dict(
 
 # The optimizer: SGD whose learning rate warms up and then falls along a cosine, iteration by iteration.
 optimizer = dict(type='SGD', lr=0.05, momentum=0.9, weight_decay=5e-4)
-optimizer_config = dict()
+optimizer_config = dict(fused=None)  # torch's default steps, for the bits of tools/plain_train.py
 lr_config = dict(
     policy='CosineAnnealing', by_epoch=False, min_lr=0.0, warmup='linear', warmup_iters=50, warmup_ratio=0.1
 )

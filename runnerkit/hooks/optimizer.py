@@ -25,6 +25,7 @@ from runnerkit.optim.update import (
     log_anomalous_params,
     make_scaler,
 )
+from runnerkit.utils.logging import DETAIL
 from runnerkit.utils.numbers import check_whole_number
 
 
@@ -48,7 +49,9 @@ class OptimizerHook(Hook):
         amp: ``'bf16'`` or ``'fp16'`` runs the model's steps under `torch.autocast`; fp16 also scales the loss.
         loss_scale: for fp16, ``'dynamic'``, a factor, or a dict of arguments of `torch.amp.GradScaler`.
         fused: ``'auto'`` switches optimizers to torch's fused implementation if there is one; the weights then differ
-            in the last bits from those of the default implementation.
+            in the last bits from those of the default implementation. A resumed run keeps its implementation. None
+            leaves them as they are built. A run by config takes ``'auto'``, unless its optimizer is an object or says
+            ``fused`` or ``foreach`` itself.
     """
 
     needs_training = True
@@ -97,7 +100,7 @@ class OptimizerHook(Hook):
                 f'{type(each).__name__} {"yes" if is_fused else f"no{why_not_fused(each)}"}'
                 for each, is_fused in zip(self._update.optimizers, fused, strict=True)
             ]
-            runner.logger.info('fused: %s', ', '.join(answers))
+            runner.logger.info('fused: %s', ', '.join(answers), extra=DETAIL if all(fused) else None)
         self._calls = runner.update_calls
         self._seen = self._calls + self._update.steps
         optimizers = named_optimizers(runner.optimizer)

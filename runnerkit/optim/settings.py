@@ -18,7 +18,7 @@ from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import plain_number
 
 #: Says how an optimizer computes a step, not which one: this process decides it, whatever was saved.
-_IMPLEMENTATION = ('fused', 'foreach', 'capturable', 'differentiable')
+IMPLEMENTATION = frozenset({'fused', 'foreach', 'capturable', 'differentiable'})
 
 #: What an optimizer must have had from its first step on: (class, or '' for any; setting) and the state that it keeps.
 _NEEDS_STATE = {
@@ -96,8 +96,8 @@ def settled_group(
     a plateau and of ``auto_scale_lr``.
     """
     group = {key: value for key, value in current.items() if key != 'params' and key not in was} | dict(saved)
-    group |= {key: current[key] for key in _IMPLEMENTATION if key in current}
-    others = {name for name in changed(was, now) if name not in ('lr', 'parameters', *_IMPLEMENTATION)}
+    group |= {key: current[key] for key in IMPLEMENTATION if key in current}
+    others = {name for name in changed(was, now) if name not in ('lr', 'parameters', *IMPLEMENTATION)}
     if 'momentum' in restarted:
         others |= {'momentum', 'betas'} & set(now)
     for name in others:

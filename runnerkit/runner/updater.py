@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from runnerkit.distributed import all_gather_objects
 from runnerkit.optim.named import named_optimizers
+from runnerkit.optim.settings import FUSED
 from runnerkit.optim.update import Update, mean_gradients
 from runnerkit.parallel.dtensors import is_sharded, laid_out_like, own_of_stacked, stacked
 from runnerkit.parallel.steps import check_loss
@@ -229,8 +230,15 @@ class Updater:
 
     def _new_update(self, key: Optimizer | str | None, options: Mapping[str, Any]) -> Update:
         named = named_optimizers(self._runner.optimizer)
+        if options.get('fused') == 'auto' and self._resumes_default():
+            options = {**options, 'fused': None}
         is_one_of_several = len(named) > 1 and any(key == name or key is each for name, each in named.items())
         return Update(self._optimizers(key), is_one_of_several=is_one_of_several, **options)
+
+    def _resumes_default(self) -> bool:
+        """Whether the resumed run had torch's default implementations."""
+        kinds = (self._runner.snapshots.resumed or {}).get('conditions', {}).get('optimizer', {})
+        return bool(kinds) and not any(kind.endswith(FUSED) for kind in kinds.values())
 
     def _optimizers(self, optimizer: Optimizer | str | None) -> list[Optimizer]:
         if isinstance(optimizer, Optimizer):

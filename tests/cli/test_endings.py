@@ -11,7 +11,7 @@ from itertools import cycle, product
 from pathlib import Path
 
 import pytest
-from endings import BEFORE, CHECKPOINTS, HOWS, make
+from endings import BEFORE, CHECKPOINTS, HOWS, UNREADABLE, make
 from forks import Fork
 from support import thinned
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -62,7 +62,7 @@ def end(tmp_path, monkeypatch, capsys):
 def test_each_place_and_each_way(place, how, end):
     row, expected = HOWS[how]
     code, last, run = end(place, how)
-    assert code == expected
+    assert code == (2 if place == 'config' and how in UNREADABLE else expected)
     assert last == 'interrupted' if code == 130 else last.startswith('error: ')
     has_begun = place not in BEFORE
     assert (run / 'run.json').exists() == has_begun

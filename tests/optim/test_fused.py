@@ -6,7 +6,9 @@ from support import loader, tiny_runner, weights
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import TensorDataset
 
+import runnerkit
 from runnerkit.hooks import OptimizerHook
 from runnerkit.optim.builder import can_be_fused, use_fused
 from runnerkit.optim.update import Update
@@ -144,3 +146,44 @@ def test_fp16_with_a_fused_optimizer_asks_the_device_nothing():
             update.backward(weight.sum())
             update.step()
         assert len(reads) == expected
+
+
+# --- in a run by config -----------------------------------------------------------------------------------------------
+
+
+def fitted(work_dir, optimizer, epochs=1, **options):
+    """The `fused` of an optimizer that `runnerkit.fit` has built, or was given; and its network."""
+    torch.manual_seed(0)
+    net = nn.Linear(2, 1)
+    optimizer = optimizer(net.parameters()) if callable(optimizer) else optimizer
+    x = torch.linspace(-1, 1, 8).reshape(4, 2)
+    data = TensorDataset(x, x.sum(1, keepdim=True))
+    options = {'loss': 'MSELoss', 'optimizer': optimizer, 'epochs': epochs, 'device': 'cpu', 'seed': 0, **options}
+    runnerkit.fit(net, data, work_dir=work_dir, batch_size=2, report=False, **options)
+    return torch.load(work_dir / 'latest.pth')['optimizer']['param_groups'][0].get('fused'), weights(net)
+
+
+@pytest.mark.parametrize(
+    ('optimizer', 'options', 'expected'),
+    [
+        ('Adam', {}, True),
+        ({'type': 'SGD', 'lr': 0.1}, {}, True),
+        ({'type': 'SGD', 'lr': 0.1}, {'optimizer_config': {'fused': None}}, None),
+        ({'type': 'SGD', 'lr': 0.1, 'fused': False}, {}, False),
+        ({'type': 'SGD', 'lr': 0.1, 'foreach': True}, {}, None),
+        ('RMSprop', {}, None),
+        (lambda parameters: SGD(parameters, lr=0.1), {}, None),
+    ],
+)
+def test_a_run_by_config_takes_it_unless_the_optimizer_is_given_or_says_how(tmp_path, optimizer, options, expected):
+    assert fitted(tmp_path, optimizer, **options)[0] is expected
+
+
+@pytest.mark.parametrize('was', ['auto', None])
+def test_a_resumed_run_by_config_keeps_its_implementation(tmp_path, was):
+    given = {'type': 'Adam', 'lr': 0.01}
+    whole = fitted(tmp_path / 'whole', given, 2, optimizer_config={'fused': was})
+    fitted(tmp_path / 'half', given, 1, optimizer_config={'fused': was})
+    fused, ended = fitted(tmp_path / 'half', given, 2, resume=True)  # which takes 'auto'
+    assert bool(fused) is bool(whole[0]) is (was == 'auto')
+    assert torch.equal(ended, whole[1])

@@ -246,6 +246,7 @@ class _Shape:
             found['model'] = _moved(model, written)
         if optimizer is not None:
             found['optimizer'] = self.optimizer(optimizer)
+            found.setdefault('optimizer_config', {'fused': None})
 
     def optimizer(self, written: Any) -> ConfigDict:
         """The config of the optimizer, of which the hyper-parameters may say ``class`` and ``learning_rate``."""

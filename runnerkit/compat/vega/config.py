@@ -204,6 +204,7 @@ class _Step:
             'model': self.model(),
             'data': self.data(),
             'optimizer': self.of_trainer('optimizer'),
+            'optimizer_config': {'fused': None},
             'runner': {'type': 'EpochBasedRunner', 'max_epochs': trainer['epochs']},
             'log_config': {'interval': trainer['report_freq']},
             'seed': trainer['seed'],
@@ -213,7 +214,7 @@ class _Step:
             found['lr_config'] = self.renamed(self.of_trainer('lr_scheduler'), 'policy')
         if trainer['grad_clip'] is not None:
             clip = trainer['grad_clip']
-            found['optimizer_config'] = {'grad_clip': clip if isinstance(clip, Mapping) else {'max_norm': clip}}
+            found['optimizer_config']['grad_clip'] = clip if isinstance(clip, Mapping) else {'max_norm': clip}
         if trainer['use_amp']:
             found['amp'] = 'fp16'
         if self.validates():

@@ -10,6 +10,7 @@ from runnerkit.config.origin import at
 from runnerkit.config.pretty import is_mark
 from runnerkit.hooks import HOOKS, CheckpointHook, Hook, OptimizerHook
 from runnerkit.hooks.logger import TextLoggerHook
+from runnerkit.optim.settings import IMPLEMENTATION
 from runnerkit.registry import placed_errors
 from runnerkit.runner import RUNNERS
 from runnerkit.utils.signatures import LOADER_FUNCTIONS
@@ -159,13 +160,27 @@ def wrapper_of(cfg: Any) -> str | Any:
 
 
 def updating(cfg: Any) -> Any:
-    """What updates the weights: the config's hook, or one that leaves the updates to a step that makes its own."""
+    """What updates the weights: the config's hook, or one that leaves the updates to a step that makes its own.
+
+    Optimizers that the config names are fused, unless it says how they are implemented.
+    """
     config = optimizer_config(cfg)
+    is_ours = isinstance(config, Mapping) and config.get('type', 'OptimizerHook') == 'OptimizerHook'
+    if is_ours and 'fused' not in config and not _says_implementation(cfg.get('optimizer')):
+        config = config.copy()
+        config['fused'] = 'auto'
     if 'optimizer_config' not in cfg and config is not None:
         hook = OptimizerHook(**config)
         hook.gives_way = True
         return hook
     return config
+
+
+def _says_implementation(optimizer: Any) -> bool:
+    """Whether an optimizer, or one of several, is an object, or its config says how torch computes a step."""
+    if isinstance(optimizer, Mapping) and 'type' not in optimizer:
+        return any(map(_says_implementation, optimizer.values()))
+    return not isinstance(optimizer, str | Mapping) or not IMPLEMENTATION.isdisjoint(optimizer)
 
 
 # --- the splits of data -----------------------------------------------------------------------------------------------

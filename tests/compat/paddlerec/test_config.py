@@ -58,6 +58,7 @@ def test_a_runner_that_trains():
         'seed': 3,
         'model': {'type': 'here/model.py:Model', 'width': 9},
         'optimizer': {'type': 'Adam', 'lr': 0.001},
+        'optimizer_config': {'fused': None},
         'data': {
             'train': {'type': 'here/reader.py:Reader', 'data_path': 'here/train'},
             'train_dataloader': {'batch_size': 2, 'num_workers': 0},
