@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from runnerkit.config import Config
+from runnerkit.data.kinds import length_of
+from runnerkit.data.loader_state import generator_state, is_generator, set_generator_state
 from runnerkit.distributed import broadcast_object, from_first_rank
 from runnerkit.evaluation import number_of
 from runnerkit.flow.context import Context, Options
@@ -29,8 +32,9 @@ from runnerkit.flow.work_dir.journal import JournalHook, recording_hooks
 from runnerkit.flow.work_dir.record import SCRIPT, config_of
 from runnerkit.flow.work_dir.snapshot import take_over
 from runnerkit.hooks import EvalHook, Hook
-from runnerkit.hooks.hook import LoopLeft, Outcome
-from runnerkit.optim.named import foreign_parameters, has_scheduler, named_optimizers, parameters_of
+from runnerkit.hooks.hook import UPDATE_POINTS, LoopLeft, Outcome, listens
+from runnerkit.optim.named import foreign_parameters, has_scheduler, named_optimizers
+from runnerkit.optim.update import Update
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
 from runnerkit.utils.ending import SIGNALLED
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
@@ -58,6 +62,15 @@ class ScoreHook(EvalHook):
             self._init_rule(None, save_best)
         self.given: dict[str, float] = {}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Also the scores of the open epoch."""
+        return {**super().state_dict(), 'given': dict(self.given)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the scores of the open epoch from a checkpoint, too."""
+        super().load_state_dict(state)
+        self.given = dict(state.get('given', {}))
+
     def after_train_epoch(self, runner: Any) -> None:
         """Evaluate on all ranks if the first one has scores."""
         self.given = broadcast_object(self.given)
@@ -73,29 +86,68 @@ class ScoreHook(EvalHook):
         return self._record(runner, scores)
 
 
-class Gradients:
-    """What has been added up for optimizers that have not stepped in the last iteration, as a part of checkpoints."""
+class LoopUpdate(Update):
+    """What an optimizer that the user steps has not used yet: gradients that came, or changed, after its last step."""
 
-    def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
-        self._optimizers = optimizers
-        self._stepped: set[str] = set()
-        for name, optimizer in optimizers.items():
-            optimizer.register_step_post_hook(lambda *_, name=name: self._stepped.add(name))
-
-    def before_train_iter(self, runner: Any) -> None:
-        """An iteration begins."""
-        self._stepped.clear()
+    def _count_step(self, *about: Any) -> None:
+        super()._count_step(*about)
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.used_version = parameter.grad._version  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, Any]:
-        """The gradients by optimizer."""
-        waiting = [(name, optimizer) for name, optimizer in self._optimizers.items() if name not in self._stepped]
-        return {name: [each.grad for each in parameters_of(optimizer)] for name, optimizer in waiting}
+        """All gradients, if one of them is unused."""
+        gradients = [each.grad for each in self.parameters() if each.grad is not None]
+        self.accumulated = int(any(getattr(each, 'used_version', None) != each._version for each in gradients))
+        return super().state_dict()
+
+
+class Generator:
+    """A random generator of the user's, as a part of checkpoints."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its state."""
+        return generator_state(self._generator)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put the gradients back."""
-        for name, gradients in state.items():
-            for parameter, gradient in zip(parameters_of(self._optimizers[name]), gradients, strict=True):
-                parameter.grad = None if gradient is None else gradient.to(parameter)
+        """Give it a state."""
+        if not set_generator_state(self._generator, state):
+            raise TypeError(f'the state is not that of a {type(self._generator).__name__}')
+
+
+class EpochStart:
+    """The random states with which the open epoch began, for what is drawn before its first batch.
+
+    Args:
+        generators: the user's, by name; those of Python, numpy and torch are added.
+    """
+
+    def __init__(self, generators: Mapping[str, Generator]) -> None:
+        self._generators = generators
+        self._states: dict[str, Any] = {}
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        self._states = {'': rng_state(), **{name: each.state_dict() for name, each in self._generators.items()}}
+
+    def return_to(self, states: Mapping[str, Any] | None = None) -> None:
+        """Give the generators the states of the beginning, or others by name."""
+        for name, state in (self._states if states is None else states).items():
+            if not name:
+                set_rng_state(state)
+            elif name in self._generators:
+                self._generators[name].load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states by name."""
+        return {'states': self._states}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take them from a checkpoint."""
+        self._states = dict(state['states'])
 
 
 class Loop:
@@ -112,7 +164,8 @@ class Loop:
 
     If the work dir has a checkpoint, the states of all that is handed over are loaded when this is built. An iteration
     is done when the next batch is asked for, an epoch when the next epoch is: what follows the inner loop belongs to
-    the epoch. The run is saved, and obeys SIGTERM and Ctrl-C, at these moments only. As a context manager, as a
+    the epoch. The run is saved, and obeys SIGTERM and Ctrl-C, at these moments only; of an epoch's last iteration, with
+    the epoch. As a context manager, as a
     notebook needs it, it also knows how its block has ended.
 
     Args:
@@ -125,8 +178,9 @@ class Loop:
             less is better, as in `EvalHook`.
         checkpoint_config: arguments of `CheckpointHook`; None: nothing is saved.
         log_config: ``interval`` in iterations, and ``hooks``.
-        hooks: hooks to register. ``after_forward``, ``after_backward`` and ``after_step`` are not called.
-        **named: anything else with ``state_dict`` and ``load_state_dict``, such as ``scaler=…``; saved by its name.
+        hooks: hooks to register. ``after_forward``, ``after_backward`` and ``after_step`` are never called.
+        **named: anything else with ``state_dict`` and ``load_state_dict``, such as ``scaler=…``, and random generators;
+            saved by its name.
 
     Attributes:
         runner: what hooks get.
@@ -167,6 +221,7 @@ class Loop:
         self._run, self._epoch, self._iteration = ExitStack(), ExitStack(), ExitStack()
         self._is_open = False  # within `epochs`
         self._loader: Any = None  # of the open epoch
+        self._start = EpochStart({name: part for name, part in given.items() if isinstance(part, Generator)})
         with ExitStack() as after_error:
             after_error.callback(context.closing.close)
             self._prepare(given, save_best, [*hooks, *(() if replay is None else replay.hooks)])
@@ -191,6 +246,7 @@ class Loop:
             model, optimizer=optimizer, work_dir=context.work_dir, logger=context.logger, meta=context.meta
         )
         context.model, context.optimizer, runner.timestamp = model, optimizer, context.timestamp
+        self._optimizers = list(named_optimizers(optimizer).values())
         timer = {'type': 'IterTimerHook'}
         runner.register_training_hooks(None, None, cfg.checkpoint_config, cfg.log_config, timer_config=timer)
         self._scores = ScoreHook(save_best)
@@ -199,6 +255,10 @@ class Loop:
             runner.register_hook(hook)
         for hook in recording_hooks(context):
             runner.register_hook(hook, priority='LOWEST')
+        for hook in hooks:
+            if never := [point for point in UPDATE_POINTS if listens(hook, point)]:
+                text = '%s.%s is never called: a loop of your own makes its steps by itself'
+                context.logger.warning(text, type(hook).__name__, never[0])
         for text in _missing(given):
             context.logger.warning('A resume of this run may not be exact. %s', text, extra=NOT_EXACT)
 
@@ -206,9 +266,11 @@ class Loop:
         """Load the states of the newest checkpoint, if there is one."""
         context, runner = self._context, self.runner
         parts = {name: part for name, part in given.items() if name not in ('model', 'optimizer')}
-        parts['gradients of the loop'] = Gradients(named_optimizers(runner.optimizer))
+        parts['start of the epoch'] = self._start
         for name, part in parts.items():
             runner.register_part(name, part)
+        for name, optimizer in named_optimizers(runner.optimizer).items():
+            runner.updater.updates[name or None] = LoopUpdate([optimizer])
         context.resume_from = to_resume(context)
         if context.resume_from is None:
             return
@@ -269,7 +331,10 @@ class Loop:
                 self._context.logger.info(text, self._context.work_dir, self.epoch, n)
             elif self.runner.snapshots.resumed is not None:  # for what the user draws before the first batch
                 set_rng_state(self.runner.snapshots.own['rng'])
+                if self.runner.progress.epoch_is_open:
+                    self._start.return_to()
             while self.outcome is None and self.epoch < n:
+                self._start.begin()
                 yield self.epoch
                 self._end_epoch()
         except GeneratorExit:  # `break`, or an error, with which `fail` is called later
@@ -295,7 +360,7 @@ class Loop:
         return self._batches(loader)
 
     def _batches(self, loader: Any) -> Iterator[Any]:
-        runner = self.runner
+        runner, length = self.runner, length_of(loader)
         try:
             self._begin_epoch(loader)
             for runner.progress.inner_iter, runner.data_batch in runner.readers.batches(loader):
@@ -303,8 +368,9 @@ class Loop:
                 self._iteration.enter_context(runner.hooks.around['around_iter'])
                 runner.call_hook('before_train_iter')
                 yield runner.data_batch
-                self._end_iteration()
-                if runner.stopping.reason is not None:
+                is_last = runner.progress.batches + 1 == length
+                self._end_iteration(is_last)
+                if runner.stopping.reason is not None and not is_last:
                     runner.readers.leave(loader)
                     self._end()
                     return
@@ -317,13 +383,19 @@ class Loop:
     def _begin_epoch(self, loader: Any) -> None:
         runner = self.runner
         if runner.stopping.signals is None:
-            states = rng_state()  # what the epoch has drawn until here stays drawn
+            states, resumed = rng_state(), runner.snapshots.resumed
+            is_inside = runner.progress.epoch_is_open
             if self._replay is None:
                 from_first_rank(partial(take_over, self._context))
             else:
                 self._run.enter_context(self._replay.guard(self._context))
+            forgotten = register_optimizer_step_post_hook(self._notice_step)
+            self._run.callback(forgotten.remove)
             self._run.enter_context(runner.running([loader], [('train', 1)]))
-            set_rng_state(states)
+            if not is_inside:  # what the epoch has drawn until here stays drawn
+                set_rng_state(states)
+            elif resumed is not None:
+                self._start.return_to(runner.snapshots.own.get('parts', {}))
         elif runner.readers.entries[0].dataloader is not loader:
             runner.open_readers([loader])
         self._loader, runner.mode, runner.data_loader = loader, 'train', loader
@@ -332,8 +404,19 @@ class Loop:
         self._epoch.enter_context(runner.hooks.around['around_epoch'])
         runner.call_hook('before_train_epoch')
 
-    def _end_iteration(self) -> None:
+    def _notice_step(self, optimizer: Optimizer, *_: Any) -> None:
+        """Warn once of an optimizer that was not handed over."""
+        if not any(optimizer is each for each in self._optimizers):
+            self._optimizers.append(optimizer)
+            text = (
+                'A resume of this run may not be exact. An optimizer (%s) steps that was not handed over: optimizer=…'
+            )
+            self._context.logger.warning(text, type(optimizer).__name__, extra=NOT_EXACT)
+
+    def _end_iteration(self, is_last: bool) -> None:
+        """The running iteration is done. What is saved of the last one of an epoch waits for what follows it there."""
         runner = self.runner
+        runner.progress.waits_for_epoch = is_last
         runner.call_hook('after_train_iter')
         self._iteration.close()
         runner.progress.next_iter()
@@ -346,7 +429,8 @@ class Loop:
         if self._loader is None:
             raise RuntimeError('an epoch is over, and run.batches(loader) was not called in it: nothing was trained')
         if runner.data_batch is not None:  # the inner loop was left with `break`
-            self._end_iteration()
+            self._end_iteration(is_last=True)
+        runner.progress.waits_for_epoch = False
         runner.log_buffer.mark()
         runner.call_hook('after_train_epoch')
         self._epoch.close()
@@ -380,7 +464,7 @@ class Loop:
             self._scores.given[name] = number
 
     def stop(self, reason: str) -> None:
-        """End the loop behind the running iteration; after the batches of an epoch, behind that epoch."""
+        """End the run behind the running iteration, which is saved; behind the epoch if it was its last one."""
         self.runner.stop(reason)
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -420,6 +504,8 @@ class Loop:
             self._end(LoopLeft('the program ended'))
         if self in _living:
             _living.discard(self)
+            if self.outcome is not None and isinstance(self.outcome.error, LoopLeft):
+                self._context.logger.info('Run %s', self.outcome)
             with self._context.closing:
                 if self._replay is None:
                     Terminal(self._context)(self._context)
@@ -443,8 +529,12 @@ def _checked(**given: Any) -> dict[str, Any]:
     for name, value in given.items():
         several = {name: value} if not isinstance(value, Mapping) else {f'{name}.{key}': value[key] for key in value}
         for key, each in several.items() if value is not None else ():
-            if not all(callable(getattr(each, method, None)) for method in ('state_dict', 'load_state_dict')):
+            if is_generator(each):
+                several[key] = Generator(each)
+            elif not all(callable(getattr(each, method, None)) for method in ('state_dict', 'load_state_dict')):
                 raise WrongType(f'{key}={each!r} has no state_dict and load_state_dict, so a checkpoint cannot hold it')
+            elif isinstance(each, Optimizer) and name != 'optimizer':
+                raise WrongType(f'{key} is an optimizer: hand over all of them as optimizer=dict(…) by name')
             if not isinstance(each, kinds.get(name, object)):
                 raise WrongType(f'{key} must be of the class {kinds[name].__name__}, but got {each!r}')
         if value is not None and name in kinds and isinstance(value, Mapping):
@@ -472,9 +562,10 @@ _living: set[Loop] = set()
 
 
 def _fail_all(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-    for each in list(_living):
-        each.fail(error)
-    _former(kind, error, traceback)
+    with ExitStack() as all_of_them:  # also if one of them raises
+        all_of_them.callback(_former, kind, error, traceback)
+        for each in list(_living):
+            all_of_them.callback(each.fail, error)
 
 
 _former, sys.excepthook = sys.excepthook, _fail_all

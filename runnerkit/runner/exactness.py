@@ -28,6 +28,8 @@ def why_not_exact(runner: Any, caller: Any = None) -> str | None:
         is_entry = not (progress.iter_is_done or progress.epoch_is_done or progress.epoch_is_open)
         modes = [mode for mode, _ in runner.plan.workflow[progress.entry : progress.entry + 1]]
         return None if is_entry and not any(map(runner.plan.trains_in, modes)) else 'inside an evaluation'
+    if progress.waits_for_epoch:
+        return 'before the end of the epoch'
     if progress.iter_is_done:
         return _why_not_at_end(runner, 'after_train_iter', caller)
     if progress.epoch_is_done:
@@ -43,6 +45,8 @@ def boundary(runner: Any, caller: Any = None) -> str | None:
     """The point at whose end a save can be exact that cannot be so now; None if it is made now: a hook ``caller`` chose
     its point, and outside a run no point comes."""
     progress, hooks = runner.progress, runner.hooks
+    if progress.waits_for_epoch:
+        return 'after_train_epoch'
     if caller is not None and runner.lifecycle.inner is None:
         return None
     if runner.snapshots.is_waiting:

@@ -12,7 +12,7 @@ from typing import Any
 from runnerkit.checkpoint.integrity import reading
 from runnerkit.distributed.collectives import run_on_all_ranks
 from runnerkit.fileio.paths import shown
-from runnerkit.hooks.hook import Outcome
+from runnerkit.hooks.hook import LoopLeft, Outcome
 from runnerkit.hooks.hook_table import call_each
 from runnerkit.runner.snapshots import RollBackRequest
 from runnerkit.runner.workflow import Workflow
@@ -273,7 +273,8 @@ class Lifecycle:
         error = outcome.error
         is_wanted = outcome.kind in ('completed', 'stopped') or isinstance(error, RollBackRequest)
         level = logging.INFO if is_wanted else logging.ERROR
-        runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
+        if not isinstance(error, LoopLeft):  # by an error, perhaps: the loop says it when it knows
+            runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
         if error is not None and runner.world_size > 1:
             from runnerkit.distributed.watch import DIED, is_lost
 

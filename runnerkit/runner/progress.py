@@ -27,6 +27,7 @@ class Progress:
             readers know their own passes.
         is_in_iter: whether ``iter`` has begun and is not done.
         iter_is_done: whether ``iter`` is done already.
+        waits_for_epoch: whether the end of ``iter`` is that of its epoch, to which a user's loop adds more code.
         epoch_is_done: whether ``epoch`` is done already.
         samples: of the open epoch, how many samples of its order all ranks together had consumed when the state was
             loaded; None if the ranks' shares are unknown (batch samplers, streams).
@@ -44,6 +45,7 @@ class Progress:
     epoch_is_open: bool = False
     is_in_iter: bool = field(default=False, compare=False)
     iter_is_done: bool = False
+    waits_for_epoch: bool = field(default=False, compare=False)
     epoch_is_done: bool = False
     samples: int | None = field(default=0, compare=False)
     entry: int = 0

@@ -20,7 +20,7 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.exactness import boundary, why_not_exact
-from runnerkit.utils.logging import NOT_EXACT
+from runnerkit.utils.logging import DETAIL, NOT_EXACT
 from runnerkit.utils.seed import rng_state
 
 if TYPE_CHECKING:
@@ -394,6 +394,7 @@ class Saver:
             request.name,
             point if point == 'before_run' else 'this iteration or point',
             request.not_exact,
+            extra=DETAIL if self._runner.progress.waits_for_epoch else None,
         )
         self._moved.append(request._replace(not_exact=None))
         self._runner.hooks.at_end(point, self._make_moved)

@@ -168,6 +168,120 @@ def test_a_break_is_a_stop_and_the_run_can_be_replayed(scripts, plain, tmp_path,
         pass
 
 
+#: Two networks and their optimizers; loops over them follow, each with its own way to be cut off badly.
+TWO = """
+import os, sys
+import numpy as np, torch, torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+import runnerkit
+
+torch.manual_seed(0)
+train = DataLoader(torch.randn(40, 4), batch_size=4, shuffle=True)
+one, two = nn.Linear(4, 4), nn.Linear(4, 1)
+first, second = (torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9) for net in (one, two))
+schedule, draws = torch.optim.lr_scheduler.StepLR(first, 1, 0.5), torch.Generator().manual_seed(3)
+
+def die():
+    if run.iter == int(os.environ.get('KILL_AT', -1)):
+        os.kill(os.getpid(), int(os.environ['WITH']))
+
+def step(loss, optimizer):
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+
+run = runnerkit.loop(
+    sys.argv[1], model=dict(one=one, two=two), optimizer=dict(one=first, two=second), scheduler=schedule, seed=0,
+    draws=draws, checkpoint_config=dict(interval=EVERY, by_epoch=False), save_best='loss',
+)
+for epoch in run.epochs(3):
+"""
+END = """
+torch.save({**one.state_dict(), 'bias2': two.bias, 'rate': torch.tensor(first.param_groups[0]['lr']),
+            'best': torch.tensor(run.runner.meta['hook_msgs'].get('best_score', 0.0))}, sys.argv[2])
+"""
+#: The loop's body, how often it saves, and where it is killed.
+CUT_OFF = {
+    'what follows the inner loop needs it': (
+        """
+    total = 0
+    for n, x in enumerate(run.batches(train), 1):
+        die(); loss = one(x).pow(2).mean(); step(loss, first); total += loss.item()
+    schedule.step(); run.score(loss=total / n)
+""",
+        10,
+        12,
+    ),
+    'a break': (
+        """
+    for i, x in enumerate(run.batches(train), run.batches_done):
+        die(); step(one(x).pow(2).mean(), first)
+        if i == 6:
+            break
+    schedule.step()
+""",
+        7,
+        9,
+    ),
+    'a step at the beginning of an iteration': (
+        """
+    for i, x in enumerate(run.batches(train), run.batches_done):
+        die()
+        if i % 4 == 0:
+            first.step(); second.step(); first.zero_grad(); second.zero_grad()
+        two(one(x)).pow(2).mean().backward()
+""",
+        3,
+        13,
+    ),
+    'gradients that another loss leaves': (
+        """
+    for x in run.batches(train):
+        die(); made = one(x)
+        (F.softplus(two(made.detach())).mean() + F.softplus(-two(x)).mean()).backward(); second.step()
+        second.zero_grad(); F.softplus(-two(made)).mean().backward(); first.step(); first.zero_grad()
+""",
+        3,
+        13,
+    ),
+    'draws before the batches': (
+        """
+    share, noise = np.random.rand(), torch.randn(4) + torch.randn(4, generator=draws)
+    for x in run.batches(train):
+        die(); step(one(x + noise * share + torch.randn(4, 4) * torch.rand(1, generator=draws)).pow(2).mean(), first)
+""",
+        3,
+        16,
+    ),
+    'a score inside an epoch': (
+        """
+    for i, x in enumerate(run.batches(train), run.batches_done):
+        die(); step(one(x).pow(2).mean(), first)
+        if i == 4:
+            run.score(loss=float(epoch))
+""",
+        3,
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize('case', CUT_OFF)
+def test_a_loop_that_is_cut_off_badly_ends_as_if_it_had_not_been(case, tmp_path):
+    body, every, place = CUT_OFF[case]
+    script = tmp_path / 'mine.py'
+    script.write_text(TWO.replace('EVERY', str(every)) + body + END)
+    code, whole, error = started(script, tmp_path / 'whole')
+    assert code == 0, error
+    assert started(script, tmp_path / 'cut', KILL_AT=place, WITH=9)[0] == -signal.SIGKILL
+    code, resumed, error = started(script, tmp_path / 'cut')
+    assert code == 0, error
+    assert 'resumed from' in error
+    assert equal(resumed, whole)
+    if 'inner loop' in case:  # a complete run does nothing
+        assert started(script, tmp_path / 'cut')[0] == 0
+        assert starts(tmp_path / 'cut')[-1].get('outcome') in ('completed', None)
+
+
 # --- in this process --------------------------------------------------------------------------------------------------
 
 
@@ -353,6 +467,7 @@ def test_wrong_uses(run, use, kind, text):
         (dict(optimizer='sgd'), "optimizer='sgd' has no state_dict"),
         (dict(optimizer=nn.Linear(1, 1)), 'optimizer must be of the class Optimizer'),
         (dict(scaler=3), 'scaler=3 has no state_dict'),
+        (dict(optimiser=torch.optim.SGD([nn.Parameter(torch.ones(1))], 0.1)), r'as optimizer=dict\(…\) by name'),
     ],
 )
 def test_wrong_objects(tmp_path, given, text):
@@ -411,7 +526,7 @@ def test_what_was_handed_over_by_name_is_loaded_once(tmp_path):
 def test_a_named_state_that_does_not_fit(tmp_path):
     Net().trained(tmp_path, 1, average=Named())
     with pytest.raises(ValueError, match=r"the state of the part 'average' was loaded"):
-        Net().trained(tmp_path, 2, average=Net().optimizer)
+        Net().trained(tmp_path, 2, average=nn.Linear(1, 1))
 
 
 def test_the_work_dir_of_a_config(tmp_path):
@@ -427,3 +542,24 @@ def test_what_can_be_seen_to_be_missing(tmp_path, caplog):
     runnerkit.loop(tmp_path, model=problem.net, optimizer=problem.optimizer).close()
     assert 'a scheduler changes the rates of the optimizer, and was not handed over' in caplog.text
     assert 'the optimizer changes parameters that model does not have' in caplog.text
+
+
+def test_an_optimizer_that_steps_and_was_not_handed_over_is_told_once(tmp_path, caplog):
+    problem, other = Net(), torch.optim.Adam([nn.Parameter(torch.ones(1))])
+    other.param_groups[0]['params'][0].grad = torch.ones(1)
+    run = runnerkit.loop(tmp_path, model=problem.net, optimizer=problem.optimizer)
+    for _ in run.epochs(1):
+        for batch in run.batches(problem.loader):
+            problem.step(batch)
+            other.step()
+    assert caplog.text.count('An optimizer (Adam) steps that was not handed over') == 1
+    assert '(SGD) steps' not in caplog.text
+
+
+def test_a_hook_of_an_update_is_told_to_be_never_called(tmp_path, caplog):
+    class Watch(Hook):
+        def after_step(self, runner):
+            raise AssertionError
+
+    Net().trained(tmp_path, 1, hooks=[Watch()])
+    assert 'Watch.after_step is never called' in caplog.text
