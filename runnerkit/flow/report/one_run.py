@@ -242,7 +242,8 @@ def _first_batch(run: RunRecord, pictures: _Pictures) -> str:
     samples, columns = run.first_samples, _columns(run.first_samples)
     about = paragraph('As the training step got them, with all augmentations.')
     if columns:
-        return about + html_table(('target', *columns), ([each.get('target'), *_row(each, columns)] for each in samples))
+        rows = ((each.get('target'), *_row(each, columns)) for each in samples)
+        return about + html_table(('target', *columns), rows)
     targets = (in_short(each.get('target')) for each in samples[:MOST_COLUMNS])
     shown = [pictures.html(f'{FIRST_BATCH}/{number}.png', name, '') for number, name in enumerate(targets)]
     return f'{about}<div class="pictures">{"".join(shown)}</div>' if any(shown) else ''

@@ -18,7 +18,7 @@ FIRST_BATCH = 'first_batch'
 
 
 def keep_first_batch(batch: Any, dataset: Any, work_dir: Path) -> list[dict[str, Any]]:
-    """Write pictures of the first samples, and return ``target`` and ``row`` of each; empty if there is nothing to show.
+    """Write pictures of the first samples, and return ``target`` and ``row`` of each; empty if none can be shown.
 
     Args:
         batch: as the training step gets it, with all augmentations.
