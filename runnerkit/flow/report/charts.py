@@ -134,10 +134,10 @@ def parallel(title: str, names: Sequence[str], lines: Sequence[Line], axes: Sequ
     for i, (x, axis, name) in enumerate(zip(places, axes, names, strict=True)):
         last = i == len(names) - 1
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
-        parts += (
-            _tick('end' if last else 'in', x - 4 if last else x + 4, _y(at), _fitting(label, gap / (1 + last)))
-            for at, label in axis.ticks
-        )
+        for number, (at, label) in enumerate(axis.ticks):
+            kind, side = ('end', x - 4) if last else ('in', x + 4)
+            off = -4 if number or len(axis.ticks) == 1 else 12  # above the lines through a value, the lowest one below
+            parts.append(_tick(kind, side, _y(at) + off, _fitting(label, gap / (1 + last))))
         # Every other name is in a second row: each has the room of two gaps, the outer ones end at the edge.
         kind, x = ('in', 0) if i == 0 else ('end', 2 * WIDTH) if last else ('x', x)
         parts.append(_tick(kind, x, HEIGHT - (18 if i % 2 else 4), _fitting(name, 1.8 * gap, from_end=True)))

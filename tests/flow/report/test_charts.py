@@ -49,6 +49,14 @@ def test_lines_over_axes():
     assert parallel('few', ['a', 'b', 'c'], rows[:1]) == ''
 
 
+def test_labels_of_axes_are_above_the_lines_through_their_values_and_the_lowest_is_below():
+    drawn = parallel('all', ['a', 'b'], [Line(values, '', 0.0, '') for values in ([1, 3], [5, 3])])
+    heights = {label: float(y) for y, label in re.findall(r'<text class="(?:in|end)"[^>]* y="([\d.]+)">(\d)<', drawn)}
+    lines = [float(y) for y in re.findall(r'[\d.]+,([\d.]+)', drawn.partition('<line')[0])]
+    low, high, middle = max(lines), min(lines), lines[1]
+    assert heights == {'1': low + 12, '5': high - 4, '3': middle - 4}
+
+
 def test_axes_are_as_they_are_told():
     whole = Axis([0.5, 0.6], is_log=True)
     assert whole.at(0.5477) == pytest.approx(0.5, abs=1e-3)  # the middle of a logarithmic scale
