@@ -160,9 +160,9 @@ def _in_section(path: Path, section: Mapping[str, Any], root: Mapping[str, Any])
         splits = dict.fromkeys((*SPLITS, *(mode for mode in modes if isinstance(mode, str) and mode in section)))
         known = (*known, *splits, *(f'{split}_dataloader' for split in splits))
     for mmcv, usual in SAME.items() if reader in ('data', 'dataloader') else ():
-        one, *others = [each for each in (mmcv, *usual) if each in section] or ['']
-        for other in others:
-            what = f'duplicates {name}.{one} ({section[other]!r} and {section[one]!r})'
+        first, *again = [each for each in (mmcv, *usual) if each in section] or ['']
+        for other in again:
+            what = f'duplicates {name}.{first} ({section[other]!r} and {section[first]!r})'
             yield Finding('error', f'{name}.{other}', place_of(section, other), what, 'Keep one of the two.')
     own = {'type', 'policy'} if name in SCHEDULES else {'type'} if reader and reader[0].isupper() else set()
     for key, value in section.items() if reader else ():

@@ -195,7 +195,7 @@ def test_registries_know_what_the_docs_name():
 
 def test_torchs_names_of_batch_size_and_workers_mean_the_same():
     one = build_dataloader(range(10), samples_per_gpu=4, workers_per_gpu=0, seed=3)
-    other = build_dataloader(range(10), batch_size=4, num_workers=0, seed=3)
+    other = build_dataloader(range(10), batch_size=4, workers=0, seed=3)
     assert [batch.tolist() for batch in one] == [batch.tolist() for batch in other]
 
 
