@@ -13,7 +13,9 @@ from runnerkit.flow.report.record import read_run
 from runnerkit.flow.work_dir import first_batch as module
 from runnerkit.flow.work_dir import journal
 from runnerkit.flow.work_dir.first_batch import FIRST_BATCH, keep_first_batch
+from runnerkit.flow.work_dir.previous_runs import files_of_a_run
 from runnerkit.hooks import Hook
+from runnerkit.hooks.report import ReportHook
 
 
 class Shades(Dataset):
@@ -102,6 +104,20 @@ def test_nothing_of_the_run_changes(tmp_path, monkeypatch):
     assert torch.equal(one.state, other.state)
     assert all(map(torch.equal, one.weights, other.weights))
     assert not (tmp_path / 'other' / FIRST_BATCH).exists()
+
+
+def test_trials_of_a_study_keep_none(tmp_path):
+    hooks = [ReportHook(lambda step, scores: False, ('loss',))]
+    train(plans.config(CLASSES), work_dir=str(tmp_path), hooks=hooks, stop_after=1)
+    assert not (tmp_path / FIRST_BATCH).exists()
+    assert [start.get('first_samples') for start in read_run(tmp_path).starts] == [None]
+
+
+def test_the_pictures_are_files_of_a_run(tmp_path):
+    for name in (FIRST_BATCH, 'mine'):
+        (tmp_path / name).mkdir()
+    (tmp_path / 'run.json').write_text('{}')
+    assert files_of_a_run(tmp_path) == [FIRST_BATCH, 'run.json']
 
 
 def test_a_failure_does_not_end_the_run(tmp_path, monkeypatch):
