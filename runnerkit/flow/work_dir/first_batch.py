@@ -7,11 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.data.named import class_names
 from runnerkit.hooks.predictions import PICTURES, named_rows, png_of_view, views_of
 from runnerkit.utils.numbers import values_in
-from runnerkit.utils.small_files import own_folder
+from runnerkit.utils.small_files import open_own, own_folder
 
 #: The folder of the pictures in the work dir, ``<number>.png``.
 FIRST_BATCH = 'first_batch'
@@ -34,7 +33,8 @@ def keep_first_batch(batch: Any, dataset: Any, work_dir: Path) -> list[dict[str,
     if views.dim() == 4:
         folder = own_folder(work_dir / FIRST_BATCH)
         for number, view in enumerate(views):
-            write_atomically(folder / f'{number}.png', png_of_view(view))
+            with open_own(folder / f'{number}.png', 'wb') as file:
+                file.write(png_of_view(view))
         return found
     return [each | {'row': row} for each, row in zip(found, named_rows(views, dataset), strict=True)]
 
