@@ -159,11 +159,12 @@ def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
     pairs = [(each.get('target'), each.get('prediction')) for each in samples if each.get('confidence') is not None]
     are_classes = bool(pairs) and all(type(each) is int for pair in pairs for each in pair)
     samples.sort(key=lambda each: (are_classes and each.get('target') == each.get('prediction'), -each['loss']))
+    are_wrong = are_classes and any(one != other for one, other in pairs)
     wrong = f', {sum(one != other for one, other in pairs):,} of them misclassified' if are_classes else ''
     yield paragraph(f'{len(found["samples"]):,} samples{wrong}, best {found.get("score")}{where}.')
     seen = [each for each in samples if each.get('picture') or each.get('row')] or samples
     for title, chosen in (
-        ('Wrong, and highest loss' if are_classes else 'Highest loss', seen[:12]),
+        ('Wrong, and highest loss' if are_wrong else 'Highest loss', seen[:12]),
         ('Lowest loss', seen[12:][:-13:-1]),
     ):
         rows = []
