@@ -1,4 +1,4 @@
-"""The predictions of a run's best evaluation: what was predicted for each sample, with pictures of some."""
+"""Samples for the report: predictions of the best evaluation, with pictures of some, and the first training batch."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from runnerkit.utils.small_files import open_own, own_folder
 
 #: The file with the predictions, and the folder of the pictures of samples, in the work dir.
 PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
+
+#: The folder of the pictures of the first training batch.
+FIRST_BATCH = 'first_batch'
 
 #: The most bytes of the file, without pictures; of larger evaluations nothing is kept.
 MOST_BYTES = 2 << 20
@@ -154,7 +157,7 @@ class Pass:
         rows = torch.cat(self._rows).tolist() if self._rows else []
         found = []
         for name, row in zip(names_of_samples(self.loader, len(rows)), rows, strict=True):
-            values: list[Any] = [*map(_short, row)]
+            values: list[Any] = [*map(_five_digits, row)]
             if values[2] is not None:  # only classes have a confidence
                 values[:2] = map(int, row[:2])
             keys = ('target', 'prediction', 'confidence', 'loss')
@@ -181,7 +184,42 @@ def views_of(batch: Any) -> Tensor | None:
     if images is not None:
         step = -(-max(images.shape[2:]) // SIDE)
         return images[:, :, ::step, ::step]
-    return wide[0] if wide and _are_rows(wide[0]) else None
+    rows = next((each for each in wide[:1] if each.dim() == 2 and 1 < each.shape[1] <= MOST_COLUMNS), None)
+    return rows if rows is not None and rows.is_floating_point() and rows.layout is torch.strided else None
+
+
+def keep_first_batch(batch: Any, dataset: Any, work_dir: Path) -> list[dict[str, Any]]:
+    """Write pictures of the first samples, and return ``target`` and ``row`` of each; empty if none can be shown.
+
+    Args:
+        batch: as the training step gets it, with all augmentations.
+        dataset: may know the names of classes and columns.
+        work_dir: of the run.
+    """
+    views = views_of(batch)
+    if views is None:
+        return []
+    count, views = len(views), views[:PICTURES].detach().cpu()
+    found: list[dict[str, Any]] = [{'target': each} for each in _targets(batch, count, dataset)[: len(views)]]
+    found = found or [{'target': None} for _ in views]
+    if views.dim() == 4:
+        folder = own_folder(work_dir / FIRST_BATCH)
+        for number, view in enumerate(views):
+            with open_own(folder / f'{number}.png', 'wb') as file:
+                file.write(png_of_view(view))
+        return found
+    return [each | {'row': row} for each, row in zip(found, named_rows(views, dataset), strict=True)]
+
+
+def _targets(batch: Any, count: int, dataset: Any) -> list[Any]:
+    """The classes, by name, or the numbers of the first tensor with one for each sample; empty if there is none."""
+    tensors = (each for _, each in values_in(batch) if isinstance(each, Tensor))
+    target = next((each for each in tensors if each.shape in ((count,), (count, 1))), None)
+    if target is None:
+        return []
+    names = None if target.is_floating_point() else class_names(dataset)
+    values = target.detach().reshape(-1)[:PICTURES].tolist()
+    return [names[each] if names and 0 <= each < len(names) else each for each in values]
 
 
 def png_of_view(image: Tensor) -> bytes:
@@ -196,7 +234,7 @@ def named_rows(rows: Tensor, dataset: Any) -> list[dict[str, float | None]]:
     """The values of each row by the names of the columns that ``dataset`` knows, else by their numbers."""
     names = column_names(dataset)
     keys = names if names and len(names) == rows.shape[1] else [*map(str, range(rows.shape[1]))]
-    return [dict(zip(keys, map(_short, row), strict=True)) for row in rows.tolist()]
+    return [dict(zip(keys, map(_five_digits, row), strict=True)) for row in rows.tolist()]
 
 
 def rows_of(preds: Any, target: Any) -> Tensor | None:
@@ -271,18 +309,13 @@ def _name_in(entry: Any) -> str:
     return _name_in(entry[0]) if isinstance(entry, list | tuple) and entry else ''
 
 
-def _short(value: float) -> float | None:
+def _five_digits(value: float) -> float | None:
     return float(f'{value:.5g}') if math.isfinite(value) else None
 
 
 def _are_images(value: Tensor) -> bool:
     has_shape = value.dim() == 4 and value.shape[1] in (1, 3) and value.numel() > 0
     return has_shape and (value.is_floating_point() or value.dtype == torch.uint8)
-
-
-def _are_rows(value: Tensor) -> bool:
-    has_shape = value.dim() == 2 and 1 < value.shape[1] <= MOST_COLUMNS
-    return has_shape and value.is_floating_point() and value.layout is torch.strided
 
 
 def _largest(old: Sequence[Tensor], new: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,8 +15,7 @@ from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
-from runnerkit.flow.work_dir.first_batch import FIRST_BATCH
-from runnerkit.hooks.predictions import MOST_COLUMNS
+from runnerkit.hooks.predictions import FIRST_BATCH, MOST_COLUMNS
 from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_small
 
@@ -92,7 +91,7 @@ def one_run(run: RunRecord) -> str:
         section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in run.marks))),
         section('Where the time goes', _spent(run)),
         section('Predictions of the best evaluation', ''.join(best_predictions(run, pictures))),
-        section('First training batch', _first_batch(run, pictures)),
+        section('First training batch', _first_samples(run, pictures)),
         section('Reported pictures', _reported(run, pictures)),
         section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
         section('Commands', ''.join(html.command(*each) for each in _commands(run))),
@@ -179,7 +178,7 @@ def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
             for name, text, each in rows
             if each.get('picture')
         ]
-        columns = _columns(chosen)
+        columns = _columns_of(chosen)
         listed = html_table(
             ('sample', 'target and prediction', 'loss', *columns),
             ((name, text, each['loss'], *_row(each, columns)) for name, text, each in rows),
@@ -190,7 +189,7 @@ def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
         yield _classes(Counter(pairs), names)
 
 
-def _columns(samples: list[dict[str, Any]]) -> list[str]:
+def _columns_of(samples: list[dict[str, Any]]) -> list[str]:
     rows = (each['row'] for each in samples if isinstance(each.get('row'), dict))
     return list(dict.fromkeys(chain.from_iterable(rows)))[:MOST_COLUMNS]
 
@@ -238,9 +237,9 @@ def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
     return f'{matrix}<h3>Classes</h3>{text}'
 
 
-def _first_batch(run: RunRecord, pictures: _Pictures) -> str:
+def _first_samples(run: RunRecord, pictures: _Pictures) -> str:
     """Samples as the first training step got them: pictures, or rows of a table."""
-    samples, columns = run.first_samples, _columns(run.first_samples)
+    samples, columns = run.first_samples, _columns_of(run.first_samples)
     about = paragraph('As the training step got them, with all augmentations.')
     if columns:
         rows = ((each.get('target'), *_row(each, columns)) for each in samples)

@@ -26,11 +26,10 @@ from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
-from runnerkit.flow.work_dir.first_batch import keep_first_batch
 from runnerkit.flow.work_dir.record import read_record, write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
-from runnerkit.hooks.predictions import PredictionsHook
+from runnerkit.hooks.predictions import PredictionsHook, keep_first_batch
 from runnerkit.hooks.report import ReportHook
 from runnerkit.log_files import JOURNAL
 from runnerkit.nn import Supervised

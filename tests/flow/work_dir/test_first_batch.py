@@ -10,11 +10,11 @@ from torch.utils.data import Dataset
 from runnerkit.flow import train
 from runnerkit.flow.report.page import page_of
 from runnerkit.flow.report.record import read_run
-from runnerkit.flow.work_dir import first_batch as module
 from runnerkit.flow.work_dir import journal
-from runnerkit.flow.work_dir.first_batch import FIRST_BATCH, keep_first_batch
 from runnerkit.flow.work_dir.previous_runs import files_of_a_run
 from runnerkit.hooks import Hook
+from runnerkit.hooks import predictions as module
+from runnerkit.hooks.predictions import FIRST_BATCH, keep_first_batch
 from runnerkit.hooks.report import ReportHook
 
 
