@@ -148,8 +148,9 @@ KINDS = {
     'a device': lambda path, victims: path.symlink_to('/dev/zero'),
     'a folder': lambda path, victims: path.mkdir(),
 }
-NAMES = ['run.json', '*.log.json', '*.log', '*.superseded', 'best_predictions.json', 'best_samples', 'starts']
-NAMES += ['code', 'cfg.py', '.flow.json', 'latest.pth', 'epoch_1.pth', 'report.html', 'curve.png', '.lock']
+NAMES = ['run.json', '*.log.json', '*.log', '*.superseded', 'best_predictions.json', 'best_samples']
+NAMES += ['first_batch', 'starts', 'code', 'cfg.py', '.flow.json', 'latest.pth', 'epoch_1.pth']
+NAMES += ['report.html', 'curve.png', '.lock']
 
 
 @thinned(name=NAMES, kind=KINDS, command=('resume', 'anew', 'report', 'diff', 'replay'))

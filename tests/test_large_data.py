@@ -39,7 +39,7 @@ keeper = logging.Handler()
 keeper.setLevel('WARNING')
 keeper.emit = lambda record: hasattr(record, 'exactness') and told.append(record.getMessage())
 logging.getLogger('runnerkit').addHandler(keeper)
-few = ['data.samples_per_gpu=250', 'evaluation=None', 'lr_config=None', 'checkpoint_config.interval=100']
+few = ['data.batch_size=250', 'evaluation=None', 'lr_config=None', 'checkpoint_config.interval=100']
 last = {}
 for name, parts in {'whole': [20], 'parts': [17, 20]}.items():
     for iters in parts:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import yaml
+from browsers import browser  # noqa: F401 - a fixture
 from test_docs import PAGES, ROOT, read
 
 import runnerkit
@@ -38,6 +39,22 @@ def test_every_public_name_is_in_the_reference_once():
     names = re.findall(r'^::: runnerkit\.(\w+)$', read('docs/reference/api.md'), flags=re.MULTILINE)
     others = {'__version__', 'DATASETS', 'HOOKS', 'MODELS'}  # registries: their entries are in the two generated pages
     assert sorted(names) == sorted({*runnerkit.__all__} - others)
+
+
+@pytest.mark.parametrize('words, left', [('loss', [0, 2]), ('LOSS stops', [2]), ('', [0, 1, 2]), ('nothing', [])])
+def test_the_box_above_a_table_leaves_the_rows_with_its_words(browser, tmp_path, words, left):  # noqa: F811
+    rows = ''.join(f'<tr><td>{row}</td></tr>' for row in ('<b>Loss</b>Hook', 'Saves', 'Stops when the loss jumps'))
+    table = f'<h2 id="all-hooks">All</h2><p></p><table><tbody>{rows}</tbody></table><table><tbody></tbody></table>'
+    page = tmp_path / 'page.html'
+    page.write_text(f'<body><svg></svg>{table}<script>{read("docs/assets/site.js")}</script></body>')
+    act = f"""
+        document.dispatchEvent(new Event('DOMContentLoaded'));
+        const box = document.querySelector('#all-hooks + input');
+        box.value = '{words}';
+        box.dispatchEvent(new Event('input'));
+        result = [...document.querySelectorAll('tr')].flatMap((row, i) => row.hidden ? [] : [i]);
+    """
+    assert browser(page, act)[1] == left
 
 
 @pytest.fixture(scope='module')

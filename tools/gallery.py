@@ -51,6 +51,8 @@ def record(entry: Mapping[str, Any]) -> dict[str, Any]:
         numbers['scores'] = {name: score(pattern, printed) for name, pattern in entry['score'].items()}
         if 'curve' in entry:
             keep_picture(entry['curve'], f'{entry["name"]}_curve.png')
+            if 'picture' not in entry:
+                keep_card(entry['name'])
         if 'picture' in entry:
             drawn = entry['picture']
             if drawn in PICTURES:
@@ -120,6 +122,16 @@ def keep_picture(path: str, name: str) -> None:
     if picture.width > WIDEST:
         picture = picture.resize((WIDEST, picture.height * WIDEST // picture.width), Image.Resampling.LANCZOS)
     picture.quantize(COLOURS).save(PAGES / 'images' / name, optimize=True)
+
+
+def keep_card(name: str) -> None:
+    """Cut the first chart out of a curve, for the card of an entry that has no samples."""
+    from PIL import Image
+
+    curve = Image.open(PAGES / 'images' / f'{name}_curve.png')
+    columns, scale = (2, WIDEST / 1100) if curve.width == WIDEST else (1, 1.0)  # see `runnerkit.flow.look.curve`
+    chart = curve.crop((0, round(24 * scale), curve.width // columns, round(245 * scale)))  # without the title
+    chart.save(PAGES / 'images' / f'{name}_card.png', optimize=True)
 
 
 def digits(entry: Mapping[str, Any], file: str) -> None:
@@ -204,7 +216,7 @@ def overview(results: Mapping[str, dict[str, Any]]) -> str:
     ]
     for entry in ENTRIES:
         name, numbers = entry['name'], results.get(entry['name'])
-        kind = next((kind for kind in ('samples', 'curve') if (PAGES / 'images' / f'{name}_{kind}.png').exists()), None)
+        kind = next((kind for kind in ('samples', 'card') if (PAGES / 'images' / f'{name}_{kind}.png').exists()), None)
         lines += [f'- [**{entry["title"]}**]({name}.md)', '']
         lines += [f'    ![{entry["title"]}](images/{name}_{kind}.png)', ''] if kind else []
         star = '\\*' if 'shorter' in entry else ''

@@ -69,7 +69,7 @@ def train(cfg: Config, epochs: int | None = None) -> tuple[nn.Module, list[float
     model.init_weights()
     optimizer = build_optimizer(model, cfg.optimizer)
     loader = build_dataloader(
-        build_dataset(cfg.data.train), cfg.data.samples_per_gpu, cfg.data.workers_per_gpu, shuffle=True, seed=cfg.seed
+        build_dataset(cfg.data.train), cfg.data.batch_size, cfg.data.workers, shuffle=True, seed=cfg.seed
     )
 
     max_iters = epochs * len(loader)
@@ -91,7 +91,7 @@ def train(cfg: Config, epochs: int | None = None) -> tuple[nn.Module, list[float
 @torch.no_grad()
 def evaluate(model: Any, cfg: Config, split: str) -> dict[str, float]:
     """The model's metrics over ``cfg.data[split]``."""
-    loader = build_dataloader(build_dataset(cfg.data[split]), cfg.data.samples_per_gpu, 0, shuffle=False, seed=cfg.seed)
+    loader = build_dataloader(build_dataset(cfg.data[split]), cfg.data.batch_size, 0, shuffle=False, seed=cfg.seed)
     model.eval()
     for batch in loader:
         outputs = model.val_step(batch)

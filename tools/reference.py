@@ -100,7 +100,7 @@ LEFT_OUT = {
 
 #: Rows that are written by hand although a docstring describes the argument: it means something else in a config.
 WRITTEN = {
-    'data': ('samples_per_gpu', 'batch_size', 'workers_per_gpu', 'num_workers'),
+    'data': ('batch_size', 'samples_per_gpu', 'workers', 'num_workers', 'workers_per_gpu'),
     'dataloader': ('shuffle', 'round_up'),
     'EpochBasedRunner': ('model', 'optimizer', 'work_dir', 'logger', 'meta'),
 }
@@ -335,7 +335,7 @@ def arguments_of(section: str) -> list[str]:
     """The keys that the reader of a section takes, without ``type`` and ``policy``."""
     if section == 'paramwise_cfg':
         return list(PARAMWISE_DEFAULTS)
-    pairs = [key for pair in SAME for key in pair]
+    pairs = [key for mmcv, usual in SAME.items() for key in (*usual, mmcv)]
     if section == 'data':
         return [*pairs, 'persistent_workers', 'pin_memory', 'seeded', *LOADER_FUNCTIONS]
     reader = found(section)

@@ -4,7 +4,7 @@
 _base_ = ['modes.py']
 
 workflow = [('train', 1)]
-data = dict(_delete_=True, samples_per_gpu=50, train=dict(type='digits.py:RealAndNoise', size=32))
+data = dict(_delete_=True, batch_size=50, train=dict(type='digits.py:RealAndNoise', size=32))
 runner = dict(max_iters=2100)
 checkpoint_config = dict(interval=700)
 custom_hooks = [dict(type='samples.py:SampleGridHook', size=32, interval=700)]

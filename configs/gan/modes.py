@@ -13,7 +13,7 @@ model = dict(type='networks.py:GAN', size=noise_size, width=16)
 # A mode reads the data of its name, and updates the optimizer of its name.
 workflow = [('dis', 1), ('gen', 1)]
 data = dict(
-    samples_per_gpu=50,
+    batch_size=50,
     dis=dict(type='digits.py:RealAndNoise', size=noise_size),
     gen=dict(type='digits.py:Noise', size=noise_size),
 )

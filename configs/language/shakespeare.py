@@ -15,8 +15,8 @@ model = dict(
 
 texts = 'plays.py:Bytes'
 data = dict(
-    samples_per_gpu=16,
-    workers_per_gpu=0,
+    batch_size=16,
+    workers=0,
     train=dict(type=texts, part='train'),
     val=dict(type=texts, part='val', most=128),
     test=dict(type=texts, part='test'),

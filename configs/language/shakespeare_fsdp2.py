@@ -6,5 +6,5 @@
 
 _base_ = './shakespeare.py'
 
-data = dict(samples_per_gpu=8)
+data = dict(batch_size=8)
 model_wrapper = dict(type='FSDP2', module_classes=['Block'])

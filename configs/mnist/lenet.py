@@ -18,8 +18,8 @@ model = dict(
 # The data: 3,500 digits for training, 500 to choose the best epoch, 1,000 to test once at the end.
 dataset = 'digits.py:Digits'
 data = dict(
-    samples_per_gpu=64,
-    workers_per_gpu=0,  # a sample takes 0.1 ms: worker processes would only add their start-up time
+    batch_size=64,
+    workers=0,  # a sample takes 0.1 ms: worker processes would only add their start-up time
     train=dict(type=dataset, part='train', augment=True),
     val=dict(type=dataset, part='val'),
     test=dict(type=dataset, part='test'),

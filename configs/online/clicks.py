@@ -1,8 +1,8 @@
 # Learns from ratings as they arrive: see docs/online.md.
 model = dict(type='ratings.py:Liking')
 data = dict(
-    samples_per_gpu=32,
-    workers_per_gpu=0,
+    batch_size=32,
+    workers=0,
     train=dict(
         type='Stream',
         source=dict(type='EndpointSource', url='tcp://127.0.0.1:7007'),

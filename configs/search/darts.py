@@ -14,8 +14,8 @@ model = dict(type='supernet.py:SuperNetwork', depth=4, width=8)
 workflow = [('weights', 1), ('architecture', 1)]
 dataset = '../mnist/digits.py:Digits'
 data = dict(
-    samples_per_gpu=64,
-    workers_per_gpu=0,
+    batch_size=64,
+    workers=0,
     weights=dict(type=dataset, part='train', augment=True),
     architecture=dict(type=dataset, part='val'),
 )

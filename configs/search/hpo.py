@@ -19,7 +19,7 @@ search = dict(
     search_space={
         'optimizer.lr': dict(type='Float', low=0.001, high=0.5, log=True),
         'model.model.channels': [[8, 16], [16, 32], [32, 64], [48, 96]],
-        'data.samples_per_gpu': [16, 32, 64, 128],
+        'data.batch_size': [16, 32, 64, 128],
     },
     # After 4 and 8 of its 12 epochs, a trial continues if it is in the better half of the trials that got there.
     search_algorithm=dict(type='TPE', trials=24, pruner=dict(type='ASHA', min_resource=4, reduction_factor=2)),

@@ -17,13 +17,13 @@ model = dict(
 dataset = 'cells.py:Cells'
 iterations = 300
 data = dict(
-    samples_per_gpu=4,
-    workers_per_gpu=0,
+    batch_size=4,
+    workers=0,
     train=dict(type=dataset, part='train', crop=128, length=4 * iterations),
     val=dict(type=dataset, part='val'),
     test=dict(type=dataset, part='test'),
-    val_dataloader=dict(samples_per_gpu=1),
-    test_dataloader=dict(samples_per_gpu=1),
+    val_dataloader=dict(batch_size=1),
+    test_dataloader=dict(batch_size=1),
 )
 
 optimizer = dict(type='SGD', lr=0.1, momentum=0.9, weight_decay=1e-4)

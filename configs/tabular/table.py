@@ -9,6 +9,10 @@ import torch
 from torch.utils.data import TensorDataset
 
 FILE = metadata.distribution('mlxtend').locate_file('mlxtend/data/data/wine.csv')
+COLUMNS = (
+    *('alcohol', 'malic acid', 'ash', 'alkalinity', 'magnesium', 'phenols', 'flavanoids', 'other phenols'),
+    *('proanthocyanins', 'colour', 'hue', 'OD280/OD315', 'proline'),
+)
 PARTS = {'train': slice(0, 100), 'val': slice(100, 130), 'test': slice(130, None)}
 
 
@@ -18,4 +22,6 @@ def wines(part: str) -> TensorDataset:
     values, classes = torch.from_numpy(table[:, :-1]), torch.from_numpy(table[:, -1]).long()
     train = values[PARTS['train']]
     values = (values - train.mean(0)) / train.std(0)
-    return TensorDataset(values[PARTS[part]], classes[PARTS[part]])
+    dataset = TensorDataset(values[PARTS[part]], classes[PARTS[part]])
+    dataset.columns = COLUMNS  # names in the report
+    return dataset

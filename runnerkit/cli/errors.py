@@ -174,7 +174,7 @@ def is_installed(path: str) -> bool:
 _OWN_FLAG = re.compile(r'--[a-z][a-z-]*(?![\w-])')
 _EPOCHS = '--cfg-options runner.max_epochs=VALUE'
 _BATCH = '--cfg-options data.batch_size=VALUE'
-_WORKERS = '--cfg-options data.num_workers=VALUE'
+_WORKERS = '--cfg-options data.workers=VALUE'
 _RESUME = '--auto-resume for the newest checkpoint of the work dir, or --resume-from CHECKPOINT'
 _RANKS = 'start that many processes: torchrun --nproc_per_node VALUE … --launcher pytorch'
 #: The usual flags of other training tools, and what to write instead; VALUE is replaced by the value that was given. A

@@ -96,16 +96,17 @@ def resolve_synonyms(cfg: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
     ``data.samples_per_gpu=32`` then changes the ``batch_size`` of a config that has one.
     """
-    other = {**dict(SAME), **{usual: mmcv for mmcv, usual in SAME}}
+    groups = [(mmcv, *usual) for mmcv, usual in SAME.items()]
     renamed = {}
     for path, value in options.items():
         *parents, key = path.split('.')
         section: Any = cfg
         for parent in parents:
             section = section.get(parent) if isinstance(section, Mapping) else None
-        synonym = '.'.join((*parents, other.get(key, key)))
-        is_used = isinstance(section, Mapping) and key not in section and other.get(key) in section
-        renamed[synonym if is_used and synonym not in options else path] = value
+        keys: Any = section if isinstance(section, Mapping) and key not in section else ()
+        used = next((each for group in groups if key in group for each in group if each in keys), key)
+        synonym = '.'.join((*parents, used))
+        renamed[path if synonym in options else synonym] = value
     return renamed
 
 
@@ -158,10 +159,11 @@ def _in_section(path: Path, section: Mapping[str, Any], root: Mapping[str, Any])
         modes = [entry[0] for entry in entries if isinstance(entry, list | tuple) and entry]
         splits = dict.fromkeys((*SPLITS, *(mode for mode in modes if isinstance(mode, str) and mode in section)))
         known = (*known, *splits, *(f'{split}_dataloader' for split in splits))
-    for mmcv, usual in SAME if reader in ('data', 'dataloader') else ():
-        if mmcv in section and usual in section:
-            what = f'duplicates {name}.{mmcv} ({section[usual]!r} and {section[mmcv]!r})'
-            yield Finding('error', f'{name}.{usual}', place_of(section, usual), what, 'Keep one of the two.')
+    for mmcv, usual in SAME.items() if reader in ('data', 'dataloader') else ():
+        first, *again = [each for each in (mmcv, *usual) if each in section] or ['']
+        for other in again:
+            what = f'duplicates {name}.{first} ({section[other]!r} and {section[first]!r})'
+            yield Finding('error', f'{name}.{other}', place_of(section, other), what, 'Keep one of the two.')
     own = {'type', 'policy'} if name in SCHEDULES else {'type'} if reader and reader[0].isupper() else set()
     for key, value in section.items() if reader else ():
         may_be_read = others or (reader == 'data' and _may_be_a_split(str(key), value, section))

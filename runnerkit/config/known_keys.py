@@ -42,8 +42,8 @@ _BELONGS = {
     "lr_config, such as dict(policy='CosineAnnealing', min_lr=0)": 'lr_scheduler scheduler',
     'optimizer.paramwise_cfg': 'paramwise_cfg',
     'optimizer_config.grad_clip': 'grad_clip',
-    'data.samples_per_gpu': 'batch_size imgs_per_gpu samples_per_gpu',
-    'data.workers_per_gpu': 'num_workers workers_per_gpu',
+    'data.batch_size': 'batch_size imgs_per_gpu samples_per_gpu',
+    'data.workers': 'num_workers workers_per_gpu',
     'data.train_dataloader.shuffle': 'shuffle',
     'data.train_dataloader.drop_last': 'drop_last',
     'data.train_dataloader.sampler': 'sampler',
@@ -65,8 +65,8 @@ BELONGS = {key: place for place, keys in _BELONGS.items() for key in keys.split(
 
 SPLITS = ('train', 'val', 'test')
 
-#: Keys that say the same; one of them is enough.
-SAME = (('samples_per_gpu', 'batch_size'), ('workers_per_gpu', 'num_workers'))
+#: Keys that say the same, by MMCV's name; one of them is enough.
+SAME = {'samples_per_gpu': ('batch_size',), 'workers_per_gpu': ('workers', 'num_workers')}
 
 #: The names of DistributedDataParallel in ``model_wrapper``: ours, MMCV's and torch's.
 DDP = ('DDP', 'MMDistributedDataParallel', 'DistributedDataParallel')

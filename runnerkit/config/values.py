@@ -234,7 +234,7 @@ KINDS: dict[str, ValueKind] = {
     **_all(DTYPE, 'param_dtype reduce_dtype output_dtype', 'model_wrapper.mp_policy'),
     # Data.
     **_all(whole(1), 'samples_per_gpu batch_size prefetch_factor max_batches', *_DATA),
-    **_all(whole(0), 'workers_per_gpu num_workers', *_DATA),
+    **_all(whole(0), 'workers_per_gpu workers num_workers', *_DATA),
     **_all(SAMPLER, 'sampler batch_sampler', *_DATA),
     **{f'data.{split}': DATASET for split in SPLITS},
     **dict.fromkeys(_LOADERS, SECTION),

@@ -188,6 +188,7 @@ def build_dataloader(
     persistent_workers: bool = False,
     *,
     batch_size: int | None = None,
+    workers: int | None = None,
     num_workers: int | None = None,
     round_up: bool = True,
     seeded: bool = True,
@@ -201,15 +202,13 @@ def build_dataloader(
     """Build a loader whose batches are a function of (seed, epoch, position), see `SeededLoader`.
 
     Options for workers (``persistent_workers``, ``prefetch_factor``, ``multiprocessing_context``, ``timeout``) are left
-    out where there are none, so that a config can be tried with ``workers_per_gpu=0``.
+    out where there are none, so that a config can be tried with ``workers=0``.
 
     Args:
         dataset: built already; map-style with a length, or iterable. A `Stream` makes its own loader; its order is
             that of its events, whatever ``shuffle`` is.
-        samples_per_gpu: samples in a batch on each device, at least 1. It must be given, by this name or as
-            ``batch_size``.
-        workers_per_gpu: worker processes for each device; 0 loads in the main process. It must be given, by this name
-            or as ``num_workers``.
+        samples_per_gpu: MMCV's name for ``batch_size``; one of them must be given.
+        workers_per_gpu: MMCV's name for ``workers``; one of its names must be given.
         num_gpus: devices that this process feeds; it multiplies both where the run is not distributed.
         dist: whether ranks share the data; by default, whether there is more than one.
         shuffle: a new order in every epoch; has no effect on your ``sampler``, unless that is a config.
@@ -217,8 +216,9 @@ def build_dataloader(
             that alike.
         drop_last: leave out what does not fill a last batch on every rank.
         persistent_workers: keep the workers from epoch to epoch.
-        batch_size: torch's name for ``samples_per_gpu``.
-        num_workers: torch's name for ``workers_per_gpu``.
+        batch_size: samples in a batch on each device, at least 1.
+        workers: worker processes for each device; 0 loads in the main process.
+        num_workers: torch's name for ``workers``.
         round_up: give all ranks equally many samples by repeating some, as training needs. Say False for an evaluation
             that is to count each sample once.
         seeded: False for torch's own loader: faster by some microseconds a sample, but what random transforms do then
@@ -226,7 +226,7 @@ def build_dataloader(
             (seed, epoch).
         sampler: in place of the usual one: a sampler, or a config for SAMPLERS. One that gives all ranks the same is
             shared out: each sample of its order goes to one rank.
-        batch_sampler: in place of ``sampler``, ``samples_per_gpu`` and ``drop_last``: a batch sampler, or a config.
+        batch_sampler: in place of ``sampler``, ``batch_size`` and ``drop_last``: a batch sampler, or a config.
             One that gives all ranks the same is shared out, a batch to each rank.
         ranks: a rank and how many there are, to load what another process of a distributed run loads.
         prefetch_to: a GPU to which batches are copied ahead, see `SeededLoader`; not without ``seeded``.
@@ -240,8 +240,8 @@ def build_dataloader(
         TypeError: an unknown argument, or one that is missing.
         ValueError: an empty data set, numbers out of range, or arguments that exclude each other.
     """
-    samples_per_gpu = _one_of('samples_per_gpu', samples_per_gpu, 'batch_size', batch_size, at_least=1)
-    workers_per_gpu = _one_of('workers_per_gpu', workers_per_gpu, 'num_workers', num_workers, at_least=0)
+    samples = _one_of(1, batch_size=batch_size, samples_per_gpu=samples_per_gpu)
+    processes = _one_of(0, workers=workers, num_workers=num_workers, workers_per_gpu=workers_per_gpu)
     _check_arguments(num_gpus, kwargs)
     kwargs.update({name: find_function(kwargs[name], name) for name in LOADER_FUNCTIONS if name in kwargs})
     if prefetch_to is not None and not seeded:
@@ -258,11 +258,11 @@ def build_dataloader(
     check_dataset(dataset)
     rank, world_size = ranks or (get_dist_info() if dist is not False else (0, 1))
     scale = 1 if dist or (dist is None and world_size > 1) else num_gpus
-    batch_size, num_workers = samples_per_gpu * scale, workers_per_gpu * scale
+    batch_size, num_workers = samples * scale, processes * scale
     if seed is None:
         seed = int(torch.randint(2**31, ()))
     if hasattr(dataset, 'make_loader'):
-        refused = {'workers_per_gpu': num_workers, 'prefetch_to': prefetch_to, 'max_batches': max_batches, **kwargs}
+        refused = {'workers': num_workers, 'prefetch_to': prefetch_to, 'max_batches': max_batches, **kwargs}
         _check_own_loader(dataset, refused)
         shares = {'seed': seed, 'rank': rank, 'world_size': world_size, 'drop_last': drop_last}
         return dataset.make_loader(batch_size, **shares, **kwargs)
@@ -300,7 +300,7 @@ def build_dataloader(
     if drop_last and not streaming and len(loader) == 0:
         raise ValueError(
             f'drop_last=True leaves no batch: {len(dataset)} samples do not fill one batch of {batch_size} on '
-            f'each of {world_size} rank(s). Reduce samples_per_gpu, or set drop_last=False'
+            f'each of {world_size} rank(s). Reduce batch_size, or set drop_last=False'
         )
     return loader
 
@@ -311,21 +311,22 @@ def _check_own_loader(dataset: Any, options: dict[str, Any]) -> None:
         if value and name != 'collate_fn':
             raise ValueError(
                 f'the data set {type(dataset).__name__} makes its own loader, which reads ahead in a thread and takes '
-                f'no {name}={value!r}: leave it out (workers_per_gpu=0)'
+                f'no {name}={value!r}: leave it out (workers=0)'
             )
 
 
-def _one_of(name: str, value: Any, other_name: str, other: Any, at_least: int) -> int:
-    """The number that was given by one of two names."""
-    if value is not None and other is not None:
-        raise ValueError(
-            f'{name}={value!r} and {other_name}={other!r} are two names of the same option of build_dataloader: give '
-            'one of them'
-        )
-    if value is None and other is None:
-        raise TypeError(f'build_dataloader needs {name}, or {other_name}, which means the same')
-    check_whole_number(name if other is None else other_name, value if other is None else other, at_least=at_least)
-    return value if other is None else other
+def _one_of(at_least: int, **values: Any) -> int:
+    """The number that was given by one of several names."""
+    given = {name: value for name, value in values.items() if value is not None}
+    if len(given) > 1:
+        texts = ' and '.join(f'{name}={value!r}' for name, value in given.items())
+        raise ValueError(f'{texts} are names of the same option of build_dataloader: give one of them')
+    if not given:
+        usual, *others = values
+        raise TypeError(f'build_dataloader needs {usual}, or {" or ".join(others)}, which means the same')
+    (pair,) = given.items()
+    check_whole_number(*pair, at_least=at_least)
+    return pair[1]
 
 
 def _check_arguments(num_gpus: int, kwargs: dict[str, Any]) -> None:

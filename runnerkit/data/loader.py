@@ -237,7 +237,7 @@ class _WithWorkers(_MultiProcessingDataLoaderIter):
             name = type(dataset.dataset if isinstance(dataset, (SeededSamples, SeededStream)) else dataset).__name__
             raise RuntimeError(
                 f'a worker of this loader ended with code {code}: that of the data set {name}. 0 comes of sys.exit, '
-                'os._exit or KeyboardInterrupt in it, -9 of too little memory; set data.num_workers=0 to see where'
+                'os._exit or KeyboardInterrupt in it, -9 of too little memory; set data.workers=0 to see where'
             ) from error
 
 

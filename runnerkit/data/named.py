@@ -50,9 +50,18 @@ def class_names(dataset: Any) -> tuple[str, ...] | None:
     (``dataset``, ``datasets``, as in `torch.utils.data.Subset` and `torch.utils.data.ConcatDataset`) has those of the
     first one.
     """
+    return _names_under(dataset, 'CLASSES', 'classes')
+
+
+def column_names(dataset: Any) -> tuple[str, ...] | None:
+    """The names of a table's columns: the attribute ``columns`` of the data set, found as in `class_names`."""
+    return _names_under(dataset, 'columns')
+
+
+def _names_under(dataset: Any, *attributes: str) -> tuple[str, ...] | None:
     for _ in range(10):  # wrappers in wrappers; not forever if one contains itself
-        for name in ('CLASSES', 'classes'):
-            names = as_class_names(getattr(dataset, name, None))
+        for attribute in attributes:
+            names = as_class_names(getattr(dataset, attribute, None))
             if names is not None:
                 return names
         inner = getattr(dataset, 'datasets', None)

@@ -74,7 +74,7 @@ class Stream(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(
-            'a Stream is read by the loader that runnerkit.data.build_dataloader(stream, samples_per_gpu, 0) makes of '
+            'a Stream is read by the loader that runnerkit.data.build_dataloader(stream, batch_size, 0) makes of '
             'it, not by itself'
         )
 

@@ -80,7 +80,7 @@ def fit(
             given = ' and '.join(f'{each} is a {type(data[each]).__name__}' for each in loaders)
             raise WrongValue(f'{name}={value!r} is for data sets, but {given}: leave it out, or say it there')
     if len(loaders) < len(data):
-        data |= {'batch_size': 32 if batch_size is None else batch_size, 'num_workers': workers or 0}
+        data |= {'batch_size': 32 if batch_size is None else batch_size, 'workers': workers or 0}
     built = build_metrics(metrics)
     config = {
         'model': {'type': Pairs, 'model': net, 'loss': loss} | ({'metrics': built} if built else {}),

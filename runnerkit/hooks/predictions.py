@@ -1,4 +1,4 @@
-"""The predictions of a run's best evaluation: what was predicted for each sample, with pictures of some."""
+"""Samples for the report: predictions of the best evaluation, with pictures of some, and the first training batch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from runnerkit.checkpoint.atomic import write_atomically
 from runnerkit.checkpoint.store import best_name
 from runnerkit.data.kinds import is_in_order
-from runnerkit.data.named import class_names, name_of_scores
+from runnerkit.data.named import class_names, column_names, name_of_scores
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
@@ -28,11 +29,17 @@ from runnerkit.utils.small_files import open_own, own_folder
 #: The file with the predictions, and the folder of the pictures of samples, in the work dir.
 PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
 
+#: The folder of the pictures of the first training batch.
+FIRST_BATCH = 'first_batch'
+
 #: The most bytes of the file, without pictures; of larger evaluations nothing is kept.
 MOST_BYTES = 2 << 20
 
 #: How many of the worst samples, and of the best, have a picture; its height and width, at most.
 PICTURES, SIDE = 12, 96
+
+#: The most columns of a table whose rows are kept.
+MOST_COLUMNS = 32
 
 #: Attributes of data sets with an entry for each sample that may name it, and keys of such entries.
 _LISTS = ('samples', 'imgs', 'data_infos', 'files', 'paths', 'filenames', 'names', 'ids')
@@ -84,6 +91,8 @@ class PredictionsHook(Hook):
         found, pictures = seen.samples(), dict(seen.pictures())
         for place in pictures:
             found[place]['picture'] = f'{SAMPLES}/{iterations}-{place}.png'
+        for place, row in seen.rows():
+            found[place]['row'] = row
         classes = class_names(getattr(seen.loader, 'dataset', None))
         about = {'score': score, 'iterations': iterations, 'classes': classes and list(classes), 'samples': found}
         content = json.dumps(about, separators=(',', ':')).encode()
@@ -133,11 +142,10 @@ class Pass:
         if rows is None or self._count + len(rows) > MOST_BYTES // 60:  # bytes of a sample, at least
             self._is_kept, self._rows, self._shown = False, [], []
             return
-        images = next((each for _, each in values_in(batch) if _are_images(each, len(rows))), None)
-        if images is not None:
-            step = -(-max(images.shape[2:]) // SIDE)
+        views = views_of(batch)
+        if views is not None and len(views) == len(rows):
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
-            loss, small = rows[:, 3], to_device(images[:, :, ::step, ::step], rows.device)  # does not wait for it
+            loss, small = rows[:, 3], to_device(views, rows.device)  # does not wait for it
             worst, best = loss.nan_to_num(-math.inf), loss.nan_to_num(math.inf).neg()
             before = self._shown or [(worst[:0], places[:0], small[:0])] * 2
             self._shown = [_largest(old, (new, places, small)) for old, new in zip(before, (worst, best), strict=True)]
@@ -149,7 +157,7 @@ class Pass:
         rows = torch.cat(self._rows).tolist() if self._rows else []
         found = []
         for name, row in zip(names_of_samples(self.loader, len(rows)), rows, strict=True):
-            values: list[Any] = [float(f'{value:.5g}') if math.isfinite(value) else None for value in row]
+            values: list[Any] = [*map(_five_digits, row)]
             if values[2] is not None:  # only classes have a confidence
                 values[:2] = map(int, row[:2])
             keys = ('target', 'prediction', 'confidence', 'loss')
@@ -158,12 +166,75 @@ class Pass:
 
     def pictures(self) -> Iterator[tuple[int, bytes]]:
         """The place and the PNG of each sample that is shown."""
-        for _, places, images in self._shown:
-            for place, image in zip(places.tolist(), images, strict=True):
-                if image.is_floating_point():
-                    image = image.float().nan_to_num(0.0, 0.0, 0.0)
-                    image = (image - image.min()) / (image.max() - image.min()).clamp_min(1e-12)
-                yield place, png_of(as_pixels(image))
+        for _, places, views in self._shown:
+            if views.dim() == 4:
+                yield from zip(places.tolist(), map(png_of_view, views), strict=True)
+
+    def rows(self) -> Iterator[tuple[int, dict[str, float | None]]]:
+        """The place and the row of each sample of a table that is shown."""
+        for _, places, views in self._shown:
+            if views.dim() == 2:
+                yield from zip(places.tolist(), named_rows(views, getattr(self.loader, 'dataset', None)), strict=True)
+
+
+def views_of(batch: Any) -> Tensor | None:
+    """What can be shown of the samples of a batch: its pictures, made small, or rows of numbers; None if neither."""
+    wide = [each for _, each in values_in(batch) if isinstance(each, Tensor) and each.dim() > 1 and len(each)]
+    images = next((each for each in wide if _are_images(each)), None)
+    if images is not None:
+        step = -(-max(images.shape[2:]) // SIDE)
+        return images[:, :, ::step, ::step]
+    rows = next((each for each in wide[:1] if each.dim() == 2 and 1 < each.shape[1] <= MOST_COLUMNS), None)
+    return rows if rows is not None and rows.is_floating_point() and rows.layout is torch.strided else None
+
+
+def keep_first_batch(batch: Any, dataset: Any, work_dir: Path) -> list[dict[str, Any]]:
+    """Write pictures of the first samples, and return ``target`` and ``row`` of each; empty if none can be shown.
+
+    Args:
+        batch: as the training step gets it, with all augmentations.
+        dataset: may know the names of classes and columns.
+        work_dir: of the run.
+    """
+    views = views_of(batch)
+    if views is None:
+        return []
+    count, views = len(views), views[:PICTURES].detach().cpu()
+    found: list[dict[str, Any]] = [{'target': each} for each in _targets(batch, count, dataset)[: len(views)]]
+    found = found or [{'target': None} for _ in views]
+    if views.dim() == 4:
+        folder = own_folder(work_dir / FIRST_BATCH)
+        for number, view in enumerate(views):
+            with open_own(folder / f'{number}.png', 'wb') as file:
+                file.write(png_of_view(view))
+        return found
+    return [each | {'row': row} for each, row in zip(found, named_rows(views, dataset), strict=True)]
+
+
+def _targets(batch: Any, count: int, dataset: Any) -> list[Any]:
+    """The classes, by name, or the numbers of the first tensor with one for each sample; empty if there is none."""
+    tensors = (each for _, each in values_in(batch) if isinstance(each, Tensor))
+    target = next((each for each in tensors if each.shape in ((count,), (count, 1))), None)
+    if target is None:
+        return []
+    names = None if target.is_floating_point() else class_names(dataset)
+    values = target.detach().reshape(-1)[:PICTURES].tolist()
+    return [names[each] if names and 0 <= each < len(names) else each for each in values]
+
+
+def png_of_view(image: Tensor) -> bytes:
+    """A picture ``[channels, height, width]`` as a PNG; floats may have any range."""
+    if image.is_floating_point():
+        image = image.float().nan_to_num(0.0, 0.0, 0.0)
+        image = (image - image.min()) / (image.max() - image.min()).clamp_min(1e-12)
+    return png_of(as_pixels(image))
+
+
+def named_rows(rows: Tensor, dataset: Any) -> list[dict[str, float | None]]:
+    """The values of each row by the names of the columns that ``dataset`` knows, else by their numbers."""
+    names = column_names(dataset)
+    keys = names if names and len(names) == rows.shape[1] else [*map(str, range(rows.shape[1]))]
+    return [dict(zip(keys, map(_five_digits, row), strict=True)) for row in rows.tolist()]
 
 
 def rows_of(preds: Any, target: Any) -> Tensor | None:
@@ -202,14 +273,31 @@ def names_of_samples(loader: Any, count: int) -> list[str]:
 
 
 def names_at(dataset: Any, places: Sequence[int]) -> list[str]:
-    """The names of the samples with these indices: their files if ``dataset`` has a list of them, else the indices."""
-    while hasattr(dataset, 'indices') and hasattr(dataset, 'dataset'):  # torch's Subset
-        places, dataset = [dataset.indices[place] for place in places], dataset.dataset
+    """The names of the samples with these indices: their files if ``dataset`` has a list of them, else the indices.
+
+    A data set in torch's Subset, in a ConcatDataset or in a RepeatDataset is asked itself.
+    """
+    return [name or str(place) for place, name in _named(dataset, places)]
+
+
+def _named(dataset: Any, places: Sequence[int]) -> list[tuple[int, str]]:
+    """The index and the name of each sample; an empty name if there is none."""
+    if hasattr(dataset, 'indices') and hasattr(dataset, 'dataset'):  # torch's Subset
+        return _named(dataset.dataset, [int(dataset.indices[place]) for place in places])
+    if hasattr(dataset, 'times') and hasattr(dataset, 'dataset'):  # RepeatDataset, also MMCV's
+        return _named(dataset.dataset, [place % len(dataset.dataset) for place in places])
+    if hasattr(dataset, 'cumulative_sizes') and hasattr(dataset, 'datasets'):  # torch's ConcatDataset
+        names: dict[int, str] = {}
+        for part, (begin, end) in zip(dataset.datasets, pairwise([0, *dataset.cumulative_sizes]), strict=True):
+            own = [place for place in places if begin <= place < end]
+            inside = _named(part, [place - begin for place in own])
+            names |= {place: name for place, (_, name) in zip(own, inside, strict=True)}
+        return [(place, names[place]) for place in places]
     lists = (getattr(dataset, name, None) for name in _LISTS)
     entries = next(
         (each for each in lists if isinstance(each, list | tuple) and len(each) > max(places, default=0)), ()
     )
-    return [(entries and _name_in(entries[place])) or str(place) for place in places]
+    return [(place, _name_in(entries[place]) if entries else '') for place in places]
 
 
 def _name_in(entry: Any) -> str:
@@ -221,8 +309,12 @@ def _name_in(entry: Any) -> str:
     return _name_in(entry[0]) if isinstance(entry, list | tuple) and entry else ''
 
 
-def _are_images(value: Any, count: int) -> bool:
-    has_shape = isinstance(value, Tensor) and value.dim() == 4 and len(value) == count and value.shape[1] in (1, 3)
+def _five_digits(value: float) -> float | None:
+    return float(f'{value:.5g}') if math.isfinite(value) else None
+
+
+def _are_images(value: Tensor) -> bool:
+    has_shape = value.dim() == 4 and value.shape[1] in (1, 3) and value.numel() > 0
     return has_shape and (value.is_floating_point() or value.dtype == torch.uint8)
 
 

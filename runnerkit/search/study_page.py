@@ -263,7 +263,7 @@ def _charts(trials: Sequence[Record], best: Record | None, axes: Mapping[str, Ax
         for each in scored
     ]
     if len(keys) > 1:
-        scales = [*(axes[key] for key in keys), Axis(map(score, scored))]
+        scales = [*(axes[key] for key in keys), Axis(map(score, scored), is_cut=True)]
         parts.append(parallel(f'Values and {name}', [*keys, name], rows, scales))
     return ''.join([*parts, timeline('Trials by worker', spans)])
 

@@ -27,7 +27,7 @@ def refused(capsys, words, parser=train.main.parser):
         (['--lr', '0.1', 'cfg.py'], '--cfg-options optimizer.lr=0.1'),
         (['cfg.py', '--lr', '--seed', '3'], '--cfg-options optimizer.lr=…'),
         (['cfg.py', '--batch-size', '8'], '--cfg-options data.batch_size=8'),
-        (['cfg.py', '--workers', '2'], '--cfg-options data.num_workers=2'),
+        (['cfg.py', '--workers', '2'], '--cfg-options data.workers=2'),
         (['cfg.py', '--num-gpus', '2'], 'torchrun --nproc_per_node 2 … --launcher pytorch'),
         (['cfg.py', '--resume'], '--auto-resume'),
         (['--config', 'cfg.py'], 'the config is the first argument, without a flag'),

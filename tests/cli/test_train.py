@@ -354,7 +354,7 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
     """Ctrl-C after an epoch, --auto-resume: the weights are those of the run that was left alone."""
 
     def arguments(work_dir, *flags):
-        options = ['runner.max_epochs=3', 'log_config.hooks=[]', 'data.train.part=test', 'data.samples_per_gpu=16']
+        options = ['runner.max_epochs=3', 'log_config.hooks=[]', 'data.train.part=test', 'data.batch_size=16']
         return [DEMO, '--work-dir', str(tmp_path / work_dir), *flags, '--cfg-options', *options]
 
     assert main(arguments('whole')) == 0
@@ -376,7 +376,7 @@ def test_interrupted_and_resumed_the_demo_is_bit_identical(tmp_path):
 @pytest.mark.thorough  # tests/flow/stages/test_wrapping.py, tests/cli/test_work_dirs.py
 def test_two_processes_train_with_one_log_and_one_checkpoint(launch, tmp_path):
     arguments = [DEMO, '--launcher', 'pytorch', '--work-dir', str(tmp_path / 'run')]
-    arguments += ['--cfg-options', 'runner.max_epochs=1', 'data.samples_per_gpu=256']
+    arguments += ['--cfg-options', 'runner.max_epochs=1', 'data.batch_size=256']
     process = Fork(launch, main, arguments, folder=tmp_path)
     assert process.code() == 0, process.said()[-2000:]
     names = [path.name for path in (tmp_path / 'run').iterdir()]
@@ -394,7 +394,7 @@ def test_two_processes_train_with_one_log_and_one_checkpoint(launch, tmp_path):
 
 
 def test_classes_named_by_file_reach_spawned_workers(train):
-    options = ['data.workers_per_gpu=1', 'data.train_dataloader.multiprocessing_context=spawn', 'runner.max_epochs=1']
+    options = ['data.workers=1', 'data.train_dataloader.multiprocessing_context=spawn', 'runner.max_epochs=1']
     code, said, _ = train('--no-validate', '--cfg-options', *options)
     assert code == 0, said
 

@@ -88,7 +88,7 @@ TOP_LEVEL = {
     'max_epochs = 5': ('warning', 'max_epochs', 'Write runner.max_epochs'),
     'evaluate = dict(interval=7)': ('warning', 'evaluate', 'Write evaluation.'),
     'lr_scheduler = dict(T_max=3)': ('warning', 'lr_scheduler', 'Write lr_config, such as'),
-    'batch_size = 64': ('warning', 'batch_size', 'Write data.samples_per_gpu'),
+    'batch_size = 64': ('warning', 'batch_size', 'Write data.batch_size'),
     'norm = dict(mean=[2.0])': ('warning', 'norm', 'begin its name'),  # the file that reads it has been executed
     'pipeline = ["nas"]': ('warning', 'pipeline', 'begin its name'),
 }

@@ -195,7 +195,7 @@ def test_registries_know_what_the_docs_name():
 
 def test_torchs_names_of_batch_size_and_workers_mean_the_same():
     one = build_dataloader(range(10), samples_per_gpu=4, workers_per_gpu=0, seed=3)
-    other = build_dataloader(range(10), batch_size=4, num_workers=0, seed=3)
+    other = build_dataloader(range(10), batch_size=4, workers=0, seed=3)
     assert [batch.tolist() for batch in one] == [batch.tolist() for batch in other]
 
 
@@ -205,15 +205,15 @@ def test_torchs_names_of_batch_size_and_workers_mean_the_same():
         (
             dict(samples_per_gpu=4, batch_size=4, num_workers=0),
             ValueError,
-            'two names of the same option',
+            'names of the same option',
         ),
         (
             dict(batch_size=4, workers_per_gpu=0, num_workers=0),
             ValueError,
-            'workers_per_gpu=0 and num_workers=0',
+            'num_workers=0 and workers_per_gpu=0',
         ),
-        (dict(batch_size=4), TypeError, 'needs workers_per_gpu, or num_workers'),
-        (dict(num_workers=0), TypeError, 'needs samples_per_gpu, or batch_size'),
+        (dict(batch_size=4), TypeError, 'needs workers, or num_workers or workers_per_gpu'),
+        (dict(num_workers=0), TypeError, 'needs batch_size, or samples_per_gpu'),
         (dict(batch_size=0, num_workers=0), ValueError, 'batch_size must be a whole number of at least 1, but got 0'),
         (dict(samples_per_gpu=4, num_workers=-1), ValueError, 'num_workers must be a whole number of at least 0'),
     ],

@@ -330,7 +330,7 @@ def test_it_is_built_from_a_config():
         (lambda: Stream(Listed([]), decode=3), 'decode must be a function'),
         (lambda: Stream(Listed([]), buffer=0), 'buffer must be a whole number'),
         (lambda: iter(Stream(Listed([]))), 'is read by the loader'),
-        (lambda: build_dataloader(Stream(Listed([])), 4, 2), 'workers_per_gpu=2: leave it out'),
+        (lambda: build_dataloader(Stream(Listed([])), 4, 2), ' workers=2: leave it out'),
         (lambda: build_dataloader(Stream(Listed([])), 4, 0, timeout=3), 'takes no timeout=3'),
         (lambda: build_dataloader(Stream(Listed([])), 4, 0, max_batches=3), 'takes no max_batches=3'),
         (lambda: build_dataloader(Stream(Listed([])), 4, 0, prefetch_to='cpu'), "takes no prefetch_to='cpu'"),

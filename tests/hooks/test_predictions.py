@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 from support import Measured, Noisy, loader, tiny_runner
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, RandomSampler, Subset
 
 from runnerkit.data import build_dataloader
+from runnerkit.data.builder import RepeatDataset
 from runnerkit.flow import Context, train
 from runnerkit.flow.report.record import read_run
 from runnerkit.flow.work_dir.journal import recording_hooks
@@ -178,6 +179,59 @@ def test_names_are_those_of_the_files():
     data.samples = [{'img_info': {'filename': f'{number}.jpg'}} for number in range(6)]
     assert names_of_samples(DataLoader(data), 1) == ['0.jpg']
     assert names_of_samples(DataLoader(Noisy(6)), 2) == ['0', '1']
+
+
+def test_names_are_those_of_the_files_in_wrapping_data_sets():
+    files, none = Shades(3), Noisy(2)
+    both = ConcatDataset([none, files, Subset(files, [2, 0])])
+    assert names_of_samples(DataLoader(both), 7) == ['0', '1', '0.png', '1.png', '2.png', '2.png', '0.png']
+    assert names_of_samples(DataLoader(Subset(both, [6, 1, 3])), 3) == ['0.png', '1', '1.png']
+    assert names_of_samples(DataLoader(RepeatDataset(files, 2)), 6) == 2 * ['0.png', '1.png', '2.png']
+    assert names_of_samples(DataLoader(RepeatDataset(none, 2)), 4) == ['0', '1', '0', '1']
+
+
+class Rows(Noisy):
+    columns = ('a', 'b', 'c', 'd')
+
+    def __getitem__(self, i):
+        return torch.tensor([i, math.nan, 0.123456789, 4.0]), torch.tensor([float(i % 2)])
+
+
+@pytest.mark.parametrize('columns', [Rows.columns, None, ('too', 'few')])
+def test_rows_of_a_table_are_kept_with_the_names_of_their_columns(columns):
+    data = Rows(30)
+    data.columns = columns
+    seen = Pass(DataLoader(data))
+    for begin in (0, 15):
+        batch = [torch.stack(each) for each in zip(*(data[i] for i in range(begin, begin + 15)), strict=True)]
+        seen.add({'preds': torch.arange(begin, begin + 15.0), 'target': torch.zeros(15)}, batch)
+    rows = dict(seen.rows())
+    assert sorted(rows) == [*range(12), *range(18, 30)]  # the best and the worst
+    names = columns if columns == Rows.columns else '0123'
+    assert rows[20] == dict(zip(names, (20, None, 0.12346, 4), strict=True))
+    assert [*seen.pictures()] == []
+
+
+@pytest.mark.parametrize(
+    'batch',
+    [
+        (torch.zeros(15, 33), torch.zeros(15, 4)),  # many columns; a target is no row
+        (torch.zeros(15, 4, dtype=torch.int64),),  # such as tokens
+        (torch.zeros(14, 4),),
+        (torch.zeros(15, 0),),
+        ('text',),
+    ],
+)
+def test_other_batches_have_no_rows(batch):
+    seen = Pass(DataLoader(Noisy(15)))
+    seen.add({'preds': torch.zeros(15), 'target': torch.zeros(15)}, batch)
+    assert dict(seen.rows()) == {}
+    assert len(seen.samples()) == 15
+
+
+def test_rows_are_in_the_record_of_a_run(tmp_path):
+    train(plans.CONFIG, work_dir=str(tmp_path), stop_after=1)
+    assert [[*each['row']] for each in read_run(tmp_path).predictions['samples']] == 6 * [[*'0123']]
 
 
 def test_an_evaluation_that_is_not_understood_is_forgotten():

@@ -24,7 +24,7 @@ train, learning_rate = (import_object(f'{TOOL}:{name}') for name in ('train', 'l
 def config(**changes):
     cfg = Config.fromfile(str(CONFIG))
     # seven iterations an epoch; the last batch is smaller
-    cfg.merge_from_dict({'data.samples_per_gpu': 512, 'lr_config.warmup_iters': 3, **changes})
+    cfg.merge_from_dict({'data.batch_size': 512, 'lr_config.warmup_iters': 3, **changes})
     return cfg
 
 
@@ -52,7 +52,7 @@ def test_the_runner_gives_the_same_bits():
     runner.register_training_hooks(lr_config=cfg.lr_config, optimizer_config=cfg.optimizer_config)
     hook = Losses()
     runner.register_hook(hook)
-    loader = build_dataloader(build_dataset(cfg.data.train), cfg.data.samples_per_gpu, 0, seed=cfg.seed)
+    loader = build_dataloader(build_dataset(cfg.data.train), cfg.data.batch_size, 0, seed=cfg.seed)
     runner.run([loader], [('train', 1)])
 
     assert hook.seen == losses
@@ -95,7 +95,7 @@ def test_what_is_not_written_out_is_refused(changes, message):
 
 
 def test_the_command(monkeypatch, capsys):
-    options = ['--epochs', '1', '--seed', '3', '--cfg-options', 'data.samples_per_gpu=512', 'lr_config.warmup_iters=3']
+    options = ['--epochs', '1', '--seed', '3', '--cfg-options', 'data.batch_size=512', 'lr_config.warmup_iters=3']
     monkeypatch.setattr(sys, 'argv', [str(TOOL), str(CONFIG), *options])
     runpy.run_path(str(TOOL), run_name='__main__')
     epoch, accuracy = capsys.readouterr().out.splitlines()

@@ -85,7 +85,7 @@ def problem_of_loader(loader: Any) -> str | None:
     if isinstance(loader, (list, tuple)) and any(isinstance(each, DataLoader) for each in loader):
         return "a list of loaders: give a dict, dict(clean=…, noisy=…), and read with self.read_batch('noisy')"
     if isinstance(loader, Dataset) and not isinstance(loader, IterableDataset):
-        return f'the data set {kind}: give a loader, build_dataloader(dataset, samples_per_gpu=32, workers_per_gpu=2)'
+        return f'the data set {kind}: give a loader, build_dataloader(dataset, batch_size=32, workers=2)'
     if hasattr(loader, '__next__'):
         return f'{kind}, an iterator, which ends after one pass: give what iter() was called with'
     return None if hasattr(loader, '__iter__') or hasattr(loader, '__getitem__') else repr(loader)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runnerkit.config.keys import has_known_reader, unread_keys, wrong_values
+from runnerkit.config.known_keys import SAME
 from runnerkit.config.origin import Finding
 from runnerkit.config.values import BOOL, NUMBER, WHOLE, right_value
 from runnerkit.flow.preflight.plan import Plan, parts_of_optimizer
@@ -177,13 +178,14 @@ def without_workers(plan: Plan) -> Iterator[Finding]:
     if data.get('persistent_workers') and len(idle) == len(own) and not _workers(data, data):
         useless.append(('data', 'persistent_workers'))
     for path in useless:
-        way_out = f'Set workers_per_gpu to at least 1, or leave {path[-1]} out.'
+        way_out = f'Set workers to at least 1, or leave {path[-1]} out.'
         yield plan.warning(path, 'has no effect without workers', way_out)
 
 
 def _workers(loader: Mapping[str, Any], common: Mapping[str, Any]) -> Any:
-    """The number of worker processes of a loader, by either name; its own, else the common one."""
-    given = (part.get(key) for part in (loader, common) for key in ('workers_per_gpu', 'num_workers'))
+    """The number of worker processes of a loader, by any name; its own, else the common one."""
+    names = ('workers_per_gpu', *SAME['workers_per_gpu'])
+    given = (part.get(key) for part in (loader, common) for key in names)
     return next((number for number in given if number is not None), 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from statistics import quantiles
 from typing import Any, NamedTuple
 
 from runnerkit.flow.look.log_lines import is_number
@@ -46,9 +47,12 @@ class Axis:
         choices: the possible values in their order, each with a tick; without them, the axis is one of numbers if all
             values are.
         is_log: whether the scale is logarithmic; by default it depends on the values.
+        is_cut: whether it leaves out values far from most others, of eight or more: these are at its very ends.
     """
 
-    def __init__(self, values: Iterable[Any], choices: Sequence[Any] = (), is_log: bool | None = None) -> None:
+    def __init__(
+        self, values: Iterable[Any], choices: Sequence[Any] = (), is_log: bool | None = None, is_cut: bool = False
+    ) -> None:
         known = [value for value in values if value is not None]
         are_numbers = bool(known) and all(is_number(value) and math.isfinite(value) for value in known)
         self.is_numeric = are_numbers and not choices
@@ -56,6 +60,10 @@ class Axis:
         rest = sorted({str(value) for value in known} - set(names))
         self._names: list[str] = [] if self.is_numeric else [*names, *rest]
         low, high = (min(known), max(known)) if self.is_numeric else (0, max(1, len(self._names) - 1))
+        if is_cut and self.is_numeric and len(known) >= 8:
+            first, _, third = quantiles(known, n=4)
+            far = 3 * (third - first) or math.inf
+            low, high = max(low, first - far), min(high, third + far)
         self._is_whole = self.is_numeric and all(isinstance(value, int) for value in known)
         self._is_log = self.is_numeric and low > 0 and (high > 50 * low if is_log is None else is_log)
         self._low, self._high = self._scaled(low), self._scaled(high)
@@ -64,9 +72,10 @@ class Axis:
         return math.log10(value) if self._is_log else float(value)
 
     def at(self, value: Any) -> float:
-        """The place of a value, with a margin at both ends."""
+        """The place of a value, with a margin at both ends; in the margin, if the axis leaves it out."""
         number = self._scaled(value) if self.is_numeric else self._names.index(str(value))
-        return 0.05 + 0.9 * ((number - self._low) / (self._high - self._low) if self._high > self._low else 0.5)
+        part = (number - self._low) / (self._high - self._low) if self._high > self._low else 0.5
+        return 0.05 + 0.9 * min(1.05, max(-0.05, part))
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
@@ -96,7 +105,7 @@ def scatter(
     """
     if not points:
         return ''
-    across, up = across or Axis(point.x for point in points), Axis(point.y for point in points)
+    across, up = across or Axis(point.x for point in points), Axis((point.y for point in points), is_cut=True)
     room = (WIDTH - _LEFT - _RIGHT) / len(across.ticks)
     parts = [
         *(_tick('y', _LEFT - 6, _y(at), label) for at, label in up.ticks),
@@ -108,7 +117,8 @@ def scatter(
         parts.append(f'<polyline class="line" points="{path}"/>')
     for x, y, kind, text in sorted(points, key=lambda point: point.kind == 'best'):
         place = f'cx="{_x(across.at(x)):.1f}" cy="{_y(up.at(y)):.1f}" r="{5 if kind == "best" else 3.5}"'
-        parts.append(f'<circle class="{kind}" {place}><title>{escape(text)}</title></circle>')
+        far = '' if 0.04 < up.at(y) < 0.96 else ' far'
+        parts.append(f'<circle class="{kind}{far}" {place}><title>{escape(text)}</title></circle>')
     return _figure(title, f'{len(points)} trials, {names[1]} over {names[0]}', parts)
 
 
@@ -134,10 +144,10 @@ def parallel(title: str, names: Sequence[str], lines: Sequence[Line], axes: Sequ
     for i, (x, axis, name) in enumerate(zip(places, axes, names, strict=True)):
         last = i == len(names) - 1
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>')
-        parts += (
-            _tick('end' if last else 'in', x - 4 if last else x + 4, _y(at), _fitting(label, gap / (1 + last)))
-            for at, label in axis.ticks
-        )
+        for number, (at, label) in enumerate(axis.ticks):
+            kind, side = ('end', x - 4) if last else ('in', x + 4)
+            off = -4 if number or len(axis.ticks) == 1 else 12  # above the lines through a value, the lowest one below
+            parts.append(_tick(kind, side, _y(at) + off, _fitting(label, gap / (1 + last))))
         # Every other name is in a second row: each has the room of two gaps, the outer ones end at the edge.
         kind, x = ('in', 0) if i == 0 else ('end', 2 * WIDTH) if last else ('x', x)
         parts.append(_tick(kind, x, HEIGHT - (18 if i % 2 else 4), _fitting(name, 1.8 * gap, from_end=True)))

@@ -15,6 +15,7 @@ from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
+from runnerkit.hooks.predictions import FIRST_BATCH, MOST_COLUMNS
 from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_small
 
@@ -90,6 +91,7 @@ def one_run(run: RunRecord) -> str:
         section('Moments', html_table(('iterations', 'what'), ((step, text) for step, _, text in run.marks))),
         section('Where the time goes', _spent(run)),
         section('Predictions of the best evaluation', ''.join(best_predictions(run, pictures))),
+        section('First training batch', _first_samples(run, pictures)),
         section('Reported pictures', _reported(run, pictures)),
         section('Warnings', html_table(('level', 'text', 'times'), run.warnings)),
         section('Commands', ''.join(html.command(*each) for each in _commands(run))),
@@ -156,11 +158,12 @@ def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
     pairs = [(each.get('target'), each.get('prediction')) for each in samples if each.get('confidence') is not None]
     are_classes = bool(pairs) and all(type(each) is int for pair in pairs for each in pair)
     samples.sort(key=lambda each: (are_classes and each.get('target') == each.get('prediction'), -each['loss']))
+    are_wrong = are_classes and any(one != other for one, other in pairs)
     wrong = f', {sum(one != other for one, other in pairs):,} of them misclassified' if are_classes else ''
     yield paragraph(f'{len(found["samples"]):,} samples{wrong}, best {found.get("score")}{where}.')
-    seen = [each for each in samples if each.get('picture')] or samples
+    seen = [each for each in samples if each.get('picture') or each.get('row')] or samples
     for title, chosen in (
-        ('Wrong, and highest loss' if are_classes else 'Highest loss', seen[:12]),
+        ('Wrong, and highest loss' if are_wrong else 'Highest loss', seen[:12]),
         ('Lowest loss', seen[12:][:-13:-1]),
     ):
         rows = []
@@ -175,13 +178,25 @@ def best_predictions(run: RunRecord, pictures: _Pictures) -> Iterator[str]:
             for name, text, each in rows
             if each.get('picture')
         ]
+        columns = _columns_of(chosen)
         listed = html_table(
-            ('sample', 'target and prediction', 'loss'), ((name, text, each['loss']) for name, text, each in rows)
+            ('sample', 'target and prediction', 'loss', *columns),
+            ((name, text, each['loss'], *_row(each, columns)) for name, text, each in rows),
         )
         if rows:
             yield f'<h3>{title}</h3>' + (f'<div class="pictures">{"".join(shown)}</div>' if any(shown) else listed)
     if are_classes:
         yield _classes(Counter(pairs), names)
+
+
+def _columns_of(samples: list[dict[str, Any]]) -> list[str]:
+    rows = (each['row'] for each in samples if isinstance(each.get('row'), dict))
+    return list(dict.fromkeys(chain.from_iterable(rows)))[:MOST_COLUMNS]
+
+
+def _row(sample: dict[str, Any], columns: list[str]) -> list[Any]:
+    row = sample.get('row')
+    return [row.get(key) if isinstance(row, dict) else None for key in columns]
 
 
 def class_name(value: Any, names: list[Any] | None) -> str:
@@ -220,6 +235,18 @@ def _classes(counts: Counter[tuple[int, int]], names: list[Any] | None) -> str:
         table = html_table(('target \\ predicted', *labels.values()), shares, 'matrix')
         matrix = f'<h3>Confusion matrix</h3>{table}'
     return f'{matrix}<h3>Classes</h3>{text}'
+
+
+def _first_samples(run: RunRecord, pictures: _Pictures) -> str:
+    """Samples as the first training step got them: pictures, or rows of a table."""
+    samples, columns = run.first_samples, _columns_of(run.first_samples)
+    about = paragraph('As the training step got them, with all augmentations.')
+    if columns:
+        rows = ((each.get('target'), *_row(each, columns)) for each in samples)
+        return about + html_table(('target', *columns), rows)
+    targets = (in_short(each.get('target')) for each in samples[:MOST_COLUMNS])
+    shown = [pictures.html(f'{FIRST_BATCH}/{number}.png', name, '') for number, name in enumerate(targets)]
+    return f'{about}<div class="pictures">{"".join(shown)}</div>' if any(shown) else ''
 
 
 def _reported(run: RunRecord, pictures: _Pictures) -> str:

@@ -227,6 +227,11 @@ class RunRecord:
         return {**content, 'samples': samples}
 
     @cached_property
+    def first_samples(self) -> list[dict[str, Any]]:
+        """Samples of the first training batch: ``target``, maybe None, and ``row``, a dict, of those of a table."""
+        return next((found for start in self.starts if (found := start.get('first_samples'))), [])
+
+    @cached_property
     def images(self) -> list[Image]:
         """The pictures of `runnerkit.report_image`, by name and iteration."""
         found = []

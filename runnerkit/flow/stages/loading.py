@@ -151,7 +151,7 @@ def first_samples(datasets: Mapping[str, Any], number: int) -> Subset[Any]:
 def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
     """The arguments of `build_dataloader` for ``split``: those of ``data['<split>_dataloader']`` over the common ones.
 
-    Both may have torch's names, ``batch_size`` and ``num_workers``; the result has MMCV's.
+    Both may have any of the names in `SAME`; the result has MMCV's.
     """
     own = f'{split}_dataloader'
     common = {key: data[key] for key in KEYS['data'] if key in data}
@@ -159,12 +159,13 @@ def loader_settings(data: Mapping[str, Any], split: str) -> dict[str, Any]:
     refuse_marks(data.get(own), 'data', own)
     settings: dict[str, Any] = {'samples_per_gpu': 1, 'workers_per_gpu': 0}
     for options, path in ((common, ()), (data.get(own) or {}, (own,))):
-        settings |= {key: value for key, value in options.items() if key not in dict(SAME).values()}
-        for ours, theirs in SAME:
-            places = ['.'.join(('data', *path, key)) + at(data, *path, key) for key in (theirs, ours) if key in options]
+        settings |= {key: value for key, value in options.items() if not any(key in usual for usual in SAME.values())}
+        for mmcv, usual in SAME.items():
+            found = [key for key in (*usual, mmcv) if key in options]
+            places = ['.'.join(('data', *path, key)) + at(data, *path, key) for key in found]
             if len(places) > 1:
                 raise ValueError(f'{" and ".join(places)} are two names of the same option: keep one of them')
             if places:
-                settings[ours] = options.get(theirs, options.get(ours))
-                check_whole_number(places[0], settings[ours], at_least=1 if ours == 'samples_per_gpu' else 0)
+                settings[mmcv] = options[found[0]]
+                check_whole_number(places[0], settings[mmcv], at_least=1 if mmcv == 'samples_per_gpu' else 0)
     return settings

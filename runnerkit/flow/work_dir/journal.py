@@ -29,7 +29,7 @@ from runnerkit.flow.context import Context, Options
 from runnerkit.flow.work_dir.record import read_record, write_record
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
-from runnerkit.hooks.predictions import PredictionsHook
+from runnerkit.hooks.predictions import PredictionsHook, keep_first_batch
 from runnerkit.hooks.report import ReportHook
 from runnerkit.log_files import JOURNAL
 from runnerkit.nn import Supervised
@@ -56,6 +56,7 @@ _KINDS: dict[str, Any] = {
     'command': [str],
     'versions': {...: str},
     'first_batch': {...: int},
+    'first_samples': [dict],
     'exactness': [str],
     'rolled_back': [int],
     'seconds': {...: NUMBER},
@@ -179,10 +180,14 @@ class JournalHook(Hook):
             self._write_starts()
 
     def _note_batch(self, runner: RunnerView) -> None:
-        """Add checksums of the first batch to the entry."""
+        """Add checksums of the first batch to the entry; of the run's first, also its samples."""
         self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
         with self._trouble.instead_of_raising():
             self._starts[-1]['first_batch'] = batch_checksums(runner.data_batch)
+            if not is_trial(self._context) and not any('first_samples' in start for start in self._starts):
+                dataset = getattr(getattr(runner.data_loader, 'dataloader', runner.data_loader), 'dataset', None)
+                samples = keep_first_batch(runner.data_batch, dataset, self._context.work_dir)
+                self._starts[-1]['first_samples'] = samples
             self._write_starts()
 
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:

@@ -37,6 +37,7 @@ OTHER_FILES = {
     'control.sock',
     'malformed.jsonl',
     'best_samples',
+    'first_batch',
     'report.html',
     'reported_images',
     '.error_of_rank',

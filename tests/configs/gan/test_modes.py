@@ -82,7 +82,7 @@ def plain(cfg):
     model = build_model(cfg.model)
     parts = {'dis': model.discriminator, 'gen': model.generator}
     optimizers = {name: torch.optim.Adam(part.parameters(), 1e-3, (0.5, 0.999)) for name, part in parts.items()}
-    loader = build_dataloader(build_dataset(cfg.data.train), cfg.data.samples_per_gpu, 0, seed=cfg.seed)
+    loader = build_dataloader(build_dataset(cfg.data.train), cfg.data.batch_size, 0, seed=cfg.seed)
     losses = {'dis_loss': [], 'gen_loss': []}
     for real, noise in islice(epoch_batches(loader, 0), BATCHES):
         fake = model.generator(noise)

@@ -22,10 +22,10 @@ def test_the_parts_fit_together():
     datasets = {part: build_dataset(cfg.data[part]) for part in ('train', 'val', 'test')}
     assert [len(dataset) for dataset in datasets.values()] == [3500, 500, 1000]
     assert [dataset.augment for dataset in datasets.values()] == [True, False, False]
-    loader = build_dataloader(datasets['train'], cfg.data.samples_per_gpu, cfg.data.workers_per_gpu, seed=cfg.seed)
+    loader = build_dataloader(datasets['train'], cfg.data.batch_size, cfg.data.workers, seed=cfg.seed)
     batch = next(iter(loader))
     first = model.train_step(batch, optimizer)
-    assert first['num_samples'] == cfg.data.samples_per_gpu
+    assert first['num_samples'] == cfg.data.batch_size
     first['loss'].backward()
     optimizer.step()
     assert model.train_step(batch, optimizer)['loss'] < first['loss']

@@ -40,7 +40,7 @@ def train(folder, dies_after=None):
     """Eight iterations of the config, with a narrow network."""
     cfg = Config.fromfile(str(FOLDER / 'darts.py'))
     cfg.merge_from_dict({'model.width': 4, 'runner.max_iters': 8, 'checkpoint_config.interval': 1})
-    cfg.merge_from_dict({'data.samples_per_gpu': 8})
+    cfg.merge_from_dict({'data.batch_size': 8})
     look = Look(dies_after)
     try:
         Flow(cfg, Options(work_dir=str(folder), device='cpu', auto_resume=True), hooks=[(look, 'LOWEST')]).run()

@@ -22,8 +22,8 @@ def test_the_parts_fit_together():
     model = build_model(cfg.model)
     optimizer = build_optimizer(model, cfg.optimizer)
     train = build_dataset(cfg.data.train)
-    assert len(train) == cfg.data.samples_per_gpu * cfg.runner.max_iters
-    loader = build_dataloader(train, cfg.data.samples_per_gpu, cfg.data.workers_per_gpu, seed=cfg.seed)
+    assert len(train) == cfg.data.batch_size * cfg.runner.max_iters
+    loader = build_dataloader(train, cfg.data.batch_size, cfg.data.workers, seed=cfg.seed)
     batch = next(iter(loader))
     first = model.train_step(batch, optimizer)
     assert set(first['log_vars']) == {'loss', 'loss_bce', 'loss_dice'}

@@ -105,7 +105,7 @@ WARNINGS = [
     ),
     *(
         ({'data.persistent_workers': True}, 'data.persistent_workers', 'without workers', right)
-        for right in ({'data.workers_per_gpu': 1}, {'data.num_workers': 1}, {'data.val_dataloader': {'num_workers': 1}})
+        for right in ({'data.workers_per_gpu': 1}, {'data.workers': 1}, {'data.val_dataloader': {'num_workers': 1}})
     ),
 ]
 

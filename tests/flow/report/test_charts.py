@@ -49,6 +49,25 @@ def test_lines_over_axes():
     assert parallel('few', ['a', 'b', 'c'], rows[:1]) == ''
 
 
+def test_far_scores_are_at_the_edge_and_the_others_have_the_room():
+    scores = [*(2 + i / 10 for i in range(8)), 50.0]
+    axis = Axis(scores, is_cut=True)
+    assert axis.at(50.0) == pytest.approx(0.995)
+    assert axis.at(2.7) - axis.at(2.0) > 0.2
+    assert Axis(scores[1:], is_cut=True).at(50.0) > 0.99 > Axis(scores[2:], is_cut=True).at(50.0)  # of seven, all
+    assert Axis([3.0] * 8 + [4.0], is_cut=True).at(4.0) == pytest.approx(0.95)
+    drawn = scatter('all', ('x', 'y'), [Point(i, score, 'completed', f'{score}') for i, score in enumerate(scores)])
+    assert re.findall(r'class="completed far"[^>]*><title>([\d.]+)', drawn) == ['50.0']
+
+
+def test_labels_of_axes_are_above_the_lines_through_their_values_and_the_lowest_is_below():
+    drawn = parallel('all', ['a', 'b'], [Line(values, '', 0.0, '') for values in ([1, 3], [5, 3])])
+    heights = {label: float(y) for y, label in re.findall(r'<text class="(?:in|end)"[^>]* y="([\d.]+)">(\d)<', drawn)}
+    lines = [float(y) for y in re.findall(r'[\d.]+,([\d.]+)', drawn.partition('<line')[0])]
+    low, high, middle = max(lines), min(lines), lines[1]
+    assert heights == {'1': low + 12, '5': high - 4, '3': middle - 4}
+
+
 def test_axes_are_as_they_are_told():
     whole = Axis([0.5, 0.6], is_log=True)
     assert whole.at(0.5477) == pytest.approx(0.5, abs=1e-3)  # the middle of a logarithmic scale

@@ -45,6 +45,10 @@ def test_wrong_samples_are_first_even_with_a_lower_loss(full):
     path.write_text(json.dumps(content))
     page = page_of([read_run(full)])
     assert cut(page, 'Wrong, and highest loss')[1][:4] == ['10.png', '0.png', '20.png', '28.png']
+    right = [{**each, 'prediction': each['target']} for each in content['samples']]
+    path.write_text(json.dumps({**content, 'samples': right}))
+    text, names = cut(page_of([read_run(full)]), 'Highest loss')  # none is wrong
+    assert (names[0], text[:13]) == ('10.png', '10.png ✓ dog,')
     for each in content['samples']:
         each['confidence'] = None  # numbers are neither right nor wrong
     path.write_text(json.dumps(content))

@@ -52,7 +52,7 @@ def test_a_loader_may_be_described_in_torchs_words():
         'val': Five(),
         'val_dataloader': {'samples_per_gpu': 3},
         'test': Five(),
-        'test_dataloader': {'batch_size': 5, 'num_workers': 1},
+        'test_dataloader': {'batch_size': 5, 'workers': 1},
     }
     context = Context(Config({}), Options(), seed=1)
     loaders = [build_loaders(context, data, split)[''] for split in ('train', 'val', 'test')]
@@ -66,6 +66,7 @@ def test_a_loader_may_be_described_in_torchs_words():
         ("batch_size='many'", ['data.batch_size (', 'config.py:2)', "but got 'many'"]),
         ('workers_per_gpu=-1', ['data.workers_per_gpu (', 'config.py:2)', 'at least 0, but got -1']),
         ('samples_per_gpu=4, batch_size=8', ['data.batch_size (', 'config.py:2)', 'data.samples_per_gpu', 'two names']),
+        ('num_workers=1, workers=1', ['data.workers', 'data.num_workers', 'two names']),
         ('num_workers=1, workers_per_gpu=1', ['data.num_workers', 'data.workers_per_gpu', 'two names']),
         ('train_dataloader=dict(batch_size=0)', ['data.train_dataloader.batch_size (', 'config.py:2)', 'got 0']),
         (
