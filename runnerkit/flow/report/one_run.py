@@ -15,6 +15,7 @@ from runnerkit.flow.look.log_lines import is_number
 from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
+from runnerkit.flow.work_dir.record import SCRIPT
 from runnerkit.hooks.predictions import FIRST_BATCH, MOST_COLUMNS
 from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_small
@@ -272,6 +273,14 @@ def _commands(run: RunRecord) -> Iterator[tuple[str, str]]:
     folder, ranks = shlex.quote(str(run.folder.absolute())), run.last_start.get('ranks')
     is_spread = isinstance(ranks, int) and ranks > 1
     before, after = (f'torchrun --nproc_per_node {ranks} -m ', ' --launcher pytorch') if is_spread else ('', '')
+    bad = next((step for step, kind, _ in run.marks if kind == 'nan'), run.iterations)
+    replay = 'replay', f'{before}runnerkit replay {folder} --to {max(0, bad - 1)}{after}'
+    if SCRIPT in run.settings:  # a loop of the user's own, which continues by itself
+        if words := [str(each) for each in run.last_start.get('command', ())]:
+            start = 'python' if not is_spread else f'torchrun --nproc_per_node {ranks}'
+            yield 'resume', f'cd {shlex.quote(str(run.last_start.get("folder", ".")))} && {start} {shlex.join(words)}'
+        yield replay
+        return
     name = run.meta.get('exp_name')
     if isinstance(name, str) and (run.folder / os.path.basename(name)).is_file():
         config = shlex.quote(str(run.folder.absolute() / os.path.basename(name)))
@@ -282,8 +291,7 @@ def _commands(run: RunRecord) -> Iterator[tuple[str, str]]:
     if split is not None:
         yield 'test', f'runnerkit test {folder}' + ('' if split == 'test' else f' --split {split}')
         yield 'predict', f'runnerkit predict {folder} {split}'
-    bad = next((step for step, kind, _ in run.marks if kind == 'nan'), run.iterations)
-    yield 'replay', f'{before}runnerkit replay {folder} --to {max(0, bad - 1)}{after}'
+    yield replay
 
 
 def settings_and_code(run: RunRecord) -> str:

@@ -151,6 +151,18 @@ def test_commands_resume_test_predict_and_replay(full):
         assert f'runnerkit {command} Copy' in text
 
 
+@pytest.mark.parametrize(('ranks', 'start'), [(1, 'python'), (2, 'torchrun --nproc_per_node 2')])
+def test_a_loop_of_the_users_is_resumed_by_its_script(ranks, start, full):
+    words = {'command': ['mine.py', '--large'], 'folder': '/my code', 'ranks': ranks}
+    (full / 'run.json').write_text(json.dumps({'starts': [words]}))
+    run = read_run(full)
+    run.meta['config'] = "loop = '/my code/mine.py:__main__'\n"
+    text, _ = cut(page_of([run]), 'Commands')
+    assert f"resume cd '/my code' && {start} mine.py --large Copy" in text
+    assert 'runnerkit replay' in text
+    assert not any(f'runnerkit {command}' in text for command in ('train', 'test', 'predict'))
+
+
 @pytest.mark.parametrize(
     ('splits', 'commands'),
     [
