@@ -1,12 +1,16 @@
+import os
 import random
 import runpy
+import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forks import Fork
 
+import runnerkit
 from runnerkit.config import Config
 from runnerkit.data import build_dataloader, build_dataset
 from runnerkit.hooks.hook import Hook
@@ -58,6 +62,50 @@ def test_the_runner_gives_the_same_bits():
     assert hook.seen == losses
     assert net.state_dict().keys() == model.state_dict().keys()
     assert all(map(torch.equal, net.state_dict().values(), model.state_dict().values()))
+
+
+def train_in_a_loop(cfg, epochs, work_dir, kill_at=None):
+    """The same training as a user's own loop, which saves every third iteration."""
+    torch.set_num_threads(1)
+    random.seed(cfg.seed)
+    np.random.seed(cfg.seed)
+    torch.manual_seed(cfg.seed)
+    net = build_model(cfg.model)
+    net.init_weights()
+    optimizer = build_optimizer(net, cfg.optimizer)
+    loader = build_dataloader(build_dataset(cfg.data.train), cfg.data.batch_size, 0, shuffle=True, seed=cfg.seed)
+    draws = torch.get_rng_state()
+    saves = dict(interval=3, by_epoch=False, max_keep_ckpts=2)
+    run = runnerkit.loop(work_dir, model=net, optimizer=optimizer, seed=cfg.seed, checkpoint_config=saves)
+    if not run.iter:
+        torch.set_rng_state(draws)  # which the plain loop has after its first weights
+    net.train()
+    for _ in run.epochs(epochs):
+        for batch in run.batches(loader):
+            for group in optimizer.param_groups:
+                group['lr'] = learning_rate(cfg.optimizer.lr, run.iter, epochs * len(loader), cfg.lr_config)
+            loss = net.train_step(batch)['loss']
+            if run.iter == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.log(loss=loss)
+    torch.save(net.state_dict(), f'{work_dir}.pth')
+
+
+@pytest.mark.parametrize('kills', [1, pytest.param(50, marks=pytest.mark.thorough)])
+def test_a_loop_of_ones_own_gives_the_same_bits_after_kills(kills, tmp_path):
+    cfg = config(**{'data.train.part': 'val', 'data.batch_size': 64, 'model.model.hidden': 16})
+    model, _ = train(cfg, epochs=2)
+    places = random.Random(0).choices(range(1, 16), k=kills)
+    for number, place in enumerate(places):
+        work_dir = tmp_path / f'run{number}'
+        assert Fork(train_in_a_loop, cfg, 2, work_dir, place, folder=tmp_path).code() == -signal.SIGKILL
+        again = Fork(train_in_a_loop, cfg, 2, work_dir, folder=tmp_path)
+        assert again.code() == 0, again.said()
+        ended = torch.load(f'{work_dir}.pth')
+        assert all(torch.equal(value, ended[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.thorough  # test_the_runner_gives_the_same_bits
