@@ -19,7 +19,7 @@ from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ra
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.parallel.dtensors import is_sharded
-from runnerkit.runner.exactness import boundary, why_not_exact
+from runnerkit.runner.exactness import boundary, in_entry, why_not_exact
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.seed import rng_state
 
@@ -151,7 +151,8 @@ class Saver:
 
         Where a run could not continue exactly, in the middle of an iteration, of an evaluation or of a nested run, or
         before other hooks of a point, the save moves to the next boundary: the end of the point ``after_train_iter`` or
-        ``after_train_epoch``, or in a resumed run that of ``before_run``. The log says so.
+        ``after_train_epoch``, that of an evaluation of the workflow, or in a resumed run that of ``before_run``. The
+        log says so.
         """
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
@@ -392,11 +393,11 @@ class Saver:
         self._runner.logger.info(
             'the save of %s moves to the end of %s, from which a run can continue exactly: it was asked for %s',
             request.name,
-            point if point == 'before_run' else 'this iteration or point',
+            point if point == 'before_run' else 'this iteration, evaluation or point',
             request.not_exact,
         )
         self._moved.append(request._replace(not_exact=None))
-        self._runner.hooks.at_end(point, self._make_moved)
+        self._runner.hooks.at_end(point, self.make_moved)
         return request.store.path(request.name)
 
     def drop_moved(self) -> None:
@@ -405,7 +406,8 @@ class Saver:
             self._runner.logger.info('%s is not saved: the run has gone back before that', request.name)
         self._moved = []
 
-    def _make_moved(self, runner: Any) -> None:
+    def make_moved(self, runner: Any) -> None:
+        """Make the saves that have waited for a boundary."""
         moved, self._moved = self._moved, []
         for request in moved:
             self._make(request)
@@ -433,7 +435,7 @@ class Saver:
     def after_run(self, runner: Any) -> None:
         """Make moved saves, and wait for the one in the background; then release its thread, memory and group."""
         if runner.outcome is not None and runner.outcome.ended_well:
-            self._make_moved(runner)
+            self.make_moved(runner)
         for request in self._moved:
             runner.logger.warning('%s is not saved: the run failed before the end of the iteration', request.name)
         self._moved = []
@@ -489,7 +491,7 @@ class Saver:
         """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last, or
         will be at the end of ``point``."""
         runner, progress = self._runner, self._runner.progress
-        ahead = point == 'after_train_iter' and not progress.iter_is_done
+        ahead = point == 'after_train_iter' and not progress.iter_is_done and not in_entry(runner)
         iters = number = progress.iters + ahead
         if runner.by_epoch:
             number = progress.epochs + (progress.epoch_is_open and progress.batches + ahead > 0)
