@@ -143,6 +143,8 @@ class CheckpointHook(StoringHook):
             raise
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        # The run may go back: what it has saved since is of another branch.
+        self._saved_at = self._saved_as = self._failure = self._tried_at = self._cut_by = None
         text = (checkpoint.get('meta') or {}).get('not_evaluated')
         if text is not None:
             runner.logger.warning(

@@ -144,3 +144,33 @@ def test_what_an_accumulation_cycle_has_gathered_is_void(first, tmp_path):
     back = Back('after_train_iter', 7, tmp_path / 'back' / 'iter_3.pth')
     assert torch.equal(go(tmp_path / 'whole'), go(tmp_path / 'back', back))
     assert back.gone
+
+
+class StopsOnce(Back):
+    """Saves, goes back, and stops the run on the other branch where it has saved."""
+
+    def after_train_iter(self, runner):
+        if runner.iter == 6 and not self.gone:
+            next(hook for hook in runner.hooks if isinstance(hook, CheckpointHook)).save_now(runner)
+        elif runner.iter == 6:
+            with torch.no_grad():
+                runner.model.head.weight.zero_()
+            runner.stop('enough')
+
+
+def test_what_was_saved_behind_it_does_not_count_as_saved(tmp_path):
+    stopped = run('iter', tmp_path, StopsOnce('before_train_iter', 7, tmp_path / 'iter_6.pth'))
+    assert not stopped.model.head.weight.any()
+    assert torch.equal(torch.load(tmp_path / 'iter_7.pth')['state_dict']['head.weight'], stopped.model.head.weight)
+
+
+def test_an_evaluation_that_fails_at_the_number_of_a_lost_save_loses_no_weights(tmp_path):
+    class Fails(EvalHook):
+        def _do_evaluate(self, runner):
+            if back.gone:
+                raise RuntimeError('no room')
+
+    back = Back('before_train_iter', 7, tmp_path / 'iter_3.pth')
+    with pytest.raises(RuntimeError, match='no room'):
+        run('iter', tmp_path, back, hooks=[Fails(loader(8), by_epoch=False, interval=6)])
+    assert 'no room' in torch.load(tmp_path / 'iter_6.pth')['meta']['not_evaluated']
