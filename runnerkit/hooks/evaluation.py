@@ -30,6 +30,7 @@ from runnerkit.evaluation import (
     rule_of,
     scores_of_dataset,
 )
+from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
 from runnerkit.hooks.logger import LoggerHook, TextLoggerHook
 from runnerkit.hooks.storage import StoringHook
@@ -177,6 +178,17 @@ class EvalHook(StoringHook):
         if self.rule is None and self.save_best != 'auto' and not self._asks_dataset:
             check_score_exists(runner.model, self.save_best, 'save_best')
             self._init_rule(self.given_rule or self._better(runner, self.save_best), self.save_best)
+
+    def after_resume(self, runner: RunnerView) -> None:
+        """Say that the best checkpoint is missing: of another folder, or of a run that has gone back behind it."""
+        self.best_ckpt_path = best = self._messages.get('best_ckpt')
+        is_there = best is not None and (is_url(best) or os.path.exists(best))
+        if self.save_best is not None and 'best_score' in self._messages and not is_there:
+            runner.logger.warning(
+                'the best checkpoint so far (score %s) is not there%s: the next one is saved when a score is better',
+                self._messages['best_score'],
+                f', {best}' if best else '',
+            )
 
     def before_train_iter(self, runner: RunnerView) -> None:
         if self.initial_flag and not self.by_epoch:

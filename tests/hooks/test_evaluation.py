@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import re
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from unittest.mock import Mock
@@ -543,6 +544,19 @@ def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
     runner.run([loader(8)], [('train', 1)])
     assert best_files(tmp_path / 'first') == ['best_acc_epoch_1.pth']
     assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
+
+
+def test_a_resume_elsewhere_tells_that_the_best_one_is_not_there(tmp_path, caplog):
+    for folder, scores, limit in (('first', [0.5], 1), ('second', [0.4, 0.6], 3)):
+        runner = tiny_runner(model=Predicts(), work_dir=tmp_path / folder, max_epochs=limit)
+        runner.register_hook(EvalHook(DataLoader(Scored(scores), batch_size=2), save_best='acc'), 'LOW')
+        runner.register_hook(CheckpointHook(interval=1))
+        if folder == 'second':
+            runner.resume(str(shutil.copy(tmp_path / 'first' / 'epoch_1.pth', tmp_path / 'second')))
+        runner.run([loader(8)], [('train', 1)])
+        is_told = 'the best checkpoint so far (score 0.5) is not there: the next one is saved' in caplog.text
+        assert is_told == (folder == 'second')
+    assert best_files(tmp_path / 'second') == ['best_acc_epoch_3.pth']
 
 
 @pytest.mark.parametrize('score', ['x' * 300, 'précision', 'val/acc'])
