@@ -40,7 +40,8 @@ def in_entry(runner: Any) -> bool:
     """Whether an evaluation is running that is an entry of the workflow, at whose end a save is exact."""
     progress = runner.progress
     trains = progress.is_in_iter or progress.iter_is_done or progress.epoch_is_open or progress.epoch_is_done
-    return runner.evaluator.is_open and not trains and runner.lifecycle.own_loop is None
+    is_entry = runner.by_epoch or runner.lifecycle.own_loop is None  # a user's loop by iteration has batches only
+    return runner.evaluator.is_open and is_entry and not trains
 
 
 def boundary(runner: Any, caller: Any = None) -> str | None:

@@ -35,7 +35,6 @@ class _PlannedRunner(Protocol):
     model: Any
     data_loader: Any
     progress: Progress
-    snapshots: Any
     stopping: Stop
     world_size: int
 
@@ -192,8 +191,5 @@ class Plan:
             has_passed = has_passed and not (stop.signals and runner.world_size == 1 and stop.signals.pending)
             if progress.running is None:  # the loop left the unit
                 began, has_passed = None, False
-                continue
-            if progress.unit != progress.running + 1 and (stop.reason is None or not progress.epoch_is_open):
+            elif progress.unit != progress.running + 1 and (stop.reason is None or not progress.epoch_is_open):
                 progress.end_unit()
-            if not training[entry]:
-                runner.snapshots.saver.make_moved(runner)
