@@ -355,18 +355,6 @@ class CheckpointHook(StoringHook):
     def _name_of(self, number: int) -> str:
         return self._template.format(number, epoch=number, iter=number)
 
-    def _delete_quietly(self, runner: RunnerView, name: str, only_look: bool = False) -> bool:
-        """Delete (or look for) that checkpoint unless it is the best one; returns whether to look for older ones."""
-        store = self.store(runner)
-        path = store.path(name)
-        if path == runner.meta['hook_msgs'].get('best_ckpt'):
-            return True
-        try:
-            return store.has(name) if only_look else store.delete(name)
-        except OSError as error:
-            runner.logger.warning('the old checkpoint %s could not be deleted (%s)', path, error)
-            return False
-
 
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:
     """Whether no `CheckpointHook` among ``hooks`` saves by iteration."""

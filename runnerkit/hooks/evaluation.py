@@ -437,7 +437,7 @@ class EvalHook(StoringHook):
         if runner.rank == 0 and isinstance(former, str) and former != path:
             old = os.path.basename(former)
             if is_best(old) and former == store.path(old):
-                store.delete(old)
+                self._delete_quietly(runner, old)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the score that decides, its direction, and whether the first evaluation is over."""
