@@ -199,7 +199,7 @@ class Saver:
                 return error  # to all ranks
 
         try:
-            self.finish() if each_writes else from_first_rank(self.finish)
+            self.finish() if request.alone else self.finish_together()
             messages = runner.meta.setdefault('hook_msgs', {}) if request.messages else {}
             self._former = {key: messages[key] for key in request.messages if key in messages}
             messages.update(request.messages)
@@ -213,7 +213,7 @@ class Saver:
                 return None
             if not request.is_direct:
                 runner.train_log.mark_losses()
-            if self._in_flight is None and (runner.rank == 0 or request.alone):
+            if self._in_flight is None and self._reports(request):
                 self.report(path, state, request)
             return path
         finally:
@@ -408,29 +408,40 @@ class Saver:
 
     def make_moved(self, runner: Any) -> None:
         """Make the saves that have waited for a boundary."""
-        moved, self._moved = self._moved, []
-        for request in moved:
-            self._make(request)
+        for _ in range(len(self._moved)):
+            self._make(self._moved.pop(0))  # if it fails, the others are still known
 
     def poll(self, runner: Any) -> None:
         """Report a background save that has ended, without waiting. Other ranks than the first call `finish`."""
-        if runner.rank == 0 and self._writer is not None and self._writer.is_done:
+        if self._in_flight and self._writer and self._writer.is_done and self._reports(self._in_flight[1]):
             self.finish()
 
     def finish(self) -> None:
         """Wait for a checkpoint that is being written in the background, and report its end."""
-        in_flight, self._in_flight = self._in_flight, None
-        if in_flight is None or self._writer is None:
+        if self._in_flight is None or self._writer is None:
             return
-        self._runner.hooks.unlisten('before_train_iter', self.poll)
-        state, request = in_flight
+        state, request = self._in_flight
+        failure: Exception | None = None
         try:
-            self._writer.wait()
+            self._writer.wait()  # an interrupt leaves it in flight
         except Exception as error:
-            self._fail(error, request)
-            return
-        if self._runner.rank == 0:
+            failure = error
+        self._in_flight = None
+        self._runner.hooks.unlisten('before_train_iter', self.poll)
+        if failure is not None:
+            if 'loss' in state.found:  # which no file has
+                self._runner.train_log.mark_losses(are_finite=False)
+            self._fail(failure, request)
+        elif self._reports(request):
             self.report(request.store.path(request.name), state, request)
+
+    def finish_together(self) -> None:
+        """`finish`, on all ranks: they go on when the checkpoint is in its place."""
+        self.finish() if is_sharded(self._runner.model) else from_first_rank(self.finish)
+
+    def _reports(self, request: Request) -> bool:
+        """Whether this rank reports the end of the save."""
+        return self._runner.rank == 0 or request.alone
 
     def after_run(self, runner: Any) -> None:
         """Make moved saves, and wait for the one in the background; then release its thread, memory and group."""
@@ -455,10 +466,7 @@ class Saver:
     def last(self) -> str | None:
         """The newest intact checkpoint of this run or of the run that it resumes; None without one. Every rank calls
         it; it waits for a checkpoint that is being written."""
-        if is_sharded(self._runner.model):
-            self.finish()
-        else:
-            from_first_rank(self.finish)
+        self.finish_together()
         return from_first_rank(self._last)
 
     def _last(self) -> str | None:

@@ -298,6 +298,7 @@ class Snapshots:
         self.saver.drop_moved()
         for reader in runner.readers.entries:
             reader.close()
+        self.saver.finish_together()
         runner.resume(asked.checkpoint)
         runner.readers.rescale()
         self.restore()
