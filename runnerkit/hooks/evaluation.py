@@ -17,7 +17,7 @@ from runnerkit.checkpoint.store import best_name, is_best
 from runnerkit.data.given import is_loader
 from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_scores, with_name
-from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.evaluation import (
     GREATER_KEYS,
     LESS_KEYS,
@@ -52,7 +52,8 @@ class EvalHook(StoringHook):
         dataloader: the loader to evaluate on; or several by name, ``{'clean': …, 'noisy': …}``, whose scores are called
             ``clean/accuracy``, ``noisy/accuracy``. They are evaluated in turn.
         start: the first epoch or iteration (1-based) after which to evaluate; if it is already reached, evaluate
-            once before training. None: start with the first interval.
+            once before training, too, unless ``interval`` leaves out the next one (as in MMCV). None: start with the
+            first interval.
         interval: epochs or iterations between two evaluations, at least 1.
         by_epoch: True counts epochs, False iterations.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
@@ -256,12 +257,17 @@ class EvalHook(StoringHook):
                 self._candidates = None
         if self.save_best is None:
             return
+
+        def decide() -> tuple[float | None, str, str | None]:
+            best = candidates[-1] if candidates and self._is_best(runner, candidates[-1]) else None
+            return best, self.key_indicator, self.rule
+
         # Perhaps only the first rank knows the score, and which one 'auto' has chosen.
-        score, key, rule = broadcast_object((candidates[-1] if candidates else None, self.key_indicator, self.rule))
+        score, key, rule = from_first_rank(decide)
         if self.rule is None and rule is not None:
             self._init_rule(rule, key)
         if score is not None:
-            self._keep_if_best(runner, score)
+            self._keep_best(runner, score)
 
     def score_now(self, runner: RunnerView) -> dict[str, float]:
         """Evaluate now, and save nothing; returns the scores by name, the same on every rank."""
@@ -381,18 +387,19 @@ class EvalHook(StoringHook):
         """
         if self._candidates is not None:
             self._candidates.append(key_score)
-        elif runner.rank == 0:
-            self._keep_if_best(runner, key_score, alone=True)
+        elif runner.rank == 0 and self._is_best(runner, key_score):
+            self._keep_best(runner, key_score, alone=True)
 
-    def _keep_if_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
-        """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``. The former
-        best is deleted when the new one is safe."""
+    def _is_best(self, runner: RunnerView, score: float) -> bool:
         if not isfinite(score):
             runner.logger.warning('%s is %s, which is never the best', self.key_indicator, score)
-            return
+            return False
         best = runner.meta.setdefault('hook_msgs', {}).get('best_score', nan)
-        if not self.compare_func(score, best if isfinite(best) else self.init_value_map[str(self.rule)]):
-            return
+        return self.compare_func(score, best if isfinite(best) else self.init_value_map[str(self.rule)])
+
+    def _keep_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
+        """Save the checkpoint, whose ``score`` is the best so far, on all ranks or on the first one ``alone``. The
+        former best is deleted when the new one is safe."""
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
         store, name, former = self.store(runner), best_name(self.key_indicator, unit, done), self.best_ckpt_path
         path = self.best_ckpt_path = store.path(name)

@@ -401,7 +401,22 @@ def scores_on_rank(rank, folder):
     data = loader(11, batch=11, dist=False, shuffle=False)
     with torch.no_grad():
         expected = float(alone.val_step(next(iter(data)))['loss'])
-    return {name: float(value) for name, value in scores.items()}, expected
+    return {name: float(value) for name, value in scores.items()}, expected, keeps_a_better_one_alone(folder)
+
+
+def keeps_a_better_one_alone(folder):
+    """The first rank has saved a better one, of which the others do not know."""
+
+    class Judges(Hook):
+        def before_train_epoch(self, runner):
+            hook._save_ckpt(runner, 0.9)
+
+    hook = EvalHook(DataLoader(Scored([0.8]), batch_size=2), save_best='acc', rule='greater', interval=2)
+    runner = tiny_runner(model=Predicts(), work_dir=folder, max_epochs=2)
+    runner.register_hook(Judges())
+    runner.register_hook(hook, 'LOW')
+    runner.run([loader(16, dist=True)], [('train', 1)])
+    return best_files(folder)
 
 
 def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(on_ranks, tmp_path):
@@ -415,8 +430,9 @@ def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(o
 
 
 def test_ranks_with_unequal_shares_score_as_one_process(on_ranks, tmp_path):
-    (scores, expected), (others, _) = on_ranks(__file__, 'scores_on_rank', tmp_path)
+    (scores, expected, best), (others, _, _) = on_ranks(__file__, 'scores_on_rank', tmp_path)
     assert scores == others
+    assert best == ['best_acc_epoch_1.pth']
     assert scores['error'] == pytest.approx(expected, rel=1e-5)
     assert scores['loss'] == pytest.approx(expected, rel=1e-5)
 
