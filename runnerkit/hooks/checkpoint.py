@@ -232,7 +232,7 @@ class CheckpointHook(StoringHook):
             is_due = runner.completed_epochs > runner.epoch and self._is_due_by_epoch(runner)
         else:
             is_due = runner.completed_iters > runner.iter and self._is_due_by_iter(runner)
-        options = {'meta': {'not_evaluated': one_line(error)[:1000]}, 'alone': True}
+        options: dict[str, Any] = {'meta': {'not_evaluated': one_line(error)[:1000]}, 'alone': True}
         if is_due:
             name = self._due_name(runner)
             path = self._save(runner, name, {**self.args, 'filename_tmpl': name, **options})
