@@ -198,9 +198,9 @@ class LogBuffer:
             self._leave(name, len(values))
         return bool(self._were_finite)
 
-    def mark_losses(self) -> None:
-        """`losses_are_finite` is about what is added from now on."""
-        self._seen, self._were_finite = {name: len(values) for name, values in self.val_history.items()}, True
+    def mark_losses(self, are_finite: bool = True) -> None:
+        """`losses_are_finite` is about what is added from now on; what was before counts as ``are_finite``."""
+        self._seen, self._were_finite = {name: len(values) for name, values in self.val_history.items()}, are_finite
 
     def _leave(self, name: str, n: int) -> None:
         """Note, without waiting for the device, whether those of the first ``n`` values of a loss are finite that were

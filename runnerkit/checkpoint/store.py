@@ -135,7 +135,8 @@ class Store:
         Args:
             name: the file's name.
             checkpoint: what `torch.save` gets.
-            latest: make ``latest.pth`` point to it afterwards; ignored if the folder is not local.
+            latest: make ``latest.pth`` point to it afterwards; ignored if the folder is not local. If that fails, the
+                log says so.
 
         Returns:
             The file's path or URL.
@@ -151,8 +152,8 @@ class Store:
                     partial(torch.save, checkpoint),
                     lambda: os.path.isdir(path) and _remove_folder(path),
                 )
-                if latest:
-                    replace_link(Path(self.path(LATEST)), name)
+            if latest:
+                self._move_latest(name)
         elif self.client is None:
             _into_cloud(checkpoint, path)
         else:
@@ -195,7 +196,7 @@ class Store:
 
         def finish() -> None:
             if latest:
-                replace_link(Path(self.path(LATEST)), name)
+                self._move_latest(name)
             if then is not None:
                 then()
 
@@ -211,19 +212,22 @@ class Store:
         Args:
             name: the checkpoint's name.
             latest: make ``latest.pth`` point to it if it is the newest one.
-
-        Raises:
-            OSError: the link cannot be written.
         """
         path = Path(self.path(name)).resolve()
         candidates = (Path(each.path) for each in self._candidates())
         newest = next((each for each in candidates if why_file_not_finite(each) is None), None)
         if newest != path:
             return False
-        link = Path(self.path(LATEST))
-        if latest and behind_link(link).resolve() != path:
-            replace_link(link, name)
+        if latest and behind_link(Path(self.path(LATEST))).resolve() != path:
+            self._move_latest(name)
         return True
+
+    def _move_latest(self, name: str) -> None:
+        """Make ``latest.pth`` point to a checkpoint, which is whole without it, too."""
+        try:
+            replace_link(Path(self.path(LATEST)), name)
+        except OSError as error:
+            logger.warning('%s cannot be moved to %s (%s)', self.path(LATEST), name, error)
 
     def check_takes_folders(self) -> None:
         """Whether a sharded checkpoint can be written here.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
-from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, LATEST, number_in, why_file_not_finite
+from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in, why_file_not_finite
 from runnerkit.distributed import allreduce_params
 from runnerkit.fileio.paths import lies_in
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
@@ -128,10 +128,7 @@ class CheckpointHook(StoringHook):
 
     def after_train_iter(self, runner: RunnerView) -> None:
         # This is called in every iteration.
-        if self.by_epoch:
-            return
-        done = runner.iter + 1
-        if (self.interval > 0 and done % self.interval == 0) or (self.save_last and done == runner.max_iters):
+        if not self.by_epoch and self._is_due_by_iter(runner):
             self._save_checkpoint(runner)
 
     @contextmanager
@@ -143,6 +140,8 @@ class CheckpointHook(StoringHook):
             raise
 
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
+        # The run may go back: what it has saved since is of another branch.
+        self._saved_at = self._saved_as = self._failure = self._tried_at = self._cut_by = None
         text = (checkpoint.get('meta') or {}).get('not_evaluated')
         if text is not None:
             runner.logger.warning(
@@ -158,11 +157,7 @@ class CheckpointHook(StoringHook):
         if runner.rank > 0 or last is None or not store.is_local or not lies_in(last, store.place):
             return
         name = Path(last).name
-        try:
-            is_newest = store.finish(name, self.args.get('create_symlink', True))
-        except OSError as error:
-            runner.logger.warning('%s cannot be moved to %s (%s)', store.path(LATEST), name, error)
-            return
+        is_newest = store.finish(name, self.args.get('create_symlink', True))
         number = runner.completed_epochs if self.by_epoch else runner.completed_iters
         is_regular = name == self._name_of(number) and name not in self._stops
         if is_newest and is_regular and self.max_keep_ckpts > 0:
@@ -208,12 +203,12 @@ class CheckpointHook(StoringHook):
             raise NotSavedError(self._failure)
         return saved
 
-    def _save_between(self, runner: RunnerView, keep: bool = False) -> str | None:
+    def _save_between(self, runner: RunnerView, keep: bool = False, **options: Any) -> str | None:
         """Save between two intervals."""
         name = BY_ITER.format(runner.completed_iters)
         if not keep and name not in self._stops:
             self._stops.append(name)  # before the write: the run that resumes from this file must know its name
-        return self._save(runner, name, {**self.args, 'filename_tmpl': name})
+        return self._save(runner, name, {**self.args, 'filename_tmpl': name, **options})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the checkpoints that could not be written, and those of stopped runs."""
@@ -230,20 +225,30 @@ class CheckpointHook(StoringHook):
             runner.logger.error(
                 'the run fails before a checkpoint is saved, and a sharded model can only be saved by all ranks'
             )
-        if runner.rank > 0 or is_sharded(runner.model):
             return
-        is_due = self.by_epoch and runner.completed_epochs > runner.epoch and self._is_due_by_epoch(runner)
-        name = self._due_name(runner) if is_due else BY_ITER.format(runner.completed_iters)
-        if not is_due:
-            self._stops.append(name)  # as of a run that was stopped
-        options = {**self.args, 'filename_tmpl': name, 'meta': {'not_evaluated': one_line(error)[:1000]}, 'alone': True}
-        if (path := self._save(runner, name, options)) is not None:
+        if runner.rank > 0:
+            return
+        if self.by_epoch:
+            is_due = runner.completed_epochs > runner.epoch and self._is_due_by_epoch(runner)
+        else:
+            is_due = runner.completed_iters > runner.iter and self._is_due_by_iter(runner)
+        options: dict[str, Any] = {'meta': {'not_evaluated': one_line(error)[:1000]}, 'alone': True}
+        if is_due:
+            name = self._due_name(runner)
+            path = self._save(runner, name, {**self.args, 'filename_tmpl': name, **options})
+        else:
+            path = self._save_between(runner, **options)  # as of a run that was stopped
+        if path is not None:
             runner.logger.error('the run fails; what it has trained until then is saved: %s', path)
 
     def _is_due_by_epoch(self, runner: RunnerView) -> bool:
         # An epoch that ``max_iters`` cuts short is never completed, and is the last one.
         is_last = self.is_last_epoch(runner) or runner.completed_epochs == runner.epoch
         return self.every_n_epochs(runner, self.interval) or (self.save_last and is_last)
+
+    def _is_due_by_iter(self, runner: RunnerView) -> bool:
+        done = runner.iter + 1
+        return (self.interval > 0 and done % self.interval == 0) or (self.save_last and done == runner.max_iters)
 
     def _save_checkpoint(self, runner: RunnerView) -> None:
         number, unit = (runner.epoch + 1, 'epochs') if self.by_epoch else (runner.iter + 1, 'iterations')
@@ -258,8 +263,7 @@ class CheckpointHook(StoringHook):
         self._save(runner, name, args, number)
 
     def _due_name(self, runner: RunnerView) -> str:
-        number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
-        return self._template.format(number, epoch=runner.completed_epochs, iter=runner.completed_iters)
+        return self._name_of(runner.epoch + 1 if self.by_epoch else runner.iter + 1)
 
     def _save(self, runner: RunnerView, name: str, args: dict[str, Any], number: int | None = None) -> str | None:
         if self.sync_buffer and not args.get('alone'):
@@ -296,10 +300,6 @@ class CheckpointHook(StoringHook):
             self._failure,
             remedy,
         )
-
-    @property
-    def _template(self) -> str:
-        return self.args.get('filename_tmpl', BY_EPOCH if self.by_epoch else BY_ITER)
 
     def _delete_old(self, runner: RunnerView, newest: int) -> None:
         """Delete surplus checkpoints, on the first rank, now that the file of epoch (iteration) ``newest`` exists."""
@@ -351,19 +351,8 @@ class CheckpointHook(StoringHook):
         return self._counted.get(number, True)
 
     def _name_of(self, number: int) -> str:
-        return self._template.format(number, epoch=number, iter=number)
-
-    def _delete_quietly(self, runner: RunnerView, name: str, only_look: bool = False) -> bool:
-        """Delete (or look for) that checkpoint unless it is the best one; returns whether to look for older ones."""
-        store = self.store(runner)
-        path = store.path(name)
-        if path == runner.meta['hook_msgs'].get('best_ckpt'):
-            return True
-        try:
-            return store.has(name) if only_look else store.delete(name)
-        except OSError as error:
-            runner.logger.warning('the old checkpoint %s could not be deleted (%s)', path, error)
-            return False
+        template: str = self.args.get('filename_tmpl', BY_EPOCH if self.by_epoch else BY_ITER)
+        return template.format(number)
 
 
 def saves_by_epoch(hooks: Iterable[Hook]) -> bool:

@@ -35,7 +35,7 @@ class EMAHook(Hook):
             interval``.
         warm_up: as in MMCV: in iteration ``k`` (from 0) ``m`` is at most ``(1 + k) / (warm_up + k)``, so that a large
             momentum starts smaller. This limit is never below 1 / warm_up, so it does not affect the default momentum.
-        resume_from: a checkpoint to resume when the run starts; not needed if the run itself is resumed.
+        resume_from: a checkpoint to resume when the run starts; left out if the run itself is resumed.
         decay_warm_up: in iteration ``k`` the average keeps at most ``(1 + k) / (decay_warm_up + k)`` of itself, as in
             TensorFlow's ExponentialMovingAverage (which uses 10), so that the untrained first weights are forgotten
             quickly. 0 switches it off.
@@ -64,9 +64,13 @@ class EMAHook(Hook):
         self._swapped = False
 
     def before_run(self, runner: RunnerView) -> None:
-        if self.checkpoint is not None:
+        if self.checkpoint is not None and runner.completed_iters:
+            done = runner.completed_iters
+            runner.logger.info('EMAHook does not resume %s: %d iterations of this run are done', self.checkpoint, done)
+        elif self.checkpoint is not None:
             runner.resume(self.checkpoint)
-        elif _lazy_parameters(runner):
+            return
+        if _lazy_parameters(runner):
             runner.hooks.listen('after_forward', self._begin_late)  # type: ignore[attr-defined]
         else:
             self._register_averages(runner)

@@ -17,7 +17,7 @@ from runnerkit.checkpoint.store import best_name, is_best
 from runnerkit.data.given import is_loader
 from runnerkit.data.kinds import length_of
 from runnerkit.data.named import name_scores, with_name
-from runnerkit.distributed import broadcast_object, get_dist_info
+from runnerkit.distributed import from_first_rank, get_dist_info
 from runnerkit.evaluation import (
     GREATER_KEYS,
     LESS_KEYS,
@@ -30,6 +30,7 @@ from runnerkit.evaluation import (
     rule_of,
     scores_of_dataset,
 )
+from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
 from runnerkit.hooks.logger import LoggerHook, TextLoggerHook
 from runnerkit.hooks.storage import StoringHook
@@ -51,7 +52,8 @@ class EvalHook(StoringHook):
         dataloader: the loader to evaluate on; or several by name, ``{'clean': …, 'noisy': …}``, whose scores are called
             ``clean/accuracy``, ``noisy/accuracy``. They are evaluated in turn.
         start: the first epoch or iteration (1-based) after which to evaluate; if it is already reached, evaluate
-            once before training. None: start with the first interval.
+            once before training, too, unless ``interval`` leaves out the next one (as in MMCV). None: start with the
+            first interval.
         interval: epochs or iterations between two evaluations, at least 1.
         by_epoch: True counts epochs, False iterations.
         save_best: the score that decides which checkpoint is the best; ``'auto'`` takes the first one. It must be
@@ -178,6 +180,17 @@ class EvalHook(StoringHook):
             check_score_exists(runner.model, self.save_best, 'save_best')
             self._init_rule(self.given_rule or self._better(runner, self.save_best), self.save_best)
 
+    def after_resume(self, runner: RunnerView) -> None:
+        """Say that the best checkpoint is missing: of another folder, or of a run that has gone back behind it."""
+        self.best_ckpt_path = best = self._messages.get('best_ckpt')
+        is_there = best is not None and (is_url(best) or os.path.exists(best))
+        if self.save_best is not None and 'best_score' in self._messages and not is_there:
+            runner.logger.warning(
+                'the best checkpoint so far (score %s) is not there%s: the next one is saved when a score is better',
+                self._messages['best_score'],
+                f', {best}' if best else '',
+            )
+
     def before_train_iter(self, runner: RunnerView) -> None:
         if self.initial_flag and not self.by_epoch:
             self._begin(runner, runner.iter)
@@ -244,12 +257,17 @@ class EvalHook(StoringHook):
                 self._candidates = None
         if self.save_best is None:
             return
+
+        def decide() -> tuple[float | None, str, str | None]:
+            best = candidates[-1] if candidates and self._is_best(runner, candidates[-1]) else None
+            return best, self.key_indicator, self.rule
+
         # Perhaps only the first rank knows the score, and which one 'auto' has chosen.
-        score, key, rule = broadcast_object((candidates[-1] if candidates else None, self.key_indicator, self.rule))
+        score, key, rule = from_first_rank(decide)
         if self.rule is None and rule is not None:
             self._init_rule(rule, key)
         if score is not None:
-            self._keep_if_best(runner, score)
+            self._keep_best(runner, score)
 
     def score_now(self, runner: RunnerView) -> dict[str, float]:
         """Evaluate now, and save nothing; returns the scores by name, the same on every rank."""
@@ -369,18 +387,19 @@ class EvalHook(StoringHook):
         """
         if self._candidates is not None:
             self._candidates.append(key_score)
-        elif runner.rank == 0:
-            self._keep_if_best(runner, key_score, alone=True)
+        elif runner.rank == 0 and self._is_best(runner, key_score):
+            self._keep_best(runner, key_score, alone=True)
 
-    def _keep_if_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
-        """Save the checkpoint if ``score`` is the best so far, on all ranks or on the first one ``alone``. The former
-        best is deleted when the new one is safe."""
+    def _is_best(self, runner: RunnerView, score: float) -> bool:
         if not isfinite(score):
             runner.logger.warning('%s is %s, which is never the best', self.key_indicator, score)
-            return
+            return False
         best = runner.meta.setdefault('hook_msgs', {}).get('best_score', nan)
-        if not self.compare_func(score, best if isfinite(best) else self.init_value_map[str(self.rule)]):
-            return
+        return self.compare_func(score, best if isfinite(best) else self.init_value_map[str(self.rule)])
+
+    def _keep_best(self, runner: RunnerView, score: float, alone: bool = False) -> None:
+        """Save the checkpoint, whose ``score`` is the best so far, on all ranks or on the first one ``alone``. The
+        former best is deleted when the new one is safe."""
         unit, done = ('epoch', runner.epoch + 1) if self.by_epoch else ('iter', runner.iter + 1)
         store, name, former = self.store(runner), best_name(self.key_indicator, unit, done), self.best_ckpt_path
         path = self.best_ckpt_path = store.path(name)
@@ -425,7 +444,7 @@ class EvalHook(StoringHook):
         if runner.rank == 0 and isinstance(former, str) and former != path:
             old = os.path.basename(former)
             if is_best(old) and former == store.path(old):
-                store.delete(old)
+                self._delete_quietly(runner, old)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the score that decides, its direction, and whether the first evaluation is over."""

@@ -60,6 +60,18 @@ class StoringHook(Hook):
             messages['run'] = from_first_rank(partial(claim, store, runner.work_dir, messages.get('run')))
         return store
 
+    def _delete_quietly(self, runner: RunnerView, name: str, only_look: bool = False) -> bool:
+        """Delete (or look for) that checkpoint unless it is the best one; returns whether to look for older ones."""
+        store = self.store(runner)
+        path = store.path(name)
+        if path == runner.meta['hook_msgs'].get('best_ckpt'):
+            return True
+        try:
+            return store.has(name) if only_look else store.delete(name)
+        except Exception as error:  # each storage raises different errors
+            runner.logger.warning('the old checkpoint %s could not be deleted (%s)', path, error)
+            return False
+
 
 def store_for(
     out_dir: str | os.PathLike[str], file_client_args: dict[str, Any] | None, work_dir: str | None

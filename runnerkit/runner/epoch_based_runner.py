@@ -71,6 +71,8 @@ class EpochBasedRunner(BaseRunner):
             return
         with self.around_val() as found:
             found.update(self.evaluator.validate(data_loader, self.hooks, 'val', self.progress.epoch))
+        self.progress.end_unit()
+        self.snapshots.saver.make_moved(self)
 
     def save_checkpoint(
         self,

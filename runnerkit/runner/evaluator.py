@@ -62,12 +62,14 @@ class Evaluator:
 
     Attributes:
         scores: those of the running evaluation by name, or None.
+        is_open: whether an evaluation is running, or hooks hear of its scores.
         is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 
     def __init__(self, runner: _EvaluatedRunner) -> None:
         self._runner = runner
         self.scores: dict[str, Any] | None = None
+        self.is_open = False
         self.is_repeating = False
         self._training_rng: RandomStates | None = None  # of the training, during an evaluation
         self._has_told_moves = False
@@ -109,7 +111,7 @@ class Evaluator:
             yield self.scores
             return
         runner = self._runner
-        with self.apart(runner.keeps_random_states):
+        with self.apart(runner.keeps_random_states), self._opened():
             kept = {name: getattr(runner, name, None) for name in _KEPT}  # MMCV's loops delete the batch
             inner_iter, log, before = runner.progress.inner_iter, runner.log_buffer, dict(runner.log_buffer.output)
             scores: dict[str, Any] = {}
@@ -139,6 +141,14 @@ class Evaluator:
             if numbers:
                 runner.scores.update({name: Score(value, runner.progress.iters) for name, value in numbers.items()})
                 runner.hooks.dispatch('after_evaluate', runner, numbers)
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        former, self.is_open = self.is_open, True
+        try:
+            yield
+        finally:
+            self.is_open = former
 
     @contextmanager
     def apart(self, keeps: bool = True) -> Iterator[None]:

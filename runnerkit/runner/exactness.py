@@ -6,11 +6,11 @@ from typing import Any
 
 from runnerkit.checkpoint.conditions import only_looks_on
 from runnerkit.hooks.evaluation import EvalHook
-from runnerkit.hooks.hook import VAL_POINTS, Hook, listens
+from runnerkit.hooks.hook import Hook, listens
 from runnerkit.utils.user_files import is_ours
 
 #: Points in whose middle a user's hook may save, called while another point is.
-_INNER = ('after_forward', 'after_backward', 'after_step', 'after_evaluate', *VAL_POINTS)
+_INNER = ('after_forward', 'after_backward', 'after_step')
 
 
 def why_not_exact(runner: Any, caller: Any = None) -> str | None:
@@ -23,11 +23,8 @@ def why_not_exact(runner: Any, caller: Any = None) -> str | None:
         return None
     if runner.lifecycle.inner is not None:
         return 'inside a nested run'
-    if runner.evaluator.scores is not None:
-        # A resumed run repeats an evaluation that is an entry of the workflow, or continues it.
-        is_entry = not (progress.iter_is_done or progress.epoch_is_done or progress.epoch_is_open)
-        modes = [mode for mode, _ in runner.plan.workflow[progress.entry : progress.entry + 1]]
-        return None if is_entry and not any(map(runner.plan.trains_in, modes)) else 'inside an evaluation'
+    if runner.evaluator.is_open:
+        return 'inside an evaluation'
     if progress.waits_for_epoch:
         return 'before the end of the epoch'
     if progress.iter_is_done:
@@ -41,9 +38,17 @@ def why_not_exact(runner: Any, caller: Any = None) -> str | None:
     return None
 
 
+def in_entry(runner: Any) -> bool:
+    """Whether an evaluation is running that is an entry of the workflow, at whose end a save is exact."""
+    progress = runner.progress
+    trains = progress.is_in_iter or progress.iter_is_done or progress.epoch_is_open or progress.epoch_is_done
+    is_entry = runner.by_epoch or runner.lifecycle.own_loop is None  # a user's loop by iteration has batches only
+    return runner.evaluator.is_open and is_entry and not trains
+
+
 def boundary(runner: Any, caller: Any = None) -> str | None:
-    """The point at whose end a save can be exact that cannot be so now; None if it is made now: a hook ``caller`` chose
-    its point, and outside a run no point comes."""
+    """The point at whose end a save can be exact that cannot be so now, unless an evaluation of the workflow ends
+    before; None if it is made now: a hook ``caller`` chose its point, and outside a run no point comes."""
     progress, hooks = runner.progress, runner.hooks
     if progress.waits_for_epoch:
         return 'after_train_epoch'

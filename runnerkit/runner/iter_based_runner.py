@@ -94,6 +94,7 @@ class IterBasedRunner(BaseRunner):
                 self.val(data_loader, **kwargs)
                 progress.end_unit()
         progress.inner_iter = n
+        self.snapshots.saver.make_moved(self)
 
     def val(self, data_loader: Reader, **kwargs: Any) -> None:
         """Validate one batch; the entry's last one logs the averages and scores of all its batches, in a custom loop

@@ -102,10 +102,6 @@ class Progress:
             self.epoch_is_open, self.epoch_is_done = False, True
             self.end_unit()
 
-    def after_val_epoch(self, runner: Any) -> None:
-        """The running unit is done."""
-        self.end_unit()
-
     def after_val_iter(self, runner: Any) -> None:
         """In the iteration runner, the running unit is done."""
         if not self.by_epoch:

@@ -19,7 +19,7 @@ from runnerkit.distributed import from_first_rank, gather_objects, run_on_all_ra
 from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.parallel.dtensors import is_sharded
-from runnerkit.runner.exactness import boundary, why_not_exact
+from runnerkit.runner.exactness import boundary, in_entry, why_not_exact
 from runnerkit.utils.logging import DETAIL, NOT_EXACT
 from runnerkit.utils.seed import rng_state
 
@@ -151,7 +151,8 @@ class Saver:
 
         Where a run could not continue exactly, in the middle of an iteration, of an evaluation or of a nested run, or
         before other hooks of a point, the save moves to the next boundary: the end of the point ``after_train_iter`` or
-        ``after_train_epoch``, or in a resumed run that of ``before_run``. The log says so.
+        ``after_train_epoch``, that of an evaluation of the workflow, or in a resumed run that of ``before_run``. The
+        log says so.
         """
         runner = self._runner
         folder = runner.work_dir if out_dir is None else os.fspath(out_dir)
@@ -198,7 +199,7 @@ class Saver:
                 return error  # to all ranks
 
         try:
-            self.finish() if each_writes else from_first_rank(self.finish)
+            self.finish() if request.alone else self.finish_together()
             messages = runner.meta.setdefault('hook_msgs', {}) if request.messages else {}
             self._former = {key: messages[key] for key in request.messages if key in messages}
             messages.update(request.messages)
@@ -212,7 +213,7 @@ class Saver:
                 return None
             if not request.is_direct:
                 runner.train_log.mark_losses()
-            if self._in_flight is None and (runner.rank == 0 or request.alone):
+            if self._in_flight is None and self._reports(request):
                 self.report(path, state, request)
             return path
         finally:
@@ -392,12 +393,12 @@ class Saver:
         self._runner.logger.info(
             'the save of %s moves to the end of %s, from which a run can continue exactly: it was asked for %s',
             request.name,
-            point if point == 'before_run' else 'this iteration or point',
+            point if point == 'before_run' else 'this iteration, evaluation or point',
             request.not_exact,
             extra=DETAIL if self._runner.progress.waits_for_epoch else None,
         )
         self._moved.append(request._replace(not_exact=None))
-        self._runner.hooks.at_end(point, self._make_moved)
+        self._runner.hooks.at_end(point, self.make_moved)
         return request.store.path(request.name)
 
     def drop_moved(self) -> None:
@@ -406,35 +407,47 @@ class Saver:
             self._runner.logger.info('%s is not saved: the run has gone back before that', request.name)
         self._moved = []
 
-    def _make_moved(self, runner: Any) -> None:
-        moved, self._moved = self._moved, []
-        for request in moved:
-            self._make(request)
+    def make_moved(self, runner: Any) -> None:
+        """Make the saves that have waited for a boundary."""
+        for _ in range(len(self._moved)):
+            self._make(self._moved.pop(0))  # if it fails, the others are still known
 
     def poll(self, runner: Any) -> None:
         """Report a background save that has ended, without waiting. Other ranks than the first call `finish`."""
-        if runner.rank == 0 and self._writer is not None and self._writer.is_done:
+        if self._in_flight and self._writer and self._writer.is_done and self._reports(self._in_flight[1]):
             self.finish()
 
     def finish(self) -> None:
         """Wait for a checkpoint that is being written in the background, and report its end."""
-        in_flight, self._in_flight = self._in_flight, None
-        if in_flight is None or self._writer is None:
+        if self._in_flight is None or self._writer is None:
             return
-        self._runner.hooks.unlisten('before_train_iter', self.poll)
-        state, request = in_flight
+        state, request = self._in_flight
+        failure: Exception | None = None
         try:
-            self._writer.wait()
+            self._writer.wait()  # an interrupt leaves it in flight
         except Exception as error:
-            self._fail(error, request)
-            return
-        if self._runner.rank == 0:
+            failure = error
+        self._in_flight = None
+        self._runner.hooks.unlisten('before_train_iter', self.poll)
+        if failure is not None:
+            if 'loss' in state.found:  # which no file has
+                self._runner.train_log.mark_losses(are_finite=False)
+            self._fail(failure, request)
+        elif self._reports(request):
             self.report(request.store.path(request.name), state, request)
+
+    def finish_together(self) -> None:
+        """`finish`, on all ranks: they go on when the checkpoint is in its place."""
+        self.finish() if is_sharded(self._runner.model) else from_first_rank(self.finish)
+
+    def _reports(self, request: Request) -> bool:
+        """Whether this rank reports the end of the save."""
+        return self._runner.rank == 0 or request.alone
 
     def after_run(self, runner: Any) -> None:
         """Make moved saves, and wait for the one in the background; then release its thread, memory and group."""
         if runner.outcome is not None and runner.outcome.ended_well:
-            self._make_moved(runner)
+            self.make_moved(runner)
         for request in self._moved:
             runner.logger.warning('%s is not saved: the run failed before the end of the iteration', request.name)
         self._moved = []
@@ -454,10 +467,7 @@ class Saver:
     def last(self) -> str | None:
         """The newest intact checkpoint of this run or of the run that it resumes; None without one. Every rank calls
         it; it waits for a checkpoint that is being written."""
-        if is_sharded(self._runner.model):
-            self.finish()
-        else:
-            from_first_rank(self.finish)
+        self.finish_together()
         return from_first_rank(self._last)
 
     def _last(self) -> str | None:
@@ -490,7 +500,7 @@ class Saver:
         """A file's name by the number, from 1, of the epoch (iteration) that is running or was completed last, or
         will be at the end of ``point``."""
         runner, progress = self._runner, self._runner.progress
-        ahead = point == 'after_train_iter' and not progress.iter_is_done
+        ahead = point == 'after_train_iter' and not progress.iter_is_done and not in_entry(runner)
         iters = number = progress.iters + ahead
         if runner.by_epoch:
             number = progress.epochs + (progress.epoch_is_open and progress.batches + ahead > 0)

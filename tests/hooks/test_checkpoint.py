@@ -288,6 +288,13 @@ def test_a_link_that_cannot_be_moved_is_logged(tmp_path, monkeypatch, caplog):
     assert 'latest.pth cannot be moved to iter_6.pth ([Errno 30] Read-only file system)' in caplog.text
 
 
+def test_a_checkpoint_without_its_link_is_saved(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(store_module, 'replace_link', Mock(side_effect=OSError(errno.EROFS, 'Read-only file system')))
+    assert saved(tmp_path, interval=1, max_keep_ckpts=1)[0] == ['epoch_5.pth']
+    assert 'latest.pth cannot be moved to epoch_5.pth' in caplog.text
+    assert 'could not be saved' not in caplog.text
+
+
 @pytest.mark.parametrize('async_save', [False, True])
 def test_runs_that_are_stopped_again_and_again_leave_no_growing_heap(tmp_path, async_save):
     class Stopping(Hook):
@@ -526,10 +533,15 @@ def test_an_evaluation_that_fails_loses_no_weights(kind, hooks, options, files, 
 
 
 @pytest.mark.parametrize(
-    ('interval', 'keep', 'files'), [(1, 2, ['epoch_2.pth', 'epoch_3.pth']), (3, 1, ['epoch_3.pth'])]
+    ('interval', 'keep', 'files'),
+    [
+        (1, 2, ['epoch_2.pth', 'epoch_3.pth']),
+        (3, 1, ['epoch_3.pth']),
+        (2, 5, ['iter_2.pth', 'iter_4.pth', 'iter_6.pth']),  # none is between two
+    ],
 )
 def test_what_was_saved_between_two_intervals_is_deleted_when_it_is_evaluated_again(interval, keep, files, tmp_path):
-    options = {'interval': interval, 'max_keep_ckpts': keep}
+    options = {'interval': interval, 'max_keep_ckpts': keep, 'kind': files[0].partition('_')[0]}
     cut_short(tmp_path, NUMPY, **options)
     cut_short(tmp_path, None, resume=tmp_path, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == [*files, 'latest.pth']

@@ -125,6 +125,16 @@ def test_mmcvs_resume_from(tmp_path):
     assert torch.equal(resumed.model.ema_head_weight, runner.model.ema_head_weight)
 
 
+def test_a_run_that_is_resumed_does_not_go_back_to_resume_from(tmp_path):
+    trained(tmp_path, CheckpointHook(interval=1), epochs=2)
+    resumed = tiny_runner(max_epochs=3)
+    resumed.register_hook(EMAHook(momentum=0.2, warm_up=1, resume_from=str(tmp_path / 'epoch_1.pth')))
+    resumed.register_hook(history := History())
+    resumed.resume(str(tmp_path / 'epoch_2.pth'))
+    resumed.run([loader(20)], [('train', 1)])
+    assert len(history.heads) == 5
+
+
 def test_averages_begin_at_a_checkpoint_that_has_none(tmp_path, caplog):
     runner = tiny_runner(work_dir=tmp_path, max_epochs=1)
     path = runner.save_checkpoint(str(tmp_path))

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import re
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from unittest.mock import Mock
@@ -400,7 +401,22 @@ def scores_on_rank(rank, folder):
     data = loader(11, batch=11, dist=False, shuffle=False)
     with torch.no_grad():
         expected = float(alone.val_step(next(iter(data)))['loss'])
-    return {name: float(value) for name, value in scores.items()}, expected
+    return {name: float(value) for name, value in scores.items()}, expected, keeps_a_better_one_alone(folder)
+
+
+def keeps_a_better_one_alone(folder):
+    """The first rank has saved a better one, of which the others do not know."""
+
+    class Judges(Hook):
+        def before_train_epoch(self, runner):
+            hook._save_ckpt(runner, 0.9)
+
+    hook = EvalHook(DataLoader(Scored([0.8]), batch_size=2), save_best='acc', rule='greater', interval=2)
+    runner = tiny_runner(model=Predicts(), work_dir=folder, max_epochs=2)
+    runner.register_hook(Judges())
+    runner.register_hook(hook, 'LOW')
+    runner.run([loader(16, dist=True)], [('train', 1)])
+    return best_files(folder)
 
 
 def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(on_ranks, tmp_path):
@@ -414,8 +430,9 @@ def test_only_the_first_rank_asks_the_data_set_and_all_have_a_part_in_the_best(o
 
 
 def test_ranks_with_unequal_shares_score_as_one_process(on_ranks, tmp_path):
-    (scores, expected), (others, _) = on_ranks(__file__, 'scores_on_rank', tmp_path)
+    (scores, expected, best), (others, _, _) = on_ranks(__file__, 'scores_on_rank', tmp_path)
     assert scores == others
+    assert best == ['best_acc_epoch_1.pth']
     assert scores['error'] == pytest.approx(expected, rel=1e-5)
     assert scores['loss'] == pytest.approx(expected, rel=1e-5)
 
@@ -543,6 +560,19 @@ def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
     runner.run([loader(8)], [('train', 1)])
     assert best_files(tmp_path / 'first') == ['best_acc_epoch_1.pth']
     assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
+
+
+def test_a_resume_elsewhere_tells_that_the_best_one_is_not_there(tmp_path, caplog):
+    for folder, scores, limit in (('first', [0.5], 1), ('second', [0.4, 0.6], 3)):
+        runner = tiny_runner(model=Predicts(), work_dir=tmp_path / folder, max_epochs=limit)
+        runner.register_hook(EvalHook(DataLoader(Scored(scores), batch_size=2), save_best='acc'), 'LOW')
+        runner.register_hook(CheckpointHook(interval=1))
+        if folder == 'second':
+            runner.resume(str(shutil.copy(tmp_path / 'first' / 'epoch_1.pth', tmp_path / 'second')))
+        runner.run([loader(8)], [('train', 1)])
+        is_told = 'the best checkpoint so far (score 0.5) is not there: the next one is saved' in caplog.text
+        assert is_told == (folder == 'second')
+    assert best_files(tmp_path / 'second') == ['best_acc_epoch_3.pth']
 
 
 @pytest.mark.parametrize('score', ['x' * 300, 'précision', 'val/acc'])

@@ -38,25 +38,37 @@ def test_checkpoints_at_a_url_old_ones_are_deleted(tmp_path, memory):
     assert isinstance(hook.file_client, FileClient)
 
 
-def test_the_best_at_a_url_replaces_the_former_one(tmp_path, memory):
+def best_in(out_dir, *scores):
     class Scored(Noisy):
-        scores = iter([0.1, 0.3, 0.2])
+        left = iter(scores)
 
         def evaluate(self, results, logger=None):
-            return {'acc': next(self.scores)}
+            return {'acc': next(self.left)}
 
+    kind = {'type': 'EvalHook', 'save_best': 'acc', 'test_fn': lambda model, loader: []}
+    return {**kind, 'dataloader': DataLoader(Scored()), 'out_dir': out_dir}
+
+
+def test_the_best_at_a_url_replaces_the_former_one(tmp_path, memory):
     runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=3)
-    runner.register_hook_from_cfg(
-        {
-            'type': 'EvalHook',
-            'dataloader': DataLoader(Scored()),
-            'test_fn': lambda model, loader: [],
-            'save_best': 'acc',
-            'out_dir': 'memory://best',
-        }
-    )
+    runner.register_hook_from_cfg(best_in('memory://best', 0.1, 0.3, 0.2))
     runner.run([loader(4)], [('train', 1)])
     assert names(memory, '/best/run') == ['best_acc_epoch_2.pth']
+
+
+def test_a_storage_that_refuses_to_delete_ends_no_training(tmp_path, memory, monkeypatch, caplog):
+    def refuse(*arguments):
+        raise RuntimeError('AccessDenied')
+
+    monkeypatch.setattr(FileClient, 'remove', refuse)
+    runner = tiny_runner(work_dir=tmp_path / 'run', max_epochs=2)
+    runner.register_hook_from_cfg(best_in('memory://kept', 0.1, 0.3))
+    runner.register_hook(CheckpointHook(interval=1, out_dir='memory://kept', max_keep_ckpts=1))
+    runner.run([loader(4)], [('train', 1)])
+    best = [f'best_acc_epoch_{n}.pth' for n in (1, 2)]
+    assert names(memory, '/kept/run') == [*best, 'epoch_1.pth', 'epoch_2.pth']
+    for name in ('best_acc_epoch_1.pth', 'epoch_1.pth'):
+        assert f'{name} could not be deleted (AccessDenied)' in caplog.text
 
 
 def test_a_second_run_of_a_hook_goes_on_in_its_folder(tmp_path):

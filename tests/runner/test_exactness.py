@@ -310,3 +310,38 @@ def test_a_save_between_resume_and_run_says_what_it_lacks(tmp_path):
     runner.resume(str(tmp_path / 'iter_3.pth'))
     path = runner.save(filename_tmpl='first.pth')
     assert torch.load(path)['runnerkit']['not_exact'] == 'before the state of the resumed run was restored'
+
+
+class Heard(Counts):
+    """What it has heard of evaluations, also before the run was resumed."""
+
+    after_train_iter = Hook.after_train_iter
+
+    def after_val_iter(self, runner):
+        self.n += 1
+
+    def after_evaluate(self, runner, scores):
+        self.n += 100
+
+
+@thinned(kind=[IterBasedRunner, EpochBasedRunner], point=['after_val_iter', 'after_evaluate'], priority=['LOW', 'HIGH'])
+def test_a_save_in_an_evaluation_of_the_workflow_moves_to_its_end(kind, point, priority, tmp_path, caplog):
+    """The file has the weights that were evaluated, and a resumed run neither repeats nor forgets the evaluation."""
+
+    def run(checkpoint=None):
+        runner = tiny_runner(kind, work_dir=tmp_path, max_iters=8)
+        runner.register_optimizer_hook({})
+        runner.register_hook(saves_at(point), priority)
+        runner.register_hook(heard := Heard())
+        if checkpoint is not None:
+            runner.resume(checkpoint)
+        runner.run([loader(16), loader(8)], [('train', 4 if kind is IterBasedRunner else 1), ('val', 2)])
+        return heard.n, weights(runner.model), runner.scores
+
+    undisturbed = run()
+    caplog.clear()
+    assert torch.load(tmp_path / 'inside.pth')['meta']['iter'] == 4
+    n, weight, scores = run(str(tmp_path / 'inside.pth'))
+    assert (n, scores) == (undisturbed[0], undisturbed[2])
+    assert torch.equal(weight, undisturbed[1])
+    assert told(caplog) == []

@@ -144,3 +144,63 @@ def test_what_an_accumulation_cycle_has_gathered_is_void(first, tmp_path):
     back = Back('after_train_iter', 7, tmp_path / 'back' / 'iter_3.pth')
     assert torch.equal(go(tmp_path / 'whole'), go(tmp_path / 'back', back))
     assert back.gone
+
+
+class StopsOnce(Back):
+    """Saves, goes back, and stops the run on the other branch where it has saved."""
+
+    def after_train_iter(self, runner):
+        if runner.iter == 6 and not self.gone:
+            next(hook for hook in runner.hooks if isinstance(hook, CheckpointHook)).save_now(runner)
+        elif runner.iter == 6:
+            with torch.no_grad():
+                runner.model.head.weight.zero_()
+            runner.stop('enough')
+
+
+def test_what_was_saved_behind_it_does_not_count_as_saved(tmp_path):
+    stopped = run('iter', tmp_path, StopsOnce('before_train_iter', 7, tmp_path / 'iter_6.pth'))
+    assert not stopped.model.head.weight.any()
+    assert torch.equal(torch.load(tmp_path / 'iter_7.pth')['state_dict']['head.weight'], stopped.model.head.weight)
+
+
+def test_an_evaluation_that_fails_at_the_number_of_a_lost_save_loses_no_weights(tmp_path):
+    class Fails(EvalHook):
+        def _do_evaluate(self, runner):
+            if back.gone:
+                raise RuntimeError('no room')
+
+    back = Back('before_train_iter', 7, tmp_path / 'iter_3.pth')
+    with pytest.raises(RuntimeError, match='no room'):
+        run('iter', tmp_path, back, hooks=[Fails(loader(8), by_epoch=False, interval=6)])
+    assert 'no room' in torch.load(tmp_path / 'iter_6.pth')['meta']['not_evaluated']
+
+
+class ScoresInTurn(EvalHook):
+    """Its scores are given."""
+
+    def __init__(self, scores, **options):
+        super().__init__(loader(4), by_epoch=False, save_best='acc', rule='greater', **options)
+        self.given = list(scores)
+
+    def _score(self, runner):
+        return self._record(runner, {'acc': self.given.pop(0)})
+
+
+@pytest.mark.parametrize(
+    ('start', 'scores', 'best'),
+    [(6, [0.9, 0.6, 0.3, 0.2, 0.1], (0.6, 'iter_6')), (None, [0.5, 0.9, 0.6, 0.3, 0.2, 0.1], (0.6, 'iter_6'))],
+)
+def test_the_best_is_the_best_of_this_branch(start, scores, best, tmp_path):
+    hook = ScoresInTurn(scores, start=start, interval=3)
+    runner = run('iter', tmp_path, Back('before_train_iter', 7, tmp_path / 'iter_3.pth'), hooks=[hook])
+    messages = runner.meta['hook_msgs']
+    assert (messages['best_score'], messages['best_ckpt']) == (best[0], str(tmp_path / f'best_acc_{best[1]}.pth'))
+    assert hook.best_ckpt_path == messages['best_ckpt']
+
+
+def test_a_best_one_that_is_deleted_by_then_is_told(tmp_path, caplog):
+    hook = ScoresInTurn([0.5, 0.9, 0.4, 0.3, 0.2, 0.1], interval=3)
+    run('iter', tmp_path, Back('before_train_iter', 7, tmp_path / 'iter_3.pth'), hooks=[hook])
+    assert hook.best_ckpt_path == str(tmp_path / 'best_acc_iter_3.pth')
+    assert f'the best checkpoint so far (score 0.5) is not there, {hook.best_ckpt_path}: the next' in caplog.text

@@ -12,6 +12,7 @@ from forks import Fork
 from support import Noisy, Tiny, loader, thinned, tiny_runner, weights
 
 from runnerkit.checkpoint import NotSavedError, Store, find_latest_checkpoint, save_checkpoint, why_damaged
+from runnerkit.checkpoint.async_writer import AsyncWriter
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EMAHook, EvalHook, Hook
 from runnerkit.runner import EpochBasedRunner
@@ -490,18 +491,96 @@ def save_on_a_rank(rank, folder):
     with pytest.raises(NotSavedError, match='No space left') as caught:
         runner.save()
     Store.write = write
-    return saves.path, str(caught.value), runner.meta['hook_msgs']
+    return (saves.path, str(caught.value), runner.meta['hook_msgs']), go_back_to_a_slow_one(folder)
+
+
+def go_back_to_a_slow_one(folder):
+    """Go back to a file that the first rank is still writing, and let the second one save alone in the background."""
+    write, heard = Store.write, []
+
+    class Saves(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 0:
+                self.path = runner.save(filename_tmpl='slow.pth', async_save=True, caller=self)
+            if runner.iter == 1 and Store.write is write_slowly:
+                Store.write = write
+                runner.roll_back(self.path)
+            if runner.iter == 2 and runner.rank == 1:
+                runner.save(filename_tmpl='of_second.pth', alone=True, async_save=True, caller=self)
+
+        def after_save(self, runner):
+            heard.append(runner.iter)
+
+    def write_slowly(*args):
+        time.sleep(0.2)
+        write(*args)
+
+    Store.write = write_slowly
+    runner = tiny_runner('iter', work_dir=folder, max_iters=4)
+    runner.register_hook(Saves())
+    runner.run([loader(4)], [('train', 1)])
+    return runner.outcome.kind, len(heard)
 
 
 def test_all_ranks_save_and_one_may_do_so_alone(on_ranks, tmp_path):
-    first, second = on_ranks(__file__, 'save_on_a_rank', str(tmp_path))
+    (first, gone_back), (second, also) = on_ranks(__file__, 'save_on_a_rank', str(tmp_path))
     assert first == second
+    assert (gone_back, also) == (('completed', 1), ('completed', 1))
     assert first[0] == str(tmp_path / 'epoch_1.pth')
     together, alone = (torch.load(tmp_path / name)['runnerkit'] for name in ('epoch_1.pth', 'alone.pth'))
     assert len(together['ranks']) == together['world_size'] == 2
     generators = [each['rng']['torch'] for each in together['ranks']]
     assert not torch.equal(*generators)
     assert (len(alone['ranks']), alone['world_size']) == (1, 2)
+
+
+def test_an_interrupted_wait_leaves_the_save_in_flight(tmp_path, monkeypatch):
+    """A second Ctrl-C: the end of the run still takes back the messages of a file that is not there."""
+    runner, write = tiny_runner(work_dir=tmp_path), Store.write
+
+    def fail(*args):
+        raise NotSavedError(28, 'No space left on device', 'disk')
+
+    def interrupt(writer):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, 'write', fail)
+    runner.save(messages={'last_ckpt': 'x'}, async_save=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncWriter, 'wait', interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            runner.finish_saving()
+    with pytest.raises(NotSavedError):
+        runner.finish_saving()
+    assert 'last_ckpt' not in runner.meta['hook_msgs']
+    monkeypatch.setattr(Store, 'write', write)
+    assert os.path.isfile(runner.save())
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_loss_before_a_save_that_fails_counts_in_the_next_one(async_save, tmp_path, full):
+    class Breaks(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 1:
+                runner.log_buffer.update({'loss_x': float('nan')})
+
+    full.append(0)
+    go(build(tmp_path, CheckpointHook(interval=3, by_epoch=False, async_save=async_save), hooks=[Breaks()]))
+    found = [torch.load(tmp_path / f'iter_{n}.pth')['meta']['non_finite'] for n in (6, 9)]
+    assert [list(each) for each in found] == [['loss'], []]
+
+
+def test_of_saves_that_wait_each_one_is_told_that_is_not_made(tmp_path, full, caplog):
+    class Asks(Hook):
+        def before_train_iter(self, runner):
+            for name in ('one.pth', 'two.pth') if runner.iter == 2 else ():
+                runner.save(filename_tmpl=name)
+
+    full.append(0)
+    with pytest.raises(NotSavedError):
+        go(build(tmp_path, Asks()))
+    assert 'two.pth is not saved: the run failed before the end of the iteration' in caplog.text
+    assert 'one.pth is not saved' not in caplog.text
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
