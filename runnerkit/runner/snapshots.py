@@ -156,8 +156,7 @@ class Snapshots:
         storing = [hook for hook in runner.hooks if isinstance(hook, StoringHook) and (hook.out_dir or runner.work_dir)]
         places = [hook.store(runner).place for hook in storing]
         messages = own_messages(loaded['meta'].get('hook_msgs', {}), checkpoint, places)
-        runner.meta.setdefault('hook_msgs', {}).clear()  # a run that goes back may have others
-        runner.meta['hook_msgs'].update(messages)
+        runner.meta.setdefault('hook_msgs', {}).update(messages)
         self._load_counters(loaded)
         runner.changes.note_config(loaded['meta'].get('config'))
         if self.resumed is None:
@@ -299,6 +298,7 @@ class Snapshots:
         for reader in runner.readers.entries:
             reader.close()
         self.saver.finish_together()
+        runner.meta.get('hook_msgs', {}).clear()  # the checkpoint has those of its moment
         runner.resume(asked.checkpoint)
         runner.readers.rescale()
         self.restore()
