@@ -30,7 +30,6 @@ from runnerkit.evaluation import (
     rule_of,
     scores_of_dataset,
 )
-from runnerkit.fileio.paths import is_url
 from runnerkit.hooks.hook import HOOKS, VAL_POINTS, Hook, RunnerView, listens, overrides
 from runnerkit.hooks.logger import LoggerHook, TextLoggerHook
 from runnerkit.hooks.storage import StoringHook
@@ -181,14 +180,12 @@ class EvalHook(StoringHook):
             self._init_rule(self.given_rule or self._better(runner, self.save_best), self.save_best)
 
     def after_resume(self, runner: RunnerView) -> None:
-        """Say that the best checkpoint is missing: of another folder, or of a run that has gone back behind it."""
-        self.best_ckpt_path = best = self._messages.get('best_ckpt')
-        is_there = best is not None and (is_url(best) or os.path.exists(best))
-        if self.save_best is not None and 'best_score' in self._messages and not is_there:
+        """Say that the best checkpoint is left behind in another folder."""
+        self.best_ckpt_path = self._messages.get('best_ckpt')
+        if self.save_best is not None and 'best_score' in self._messages and self.best_ckpt_path is None:
             runner.logger.warning(
-                'the best checkpoint so far (score %s) is not there%s: the next one is saved when a score is better',
+                'the best checkpoint so far (score %s) is not there: the next one is saved when a score is better',
                 self._messages['best_score'],
-                f', {best}' if best else '',
             )
 
     def before_train_iter(self, runner: RunnerView) -> None:

@@ -298,7 +298,7 @@ class Snapshots:
         for reader in runner.readers.entries:
             reader.close()
         self.saver.finish_together()
-        runner.meta['hook_msgs'].clear()  # of the other branch
+        runner.meta.get('hook_msgs', {}).clear()  # the checkpoint has those of its moment
         runner.resume(asked.checkpoint)
         runner.readers.rescale()
         self.restore()

@@ -197,10 +197,3 @@ def test_the_best_is_the_best_of_this_branch(start, scores, best, tmp_path):
     messages = runner.meta['hook_msgs']
     assert (messages['best_score'], messages['best_ckpt']) == (best[0], str(tmp_path / f'best_acc_{best[1]}.pth'))
     assert hook.best_ckpt_path == messages['best_ckpt']
-
-
-def test_a_best_one_that_is_deleted_by_then_is_told(tmp_path, caplog):
-    hook = ScoresInTurn([0.5, 0.9, 0.4, 0.3, 0.2, 0.1], interval=3)
-    run('iter', tmp_path, Back('before_train_iter', 7, tmp_path / 'iter_3.pth'), hooks=[hook])
-    assert hook.best_ckpt_path == str(tmp_path / 'best_acc_iter_3.pth')
-    assert f'the best checkpoint so far (score 0.5) is not there, {hook.best_ckpt_path}: the next' in caplog.text
