@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
@@ -20,16 +21,8 @@ Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str 
 #: Losses that compare each output with its own target. Of other shapes, torch would compare every output with every
 #: target, and only warn.
 _OF_EQUAL_SHAPES = (
-    nn.MSELoss,
-    nn.L1Loss,
-    nn.SmoothL1Loss,
-    nn.HuberLoss,
-    nn.PoissonNLLLoss,
-    nn.functional.mse_loss,
-    nn.functional.l1_loss,
-    nn.functional.smooth_l1_loss,
-    nn.functional.huber_loss,
-    nn.functional.poisson_nll_loss,
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss),
+    *(F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss),
 )
 
 
