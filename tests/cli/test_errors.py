@@ -9,6 +9,7 @@ import pytest
 
 from runnerkit.cli.errors import is_of_user
 from runnerkit.cli.parser import Parser, usage_checked, wrong_usage
+from runnerkit.distributed import watch  # noqa: F401  # as every run of several ranks has
 from runnerkit.utils.ending import CommandLineExit, UsageError
 from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
 
