@@ -94,7 +94,8 @@ def load_checkpoint(
     if fit.nothing_fits and not strict:
         raise ValueError(
             f'{path} is a checkpoint of another model: none of its weights ({shortened(list(state), 3)}) fits '
-            f'{type(unwrap(model)).__name__} ({shortened(fit.own, 3)})'
+            f'{type(unwrap(model)).__name__} ({shortened(fit.own, 3)}). Give a checkpoint of this network; for the '
+            "weights of a part: init_cfg=dict(type='Pretrained', checkpoint=…, prefix=…)"
         )
     _tell(fit, strict, logger, f'{fit.summary} of {printable(path)}')
     return checkpoint

@@ -20,6 +20,12 @@ from runnerkit.utils.exceptions import ToldByFirstRank, one_line
 from runnerkit.utils.logging import print_err
 from runnerkit.utils.suggest import suggestion
 
+#: What a rank says that has only lost another one: the last ``error:`` is that one's.
+_PEER_IS_GONE = (
+    "another rank has died or does not answer: see its error, or its exit code in the launcher's summary (-9: it was "
+    'killed, often for its memory)'
+)
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 #: The file whose calls run config files.
@@ -65,14 +71,20 @@ def ended_by(error: BaseException) -> int:
         print_err('interrupted')
         return code_of(error)
     code = USAGE if is_usage(error) else code_of(error)
+    rank = _rank()
     if isinstance(error, ToldByFirstRank):
-        print_err('error: rank 0 has failed, and says why')
+        print_err(f'{rank or "this rank"} ends: rank 0 has failed, and says why')
     else:
         is_refusal = isinstance(error, UsageError) or is_self_explanatory(error)  # a user's sys.exit is none
         if os.environ.get('RUNNERKIT_TRACEBACK') or not is_refusal:
             show_traceback(error)
         logging.getLogger('runnerkit').debug('failed', exc_info=True)
-        print_error(text_of(error))
+        text = text_of(error)
+        names_rank = text.startswith('rank ')  # perhaps another one
+        if rank and _is_lost(error):
+            print_err(f'{rank} ends: {text if names_rank else _PEER_IS_GONE}')
+        else:
+            print_error(f'{rank}: {text}' if rank and not names_rank else text)
     leave_for_torchrun(error)  # whose summary calls the rank that ends first the cause
     return code
 
@@ -107,13 +119,22 @@ def print_error(message: str) -> None:
 
 
 def leave_for_torchrun(error: BaseException) -> None:
-    """Leave the error that is being handled where torchrun looks for it: its summary has the traceback then, unless it
-    is only that of a rank that has lost another one."""
+    """Leave the error that is being handled where torchrun looks for it: its summary has the traceback then, from the
+    first line of the user's code on, unless it is only that of a rank that has lost another one."""
     if os.environ.get('TORCHELASTIC_ERROR_FILE'):  # so torch is there, and is imported in any case
         from runnerkit.distributed.watch import record
 
         if not _is_lost(error):
-            record(error)
+            whole = part = error.__traceback__
+            while part is not None and not is_of_user(part.tb_frame.f_code.co_filename):
+                part = part.tb_next
+            record(error.with_traceback(part or (None if is_self_explanatory(error) else whole)))
+            error.__traceback__ = whole
+
+
+def _rank() -> str:
+    """``'rank 1'`` of several; else empty."""
+    return f'rank {os.environ["RANK"]}' if world_size() > 1 and 'RANK' in os.environ else ''
 
 
 def _is_lost(error: BaseException) -> bool:

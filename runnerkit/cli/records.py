@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     'runnerkit runs',
     'List the runs below a folder, newest first.',
     argument('folder', nargs='?', default='work_dirs', help='the folder to search (default: work_dirs)'),
-    argument('--sort', metavar='KEY', help='sort by a key of the records, such as best_score or duration'),
+    argument('--sort', metavar='KEY', help='sort by a key of the records: best_score (the best first), duration …'),
     argument('--outcome', metavar='NAME', help='only runs with this outcome: running, completed, failed …'),
     flag('--earlier', 'also list runs that later ones have moved to <work dir>.1 …'),
     flag('--json', 'print the records as JSON, one a line'),
@@ -46,6 +46,8 @@ def runs_main(args: Namespace) -> int:
             raise UsageError(f'--sort: no key {args.sort!r}{suggestion(args.sort, keys)}; there are {", ".join(keys)}')
         known = [each for each in found if each.get(args.sort) is not None]
         known.sort(key=lambda each: (isinstance(each[args.sort], str), each[args.sort]))
+        if args.sort == 'best_score':
+            known.sort(key=_best_first)
         found = known + [each for each in found if each.get(args.sort) is None]
     if args.json:
         for each in found:
@@ -53,6 +55,12 @@ def runs_main(args: Namespace) -> int:
     else:
         print_out(runs_table(found) or f'no runs below {args.folder}')
     return 0
+
+
+def _best_first(record: dict[str, Any]) -> tuple[str, float]:
+    """Runs with the same score are neighbours."""
+    value = record['best_score']
+    return record['best'], -value if record['best_rule'] == 'greater' else value
 
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -69,7 +69,7 @@ def fit(
         ValueError: ``epochs`` is less than 1, or an option of data sets is given with a loader.
         PreflightError: the run cannot mean what it says, for example with an optimizer of another network.
     """
-    _check_keywords(keywords)
+    _check_keywords(keywords, optimizer)
     _check(net, train, val, loss, optimizer)
     check_whole_number('epochs', epochs)
     data = {'train': _batches(train)} | ({} if val is None else {'val': _batches(val)})
@@ -85,7 +85,7 @@ def fit(
     config = {
         'model': {'type': Pairs, 'model': net, 'loss': loss} | ({'metrics': built} if built else {}),
         'data': data,
-        'optimizer': optimizer,
+        'optimizer': {'type': optimizer} if isinstance(optimizer, str) else optimizer,
         'runner': {'type': 'EpochBasedRunner', 'max_epochs': epochs},
     }
     if val is not None:
@@ -94,8 +94,12 @@ def fit(
     return from_python.train(config, os.path.join('work_dirs', kind) if work_dir is None else work_dir, **keywords)
 
 
-def _check_keywords(keywords: Mapping[str, Any]) -> None:
+def _check_keywords(keywords: Mapping[str, Any], optimizer: Any) -> None:
     """Refuse misspelt arguments of `fit`; `runnerkit.train` looks at the others."""
+    if 'lr' in keywords:
+        kind = optimizer if isinstance(optimizer, str) else 'SGD'
+        of_optimizer = f'optimizer=dict(type={kind!r}, lr={keywords["lr"]!r})'
+        raise TypeError(f"fit() has no keyword 'lr', which belongs to the optimizer, such as {of_optimizer}")
     own = [name for name in inspect.signature(fit).parameters if name != 'keywords']
     known = {*inspect.signature(from_python.train).parameters, *TOP}
     for name in keywords:

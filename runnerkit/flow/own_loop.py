@@ -48,6 +48,7 @@ class LoopRunner(EpochBasedRunner):
 
     keeps_random_states = True
     evaluates_on = 'val'
+    way_to_step = 'Call loss.backward() and optimizer.step() for each batch of your loop.'
 
     def _check_step(self, model: Any, batch_processor: Any) -> None:
         """Nothing: the user computes the loss."""
@@ -74,6 +75,9 @@ class ScoreHook(EvalHook):
     def after_train_epoch(self, runner: Any) -> None:
         """Evaluate on all ranks if the first one has scores."""
         self.given = broadcast_object(self.given)
+        if self.save_best is not None and not self.given and runner.completed_epochs == 1:
+            text = 'save_best=%r, but the first epoch has no score: call run.score(%s=…) in the loop over run.epochs(…)'
+            runner.logger.warning(text, self.save_best, self.save_best)
         super().after_train_epoch(runner)
 
     def _should_evaluate(self, runner: Any) -> bool:
@@ -329,6 +333,8 @@ class Loop:
             if self.epoch >= n:
                 text = '%s has done %d epochs, so epochs(%d) gives none: a larger number continues it'
                 self._context.logger.info(text, self._context.work_dir, self.epoch, n)
+                if self._replay is None and self.runner.rank == 0:  # the run may have been killed before its report
+                    Terminal(self._context).write_report(self._context)
             elif self.runner.snapshots.resumed is not None:  # for what the user draws before the first batch
                 set_rng_state(self.runner.snapshots.own['rng'])
                 if self.runner.progress.epoch_is_open:

@@ -177,6 +177,12 @@ def describe_counts(bad: Mapping[str, str]) -> str:
 #: After how many iterations of a run the weights are compared, if no epoch has ended before.
 FIRST_LOOK = 200
 
+#: What to do in a run whose optimizer is never stepped.
+_WAY_TO_STEP = (
+    'Register an OptimizerHook (optimizer_config=dict() in the config or in register_training_hooks), or step in '
+    'train_step (in an Experiment: self.update(loss) in train_batch).'
+)
+
 _POINTS = ('before_train_epoch', 'after_train_iter')
 
 #: How many updates a dynamic loss scale may skip until it is small enough.
@@ -303,10 +309,7 @@ def reason(runner: Any) -> str:
             'that the runner gets.'
         )
     if not runner.update_calls and not any(isinstance(hook, OptimizerHook) for hook in runner.hooks):
-        return (
-            'nothing steps the optimizer. Register an OptimizerHook (optimizer_config=dict() in the config or in '
-            'register_training_hooks), or step in train_step (in an Experiment: self.update(loss) in train_batch).'
-        )
+        return 'nothing steps the optimizer. ' + getattr(runner, 'way_to_step', _WAY_TO_STEP)
     if not any(rates(runner)):
         return 'all learning rates are 0. Look at optimizer and lr_config.'
     gradients = [local_part(each.grad) for each in weights if each.grad is not None]

@@ -55,7 +55,8 @@ def note_metric(error: Exception, name: str, metric: Any, preds: Any, target: An
     limits = None if _is_of_gpu(error) else _limits(target)
     if limits is not None:
         got += f' {limits[0]:g}…{limits[1]:g}'
-    error.add_note(f'in the metric {name!r}, {type(metric).__name__}{settings}: {got}')
+    hint = _shape_hint(preds, target)
+    error.add_note(f'in the metric {name!r}, {type(metric).__name__}{settings}: {got}{f": {hint}" if hint else ""}')
 
 
 def describe_value(value: Any) -> str:
@@ -129,10 +130,11 @@ def _needed(error: Exception, outputs: Any, target: Any, limits: tuple[float, fl
     of_type = 'type' in str(error) or 'Long' in str(error)
     if outputs.shape == target.shape:
         return '' if target.is_floating_point() or not of_type else 'give targets of float32: target.float()'
-    if outputs.dim() == target.dim() == 2 and target.shape[1] == 1 < outputs.shape[1]:
+    of_classes = 'same s' not in str(error)  # other losses ask for the same shape, or size
+    if of_classes and outputs.dim() == target.dim() == 2 and target.shape[1] == 1 < outputs.shape[1]:
         return 'class indices have no last dimension: target.squeeze(1)'
     if outputs.dim() != target.dim() + 1 or outputs.shape[:1] != target.shape[:1]:
-        return ''
+        return _shape_hint(outputs, target)
     classes = outputs.shape[1]
     if limits is not None and any(words in str(error) for words in ('bounds', 'range', 'smaller than num_classes')):
         if limits[0] < 0:
@@ -142,9 +144,19 @@ def _needed(error: Exception, outputs: Any, target: Any, limits: tuple[float, fl
                 f'the network needs {limits[1] + 1:g} outputs for these classes, but has {classes}; or use class '
                 f'indices 0…{classes - 1}'
             )
-    if classes == 1:
+    needs_long = target.is_floating_point() and of_type
+    return _shape_hint(outputs, target) or ('class indices must be int64: target.long()' if needs_long else '')
+
+
+def _shape_hint(outputs: Any, target: Any) -> str:
+    """How ``[n, 1]`` and ``[n]`` get the same shape; empty if they are something else."""
+    if not isinstance(outputs, Tensor) or not isinstance(target, Tensor):
+        return ''
+    if outputs.dim() > 1 and outputs.shape == (*target.shape, 1):
         return 'give both the same shape: target.unsqueeze(-1), or squeeze(-1) at the end of the network'
-    return 'class indices must be int64: target.long()' if target.is_floating_point() and of_type else ''
+    if target.dim() > 1 and target.shape == (*outputs.shape, 1):
+        return 'give both the same shape: target.squeeze(-1), or unsqueeze(-1) at the end of the network'
+    return ''
 
 
 def _limits(value: Any) -> tuple[float, float] | None:

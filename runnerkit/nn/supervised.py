@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from runnerkit.nn.base_module import BaseModule, InitCfg
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS, build_model
@@ -16,6 +17,13 @@ from runnerkit.utils.suggest import did_you_mean
 
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
 Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str | int]
+
+#: Losses that compare each output with its own target. Of other shapes, torch would compare every output with every
+#: target, and only warn.
+_OF_EQUAL_SHAPES = (
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss),
+    *(F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss),
+)
 
 
 @MODELS.register_module()
@@ -70,6 +78,8 @@ class Supervised(BaseModule):
                 f"loss={loss!r} is neither a config nor callable: give dict(type='CrossEntropyLoss'), a function, or "
                 'its name in a config'
             )
+        called = getattr(self.loss, 'func', self.loss)  # with some arguments, a function is a partial
+        self._needs_equal_shapes = type(called) in _OF_EQUAL_SHAPES or called in _OF_EQUAL_SHAPES
         self.metrics = build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
         parts = [*(model if isinstance(model, list | tuple) else [model]), loss]
@@ -93,6 +103,7 @@ class Supervised(BaseModule):
         Raises:
             LookupError: the batch or the output lacks a field.
             TypeError: the batch, the output or what the loss returns is of the wrong kind.
+            ValueError: output and target of a loss such as MSELoss differ in shape.
         """
         return self._step(data)[0]
 
@@ -144,6 +155,8 @@ class Supervised(BaseModule):
         wanted, named_wanted = self._pick(data, 'targets')
         preds, target = [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
         try:
+            if self._needs_equal_shapes and preds.shape != target.shape:
+                raise ValueError('outputs and targets must have the same shape')
             result = self.loss(*outs, *wanted, **named_outs, **named_wanted)
         except Exception as error:
             from runnerkit.nn.failures import note_loss

@@ -273,13 +273,15 @@ class Lifecycle:
         error = outcome.error
         is_wanted = outcome.kind in ('completed', 'stopped') or isinstance(error, RollBackRequest)
         level = logging.INFO if is_wanted else logging.ERROR
-        if not isinstance(error, LoopLeft):  # by an error, perhaps: the loop says it when it knows
-            runner.logger.log(level, 'Run %s', outcome, extra=self._detail())
+        lost = False
         if error is not None and runner.world_size > 1:
             from runnerkit.distributed.watch import DIED, is_lost
 
-            if is_lost(error):
-                runner.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
+            lost = is_lost(error)
+        if not isinstance(error, LoopLeft):  # by an error, perhaps: the loop says it when it knows
+            runner.logger.log(level, 'Run %s', outcome, extra=DETAIL if lost else self._detail())  # gloo's words
+        if lost:
+            runner.logger.error('Another rank has died or does not answer. If it has died, %s', DIED)
         if outcome.ended_well and (text := runner.weight_watch.end(runner)):
             runner.notices['weights'] = text
         if runner.rank == 0:

@@ -252,7 +252,7 @@ class Updater:
             known = sorted(name for name in named if name)
             raise KeyError(
                 f'unknown optimizer {optimizer!r}; available: {known or "no named ones"}'
-                f'{suggestion(str(optimizer), known)}'
+                f'{suggestion(str(optimizer), known)}. Name each loss after its optimizer in the config'
             )
         return [named[optimizer]]
 

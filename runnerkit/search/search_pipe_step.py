@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,9 @@ from runnerkit.search.pipe_step import PIPE_STEPS
 from runnerkit.search.quota import COUNTED, Quota, counted
 from runnerkit.search.space import Space, as_space, check_path
 from runnerkit.search.study_step import StudyStep
-from runnerkit.utils.exceptions import WrongValue, one_line
+from runnerkit.utils.exceptions import WrongKey, WrongValue, one_line
 from runnerkit.utils.seed import preserved_rng
+from runnerkit.utils.suggest import suggestion
 
 
 @PIPE_STEPS.register_module()
@@ -44,6 +46,8 @@ class SearchPipeStep(StudyStep):
         super().check()
         objectives = checked_objectives(self.get('objectives'))
         cfg = self.base_config()._cfg_dict
+        with placed_errors(self.cfg, 'objectives'):
+            _refuse_misspelt(objectives, cfg)
         with placed_errors(self.cfg, 'search_space'):
             space = as_space(self.get('search_space'))
             if hasattr(space, 'check_config'):
@@ -121,3 +125,13 @@ class SearchPipeStep(StudyStep):
             self.pipeline.logger.warning('%s: the model of a trial cannot be counted: %s', self.name, error)
             return {}
         return {name: found[name] for name in names}
+
+
+def _refuse_misspelt(objectives: Mapping[str, str], cfg: Mapping[str, Any]) -> None:
+    """Refuse an objective that is almost the name of a metric; other scores may come from the data set."""
+    metrics = (cfg.get('model') or {}).get('metrics')
+    known = ['loss', *metrics] if isinstance(metrics, Mapping) and 'type' not in metrics else []
+    for objective in objectives:
+        name = objective.rpartition('/')[2]  # without the data set's
+        if name not in known and (hint := suggestion(name, known)):
+            raise WrongKey(f'unknown score {objective!r}{hint}')

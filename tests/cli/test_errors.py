@@ -1,5 +1,6 @@
 """How the tools end."""
 
+import json
 import sys
 from asyncio import CancelledError
 from contextlib import suppress
@@ -8,8 +9,9 @@ import pytest
 
 from runnerkit.cli.errors import is_of_user
 from runnerkit.cli.parser import Parser, usage_checked, wrong_usage
+from runnerkit.distributed import watch  # noqa: F401  # as every run of several ranks has
 from runnerkit.utils.ending import CommandLineExit, UsageError
-from runnerkit.utils.exceptions import ToldByFirstRank
+from runnerkit.utils.exceptions import PeerFailed, ToldByFirstRank
 
 
 def ending(error, capsys, monkeypatch=None):
@@ -111,6 +113,27 @@ def test_torchruns_summary_has_the_error_of_every_kind_of_end(error, found, tmp_
         assert usage_checked(main)(None) == 1
     assert file.exists() == (found is not None)
     assert found is None or found in file.read_text()
+
+
+def test_torchruns_summary_begins_with_the_users_code(tmp_path, monkeypatch):
+    file = tmp_path / 'error.json'
+    monkeypatch.setenv('TORCHELASTIC_ERROR_FILE', str(file))
+
+    def main(argv):
+        raise ValueError('boom')
+
+    assert usage_checked(main)(None) == 1
+    trace = json.loads(file.read_text())['message']['extraInfo']['py_callstack']
+    assert [line.split(', in ')[1] for line in trace.splitlines() if 'File' in line] == ['main']
+
+
+def test_a_rank_says_which_one_it_is(capsys, monkeypatch):
+    monkeypatch.setenv('RANK', '1')
+    monkeypatch.setenv('WORLD_SIZE', '2')
+    assert ending(ValueError('boom'), capsys)[1].endswith('error: rank 1: boom\n')
+    assert ending(ToldByFirstRank('no'), capsys)[1] == 'rank 1 ends: rank 0 has failed, and says why\n'
+    lost = ending(PeerFailed('rank 0 has failed: KeyError: 3'), capsys)[1]
+    assert lost.endswith('\nrank 1 ends: rank 0 has failed: KeyError: 3\n')
 
 
 def test_compiled_code_of_a_package_is_not_the_users():

@@ -24,6 +24,15 @@ def test_the_table_has_a_row_for_each_run(tmp_path, capsys):
     assert len({len(row) for row in (head, *rows)}) == 1
 
 
+@pytest.mark.parametrize('score, order', [('acc', ['good', 'poor']), ('loss', ['poor', 'good'])])
+def test_the_best_run_is_first(tmp_path, capsys, score, order):
+    for name, value in (('poor', 0.5), ('good', 0.9)):
+        made.write_log(tmp_path / name, [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, score: value}])
+        (tmp_path / name / f'best_{score}_epoch_1.pth').write_bytes(b'never read')
+    assert main(['runs', str(tmp_path), '--sort', 'best_score']) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == order
+
+
 def test_json_is_one_valid_record_a_line(tmp_path, capsys):
     two_runs(tmp_path)
     assert main(['runs', str(tmp_path), '--json', '--outcome', 'failed']) == 0

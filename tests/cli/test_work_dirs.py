@@ -280,7 +280,7 @@ def test_a_work_dir_in_use_is_told_once(launch, project):
     assert process.code() == 1
     lock.release()
     assert process.said().count('another run is using this work dir') == 1
-    assert process.said().count('error: rank 0 has failed, and says why') == 1
+    assert process.said().count('rank 1 ends: rank 0 has failed, and says why') == 1
 
 
 class Restarted:

@@ -160,7 +160,9 @@ def test_a_rank_that_goes(ended, fault, code, text):
     run = ended[fault]
     assert run.codes == [1, code]
     assert text in run.said[1]
-    assert 'Another rank has died or does not answer' in run.said[0].splitlines()[-1] or 'cannot agree' in run.said[0]
+    assert run.said[0].splitlines()[-1].startswith('rank 0 ends: another rank has died or does not answer: see its')
+    assert 'gloo/' not in run.said[0]
+    assert fault != 'raises' or run.said[1].splitlines()[-1] == 'error: rank 1: a bug of the user'
     assert 'Traceback' not in run.said[0]
     assert 'Run failed: ' in run.log
     assert '-6: it was aborted, by gloo if the ranks called different collectives' in run.log

@@ -149,6 +149,11 @@ def test_names_dicts_and_objects_mean_the_same(optimizer, loss, tmp_path, whole,
     assert same_bits(others.setdefault('first', result.model), result.model)
 
 
+def test_the_settings_of_a_named_optimizer(tmp_path):
+    result = fitted(tmp_path, optimizer='Adam', optimizer__lr=0.5, epochs=1)
+    assert result.history[-1]['lr'] == 0.5
+
+
 @pytest.mark.parametrize(
     ('metrics', 'names', 'best'),
     [
@@ -221,6 +226,7 @@ LOADER = DataLoader(POINTS)
         ({'epoch': 3}, TypeError, r"fit\(\) got an unknown keyword 'epoch'; did you mean 'epochs'"),
         ({'devise': 'cpu'}, TypeError, "unknown keyword 'devise': .*did you mean 'device'"),
         ({'optimizer__lr': 1.0}, TypeError, 'optimizer'),
+        ({'lr': 0.05, 'optimizer': 'Adam'}, TypeError, r"such as optimizer=dict\(type='Adam', lr=0.05\)"),
     ],
 )  # fmt: skip
 def test_what_is_refused(change, error, words, tmp_path):

@@ -345,12 +345,23 @@ def test_a_complete_run_gives_no_epochs_and_a_larger_number_continues_it(tmp_pat
     parts.trained(tmp_path / 'parts', 2)
     again = Net(seed=1)
     run = again.trained(tmp_path / 'parts', 2)
+    assert caplog.text.count(f'Report {tmp_path / "parts" / "report.html"}') == 2  # the run may have had no time for it
     assert run.iter == 6
     assert 'epochs(2) gives none: a larger number continues it' in caplog.text
     assert equal(again.net.state_dict(), parts.net.state_dict())
     again = Net()
     again.trained(tmp_path / 'parts', 4)
     assert equal(again.net.state_dict(), whole.net.state_dict())
+
+
+def test_a_loop_without_steps_and_scores_says_what_is_missing(tmp_path, caplog):
+    one = Net()
+    run = runnerkit.loop(tmp_path, model=one.net, optimizer=one.optimizer, save_best='accuracy')
+    for _ in run.epochs(2):
+        for x, _ in run.batches(one.loader):
+            one.net(x).sum().backward()
+    assert caplog.text.count("save_best='accuracy', but the first epoch has no score: call run.score(accuracy=…)") == 1
+    assert 'nothing steps the optimizer. Call loss.backward() and optimizer.step() for each batch' in caplog.text
 
 
 def test_states_are_loaded_in_the_call(tmp_path):

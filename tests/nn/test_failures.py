@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torchmetrics import MeanAbsoluteError
 
 from runnerkit.evaluation import Scores
 from runnerkit.nn import Supervised
-from runnerkit.nn.failures import describe_value, note_layer, note_loss
+from runnerkit.nn.failures import describe_value, note_layer, note_loss, note_metric
 
 X = torch.randn(16, 13)
 LABELS = torch.arange(16) % 3
@@ -94,12 +95,27 @@ def test_a_batch_norm_says_that_the_batch_has_one_sample(layer, x, is_known):
         (nn.BCEWithLogitsLoss(), 1, torch.rand(16), 'same shape: target.unsqueeze(-1), or squeeze(-1)'),
         (nn.BCELoss(), 1, LABELS[:, None] // 2, 'give targets of float32: target.float()'),
         (nn.MSELoss(), 3, torch.rand(16), 'in the loss MSELoss: outputs (16, 3) float32, targets (16,) float32'),
+        (nn.MSELoss(), 1, torch.rand(16), 'same shape: target.unsqueeze(-1), or squeeze(-1) at the end of the network'),
+        (nn.MSELoss(), 3, torch.rand(16, 1), 'in the loss MSELoss: outputs (16, 3) float32, targets (16, 1) float32'),
+        (nn.functional.l1_loss, 1, torch.rand(16), 'in the loss l1_loss: outputs (16, 1) float32, targets (16,)'),
+        (dict(type='torch.nn.functional.huber_loss', delta=2.0), 1, torch.rand(16), 'same shape: target.unsqueeze(-1)'),
     ],
 )
-@pytest.mark.filterwarnings('ignore:Using a target size')
 def test_what_the_loss_got_and_needs(loss, outputs, target, words):
     network = nn.Sequential(nn.Linear(13, outputs), nn.Sigmoid())
     assert words in told(Supervised(network, loss), (X, target))[1]
+
+
+def test_a_target_with_one_dimension_more():
+    error, note = told(Supervised(nn.Sequential(nn.Linear(13, 1), nn.Flatten(0)), nn.SmoothL1Loss()), (X, X[:, :1]))
+    assert str(error) == 'outputs and targets must have the same shape'
+    assert 'target.squeeze(-1), or unsqueeze(-1) at the end of the network' in note
+
+
+def test_a_metric_gets_the_same_advice():
+    error = ValueError('expected the same shape')
+    note_metric(error, 'error', MeanAbsoluteError(), torch.rand(4, 1), torch.rand(4))
+    assert 'same shape: target.unsqueeze(-1), or squeeze(-1)' in error.__notes__[0]
 
 
 def test_an_output_that_is_no_tensor():

@@ -46,6 +46,9 @@ _OF_INDICES = (EpochSampler, SequentialSampler, RandomSampler, DistributedSample
 #: What a metric calls the number of columns that it expects of the network.
 _COLUMNS = ('num_classes', 'num_labels')
 
+#: Where metrics are that compute from numbers alone, without a network or a file.
+_COMPUTED = ('torchmetrics.classification.', 'torchmetrics.regression.')
+
 _OFF = 'To start without this check: check_validation=False.'
 
 #: How deep objects in a data set are copied, and how many items of a container are looked at.
@@ -215,16 +218,24 @@ def _metrics(plan: Plan, outputs: Mapping[str, Any]) -> Iterator[Finding]:
             if key and columns not in (None, getattr(metric, key)) and preds.is_floating_point():
                 wanted = getattr(metric, key)
                 what = f'the network has {columns} outputs, the metric {name!r} expects {wanted}'
-                way_out = f'Give the last layer {wanted} outputs, or write {key}={columns}.'
+                other = f'write {key}={columns}'
+                if columns == 1:
+                    other = 'use a metric of one output: BinaryAccuracy for two classes, MeanAbsoluteError for numbers'
+                way_out = f'Give the last layer {wanted} outputs, or {other}.'
             else:
                 note_metric(error, name, metric, preds, target)
                 what = f'the metric {name!r} fails with the first validation batch: {_told(error)}'
                 way_out = f'Change the metric, or what it gets. {_OFF}'
+                if type(metric).__name__.startswith('Binary') and columns not in (None, 1):
+                    way_out = f'Use the Multiclass metric with num_classes={columns}, or give the network one output.'
             yield plan.error(path, what, way_out)
 
 
 def _update(metric: Any, preds: Any, target: Any) -> None:
-    """Update a copy of ``metric``, on the device of ``preds``."""
+    """Update a copy of ``metric``, on the device of ``preds``, and compute it if that is cheap.
+
+    Metrics of curves, such as `BinaryAUROC`, take any shape, and fail only when they compute.
+    """
     try:
         trial = copy.deepcopy(metric)
     except Exception:
@@ -233,6 +244,15 @@ def _update(metric: Any, preds: Any, target: Any) -> None:
     if isinstance(preds, Tensor) and trial.device != preds.device:
         trial.to(preds.device)
     trial.update(preds, target)
+    if not type(metric).__module__.startswith(_COMPUTED):
+        return
+    try:
+        trial.cpu().compute()  # on a GPU, a wrong index would end the process
+    except IndexError as error:
+        if 'size 0' not in str(error):  # of the first samples, all may be ignored
+            raise
+    except Exception:
+        return  # such as of too few samples
 
 
 def _passes(trial: Callable[[Any], None], preds: Any) -> bool:

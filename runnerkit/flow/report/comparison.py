@@ -81,6 +81,7 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
         'iterations': run.iterations,
         'best': None if best is None else best.score,
         'best_score': None if best is None else best.value,
+        'best_rule': (best and _rule(best.score, [run])) or None,
         'seed': run.seed,
         'began': run.began,
         'ended': run.ended,
@@ -141,8 +142,11 @@ def by_best_score(runs: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def _rule(score: str, runs: Iterable[RunRecord]) -> str:
-    """What is better, as the config of a run with this best score or the score's name says; empty if unknown."""
-    given = {run.settings.get('evaluation.rule') for run in runs if run.best and run.best.score == score}
+    """What is better: as a run with this best score has recorded it, else as its config or the score's name says; empty
+    if unknown."""
+    with_score = [run for run in runs if run.best and run.best.score == score]
+    given = {start['rules'].get(score) for run in with_score for start in run.starts if 'rules' in start}
+    given = given - {None} or {run.settings.get('evaluation.rule') for run in with_score}
     for rule in ('less', 'greater'):
         if rule in given:
             return rule

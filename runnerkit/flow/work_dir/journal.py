@@ -27,6 +27,7 @@ from runnerkit.data.kinds import length_of
 from runnerkit.data.loader_state import batch_checksums
 from runnerkit.flow.context import Context, Options
 from runnerkit.flow.work_dir.record import read_record, write_record
+from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook, keep_first_batch
@@ -58,6 +59,7 @@ _KINDS: dict[str, Any] = {
     'first_batch': {...: int},
     'first_samples': [dict],
     'exactness': [str],
+    'rules': {...: str},
     'rolled_back': [int],
     'seconds': {...: NUMBER},
     'settings': [(str, None, str | None, None)],
@@ -184,6 +186,7 @@ class JournalHook(Hook):
         self._context.runner.hooks.unlisten('before_train_iter', self._note_batch)
         with self._trouble.instead_of_raising():
             self._starts[-1]['first_batch'] = batch_checksums(runner.data_batch)
+            self._starts[-1]['rules'] = _rules(runner)
             if not is_trial(self._context) and not any('first_samples' in start for start in self._starts):
                 dataset = getattr(getattr(runner.data_loader, 'dataloader', runner.data_loader), 'dataset', None)
                 samples = keep_first_batch(runner.data_batch, dataset, self._context.work_dir)
@@ -206,6 +209,9 @@ class JournalHook(Hook):
             yield
         finally:
             self._seconds['evaluation'] += time.monotonic() - began
+        if self._starts and self._starts[-1].get('rules') != (rules := _rules(runner)):
+            self._starts[-1]['rules'] = rules
+            self._write_starts()
 
     def _write_starts(self) -> None:
         with self._trouble.instead_of_raising():
@@ -221,6 +227,13 @@ class JournalHook(Hook):
                     raise
                 with open(os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW), 'wb') as file:  # keeps its length
                     file.write(content.ljust(size))
+
+
+def _rules(runner: RunnerView) -> dict[str, str]:
+    """Whether ``'greater'`` or ``'less'`` is better, by the scores that choose best checkpoints. ``'auto'`` is decided
+    by the first evaluation."""
+    hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
+    return {hook.key_indicator: hook.rule for hook in hooks if hook.rule is not None}
 
 
 def _is_of_another_rank(error: BaseException | None) -> bool:

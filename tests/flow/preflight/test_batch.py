@@ -84,6 +84,10 @@ def config(tmp_path, monkeypatch):
     return made
 
 
+def mean_of(outputs, target):
+    return outputs.mean()
+
+
 def refused(cfg):
     with pytest.raises(PreflightError) as caught:
         runnerkit.train(cfg, 'run', seed=1, device='cpu')
@@ -105,6 +109,11 @@ def test_a_wrong_number_of_outputs_is_found_with_its_line(config):
         ({'data.val.target': torch.float32}, 'model (cfg.py:2): Supervised fails with the first validation batch'),
         ({'data.val.width': 5}, 'got 5 features, expects 4'),
         ({'model.metrics': {'error': {'type': 'MeanSquaredError'}}}, "the metric 'error' fails with the first"),
+        ({'model.metrics': {'auc': {'type': 'BinaryAUROC'}}}, 'Use the Multiclass metric with num_classes=3, or'),
+        (
+            {'model.model.0.out_features': 1, 'model.loss.type': f'{__file__}:mean_of'},
+            'Give the last layer 3 outputs, or use a metric of one output: BinaryAccuracy for two classes',
+        ),
     ],
 )
 def test_other_errors_that_would_come_after_the_first_epoch(config, changes, words):
@@ -304,6 +313,14 @@ def test_a_metric_that_refuses_the_values_of_an_untrained_network_is_left_alone(
     with torch.no_grad():
         plan.model.model[0].bias.fill_(-9)
     plan.model.metrics = {'strict': Strict()}
+    assert list(validation_batch(plan)) == []
+
+
+@pytest.mark.parametrize('metric', [torchmetrics.R2Score(), torchmetrics.classification.BinaryAUROC(ignore_index=0)])
+def test_a_metric_that_needs_more_than_the_first_samples_is_left_alone(config, metric):
+    plan = plan_of(config, {'data.samples_per_gpu': 1}, CONFIG)
+    plan.model.metrics = {'score': metric}
+    plan.model.val_step = lambda data, optimizer: {'preds': data[0][:, 0], 'target': data[1]}
     assert list(validation_batch(plan)) == []
 
 

@@ -1,5 +1,6 @@
 """Several runs side by side, and the list of them."""
 
+import json
 import shutil
 
 import pytest
@@ -71,6 +72,16 @@ def test_what_is_better_is_known_from_the_config_where_the_name_does_not_say_it(
     found = compare([tmp_path / 'b', tmp_path / 'a'])
     assert found.names[0] == first
     assert bool(found.best) == bool(rule)
+
+
+@pytest.mark.parametrize('rule, first', [('greater', 'b'), ('less', 'a')])
+def test_what_is_better_is_known_from_what_a_run_has_recorded(tmp_path, rule, first):
+    for name, value in (('b', 2.0), ('a', 1.0)):
+        made.write_log(tmp_path / name, [{'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 1, 'quux': value}])
+        (tmp_path / name / 'best_quux_epoch_1.pth').write_bytes(b'never read')
+        (tmp_path / name / 'run.json').write_text(json.dumps({'starts': [{'rules': {'quux': rule}}, {}]}))
+    assert compare([tmp_path / 'b', tmp_path / 'a']).names[0] == first
+    assert [each['best_rule'] for each in runs(tmp_path)] == [rule] * 2
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path):

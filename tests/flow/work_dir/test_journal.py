@@ -44,6 +44,19 @@ def test_each_start_has_an_entry_that_the_end_completes(tmp_path):
     assert [len(starts(folder)) for folder in (tmp_path, tmp_path.with_name(f'{tmp_path.name}.1'))] == [1, 2]
 
 
+@pytest.mark.parametrize('save_best', ['error', 'auto'])
+def test_a_run_records_what_is_better(tmp_path, save_best):
+    """The metric has declared it, and the score's name does not tell."""
+    metrics = {'error': {'type': 'MeanAbsoluteError'}}
+    cfg = {
+        **plans.CONFIG,
+        'model': {**plans.CONFIG['model'], 'metrics': metrics},
+        'evaluation': {'save_best': save_best},
+    }
+    train(cfg, work_dir=str(tmp_path), stop_after=1)
+    assert starts(tmp_path)[0]['rules'] == {'error': 'less'}
+
+
 def test_old_starts_keep_only_what_is_short(tmp_path, monkeypatch):
     """Else a run that is resumed thousands of times has a file that is too large to be read."""
     monkeypatch.setattr(journal, 'MOST_STARTS', 6)
