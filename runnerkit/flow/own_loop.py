@@ -106,7 +106,7 @@ class LoopUpdate(Update):
         return super().state_dict()
 
 
-class Generator:
+class OwnGenerator:
     """A random generator of the user's, as a part of checkpoints."""
 
     def __init__(self, generator: Any) -> None:
@@ -129,7 +129,7 @@ class EpochStart:
         generators: the user's, by name; those of Python, numpy and torch are added.
     """
 
-    def __init__(self, generators: Mapping[str, Generator]) -> None:
+    def __init__(self, generators: Mapping[str, OwnGenerator]) -> None:
         self._generators = generators
         self._states: dict[str, Any] = {}
 
@@ -225,7 +225,7 @@ class Loop:
         self._run, self._epoch, self._iteration = ExitStack(), ExitStack(), ExitStack()
         self._is_open = False  # within `epochs`
         self._loader: Any = None  # of the open epoch
-        self._start = EpochStart({name: part for name, part in given.items() if isinstance(part, Generator)})
+        self._start = EpochStart({name: part for name, part in given.items() if isinstance(part, OwnGenerator)})
         with ExitStack() as after_error:
             after_error.callback(context.closing.close)
             self._prepare(given, save_best, [*hooks, *(() if replay is None else replay.hooks)])
@@ -536,7 +536,7 @@ def _checked(**given: Any) -> dict[str, Any]:
         several = {name: value} if not isinstance(value, Mapping) else {f'{name}.{key}': value[key] for key in value}
         for key, each in several.items() if value is not None else ():
             if is_generator(each):
-                several[key] = Generator(each)
+                several[key] = OwnGenerator(each)
             elif not all(callable(getattr(each, method, None)) for method in ('state_dict', 'load_state_dict')):
                 raise WrongType(f'{key}={each!r} has no state_dict and load_state_dict, so a checkpoint cannot hold it')
             elif isinstance(each, Optimizer) and name != 'optimizer':

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.hooks.hook import Hook, RunnerView
-from runnerkit.optim.named import named_optimizers, parameters_of
+from runnerkit.optim.named import held_by_optimizer, named_optimizers
 from runnerkit.parallel.bits import bit_sums, bit_words, placed_words
 from runnerkit.utils.seed import rng_state
 
@@ -51,7 +51,7 @@ def states_of(optimizer: Any) -> dict[str, Any]:
     """The states of all optimizers by name, number of the parameter and key, in an order that follows from these."""
     found: dict[str, Any] = {}
     for name, each in named_optimizers(optimizer).items():
-        for number, parameter in enumerate(parameters_of(each)):
+        for number, parameter in enumerate(held_by_optimizer(each)):
             state = each.state.get(parameter, {})
             found.update(
                 {f'{key} of parameter {number}{name and f" of {name}"}': state[key] for key in sorted(state, key=str)}

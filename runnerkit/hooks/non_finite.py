@@ -18,7 +18,7 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.log_files import replay_command
-from runnerkit.optim.named import named_optimizers, parameters_of
+from runnerkit.optim.named import held_by_optimizer, named_optimizers
 from runnerkit.optim.update import largest
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_dtensor
@@ -141,7 +141,7 @@ class NonFiniteHook(Hook):
         if getattr(optimizer, 'found_inf', None) is not None or not self._iteration:
             return  # a gradient scaler checks this step; or it is one before the first iteration
         self._updated_at = self._iteration
-        held = [(each, each.grad) for each in parameters_of(optimizer) if each.grad is not None]
+        held = [(each, each.grad) for each in held_by_optimizer(optimizer) if each.grad is not None]
         magnitudes = largest(grad for _, grad in held)
         if not self._skips():
             for magnitude in magnitudes:

@@ -19,7 +19,7 @@ from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.optim.named import named_optimizers, parameters_of
+from runnerkit.optim.named import held_by_optimizer, named_optimizers
 from runnerkit.optim.update import largest
 from runnerkit.parallel.bits import bit_words, has_bits, in_memory_order
 from runnerkit.parallel.dtensors import local_part
@@ -302,7 +302,7 @@ def reason(runner: Any) -> str:
     weights, optimizers = trainable(runner.model).values(), named_optimizers(runner.optimizer).values()
     if not optimizers:
         return "the runner has no optimizer. Give it one (optimizer=…), or do not use a 'train' workflow."
-    held = {id(each) for optimizer in optimizers for each in parameters_of(optimizer)}
+    held = {id(each) for optimizer in optimizers for each in held_by_optimizer(optimizer)}
     if not any(id(each) in held for each in weights):
         return (
             "the optimizer holds none of the model's trainable parameters. Build it from the parameters of the model "

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from runnerkit.optim.named import foreign_parameters, has_scheduler, named_optimizers, parameters_of
+from runnerkit.optim.named import foreign_parameters, has_scheduler, held_by_optimizer, named_optimizers
 from runnerkit.parallel import named_parameters, submodule
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.logging import NOT_EXACT
@@ -105,7 +105,7 @@ def _given(model: nn.Module, optimizer: Optimizer) -> Optimizer:
     """``optimizer``, which the user has built, with its state on the devices of its parameters."""
     foreign = len(foreign_parameters(optimizer, model))
     kind, logger = type(optimizer).__name__, logging.getLogger('runnerkit')
-    if 0 < foreign < len(parameters_of(optimizer)):
+    if 0 < foreign < len(held_by_optimizer(optimizer)):
         text = 'A resume of this run may not be exact: %s also holds %d parameters that the model does not have'
         logger.warning(text, kind, foreign, extra=NOT_EXACT)
     if has_scheduler(optimizer):
@@ -239,7 +239,7 @@ def why_not_fused(optimizer: Optimizer) -> str:
     """Why torch has no fused implementation for this very optimizer, where its class has one; empty otherwise."""
     if not isinstance(optimizer, SGD):
         return ''
-    is_sharded = any(hasattr(each, 'device_mesh') for each in parameters_of(optimizer))
+    is_sharded = any(hasattr(each, 'device_mesh') for each in held_by_optimizer(optimizer))
     return ' (torch has no fused SGD for sharded parameters)' if is_sharded else ''
 
 

@@ -18,7 +18,7 @@ def named_optimizers(optimizer: Optimizers) -> dict[str, Optimizer]:
     return optimizer if isinstance(optimizer, dict) else {'': optimizer}
 
 
-def parameters_of(optimizer: Optimizer) -> list[Any]:
+def held_by_optimizer(optimizer: Optimizer) -> list[Any]:
     """All parameters of ``optimizer``, group by group."""
     return [parameter for group in optimizer.param_groups for parameter in group['params']]
 
@@ -26,7 +26,7 @@ def parameters_of(optimizer: Optimizer) -> list[Any]:
 def foreign_parameters(optimizer: Optimizer, model: nn.Module) -> list[Any]:
     """Those parameters of ``optimizer`` that ``model`` does not have."""
     own = {id(parameter) for parameter in model.parameters()}
-    return [parameter for parameter in parameters_of(optimizer) if id(parameter) not in own]
+    return [parameter for parameter in held_by_optimizer(optimizer) if id(parameter) not in own]
 
 
 def has_scheduler(optimizer: Optimizer) -> bool:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as _torch
 
 from runnerkit.optim.builder import drop_missing_fused, use_fused
-from runnerkit.optim.named import parameters_of
+from runnerkit.optim.named import held_by_optimizer
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, local_part, stacked
 from runnerkit.parallel.wrappers import is_fsdp2, named_parameters
 from runnerkit.utils.exceptions import WrongValue
@@ -150,7 +150,7 @@ class Update:
             yield from self._parameters
             return
         for optimizer in self.optimizers:
-            yield from parameters_of(optimizer)
+            yield from held_by_optimizer(optimizer)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context for the forward pass; it does nothing without ``amp``."""
@@ -383,7 +383,7 @@ def _clip_by_largest(
 
 def has_gradients(optimizer: Optimizer) -> bool:
     """Whether any parameter of ``optimizer`` has a gradient."""
-    return any(parameter.grad is not None for parameter in parameters_of(optimizer))
+    return any(parameter.grad is not None for parameter in held_by_optimizer(optimizer))
 
 
 def cycle_length(cumulative_iters: int, iteration: int, max_iters: int | None) -> int:

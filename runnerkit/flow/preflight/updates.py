@@ -12,7 +12,7 @@ from runnerkit.flow.preflight.plan import Plan, names
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.nn import Supervised
-from runnerkit.optim.named import parameters_of
+from runnerkit.optim.named import held_by_optimizer
 from runnerkit.parallel import named_parameters
 from runnerkit.utils.user_files import is_ours
 
@@ -118,7 +118,7 @@ def something_is_trained(plan: Plan) -> Iterator[Finding]:
             'Unfreeze some parameters: look for frozen_stages, requires_grad_(False) and similar settings.',
         )
         return
-    held = {name: set(map(id, parameters_of(optimizer))) for name, optimizer in plan.optimizers.items()}
+    held = {name: set(map(id, held_by_optimizer(optimizer))) for name, optimizer in plan.optimizers.items()}
     for name, own in held.items():
         which, path = (f'the optimizer {name!r}', ('optimizer', name)) if name else ('the optimizer', ('optimizer',))
         if not own & trainable:
