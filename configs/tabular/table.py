@@ -9,10 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 FILE = metadata.distribution('mlxtend').locate_file('mlxtend/data/data/wine.csv')
-COLUMNS = (
-    *('alcohol', 'malic acid', 'ash', 'alkalinity', 'magnesium', 'phenols', 'flavanoids', 'other phenols'),
-    *('proanthocyanins', 'colour', 'hue', 'OD280/OD315', 'proline'),
-)
+COLUMNS = 'alcohol acid ash alkalinity magnesium phenols flavanoids others cyanins colour hue OD280 proline'.split()
 PARTS = {'train': slice(0, 100), 'val': slice(100, 130), 'test': slice(130, None)}
 
 

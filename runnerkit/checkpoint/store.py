@@ -223,7 +223,7 @@ class Store:
         return True
 
     def _move_latest(self, name: str) -> None:
-        """Make ``latest.pth`` point to a checkpoint, which is whole without it, too."""
+        """Make ``latest.pth`` point to a checkpoint, which is whole without it."""
         try:
             replace_link(Path(self.path(LATEST)), name)
         except OSError as error:

@@ -68,7 +68,7 @@ class ScoreHook(EvalHook):
         return {**super().state_dict(), 'given': dict(self.given)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the scores of the open epoch from a checkpoint, too."""
+        """Take also the scores of the open epoch from a checkpoint."""
         super().load_state_dict(state)
         self.given = dict(state.get('given', {}))
 
@@ -261,7 +261,7 @@ class Loop:
             runner.register_hook(hook, priority='LOWEST')
         for hook in hooks:
             if never := [point for point in UPDATE_POINTS if listens(hook, point)]:
-                text = '%s.%s is never called: a loop of your own makes its steps by itself'
+                text = '%s.%s is never called: your loop makes its steps by itself'
                 context.logger.warning(text, type(hook).__name__, never[0])
         for text in _missing(given):
             context.logger.warning('A resume of this run may not be exact. %s', text, extra=NOT_EXACT)

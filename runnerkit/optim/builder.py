@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import SGD, Optimizer
 
 from runnerkit.optim.named import foreign_parameters, has_scheduler, held_by_optimizer, named_optimizers
@@ -218,7 +219,9 @@ def can_be_fused(optimizer: Optimizer) -> bool:
     groups = optimizer.param_groups
     if any('fused' not in group or group.get('differentiable') or group.get('foreach') for group in groups):
         return False
-    parameters = [parameter for group in groups for parameter in group['params']]
+    parameters = held_by_optimizer(optimizer)
+    if any(map(is_lazy, parameters)):
+        return False
     if isinstance(optimizer, SGD):
         damped = any(group['momentum'] and group['dampening'] for group in groups)  # see use_fused
         if damped or why_not_fused(optimizer):

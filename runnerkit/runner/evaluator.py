@@ -62,7 +62,7 @@ class Evaluator:
 
     Attributes:
         scores: those of the running evaluation by name, or None.
-        is_open: whether an evaluation is running, or hooks hear of its scores.
+        is_open: whether an evaluation is running, or hooks get its scores.
         is_repeating: whether the running step only matches a collective of other ranks and does not count.
     """
 

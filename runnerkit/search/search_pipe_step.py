@@ -20,7 +20,7 @@ from runnerkit.search.space import Space, as_space, check_path
 from runnerkit.search.study_step import StudyStep
 from runnerkit.utils.exceptions import WrongKey, WrongValue, one_line
 from runnerkit.utils.seed import preserved_rng
-from runnerkit.utils.suggest import suggestion
+from runnerkit.utils.suggest import near_miss
 
 
 @PIPE_STEPS.register_module()
@@ -133,5 +133,5 @@ def _refuse_misspelt(objectives: Mapping[str, str], cfg: Mapping[str, Any]) -> N
     known = ['loss', *metrics] if isinstance(metrics, Mapping) and 'type' not in metrics else []
     for objective in objectives:
         name = objective.rpartition('/')[2]  # without the data set's
-        if name not in known and (hint := suggestion(name, known)):
-            raise WrongKey(f'unknown score {objective!r}{hint}')
+        if meant := near_miss(name, known):
+            raise WrongKey(f'unknown score {objective!r}; did you mean {meant!r}?')

@@ -43,6 +43,7 @@ def config(name):
         cfg.training.max_iteration = LENGTHS[name]
     else:
         cfg.runner.max_iters = LENGTHS[name]
+        cfg.optimizer_config = {'fused': None}  # as the plain loop and the experiment have it
     cfg.model.width = 4
     cfg.checkpoint_config.interval = 1
     return cfg
