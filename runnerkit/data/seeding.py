@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,19 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 #: Bit generators that no open `private_streams` uses: making one takes longer than seeding a sample.
 _spare: list[np.random.MT19937] = []
+
+#: numpy's global generator, which the functions of np.random belong to.
+_numpy: Any = np.random.mtrand._rand  # type: ignore[attr-defined] # not in numpy's stubs
+
+
+class _NoBits:
+    """In the place of numpy's bit generator, while only the normal that waits beside it is read or written: to convert
+    the 624 words takes longer than to seed six samples."""
+
+    state = property(lambda self: {'bit_generator': '', 'state': {}}, lambda self, state: None)
+
+
+_no_bits = _NoBits()
 
 
 def _finalize(value: int) -> int:
@@ -54,10 +68,14 @@ def sample_seed(base: int, position: int) -> int:
 
 def seed_streams(seed: int) -> None:
     """Seed the global generators of python, numpy and torch (CPU). Only for use inside `private_streams`."""
+    _seed_arrays(seed)
+    random.seed(seed)
+
+
+def _seed_arrays(seed: int) -> None:
     # torch.manual_seed would reseed every accelerator as well, which is slow and changes the run's streams there.
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed >> 32)
-    random.seed(seed)
 
 
 class private_streams:
@@ -74,17 +92,19 @@ class private_streams:
             torch.set_num_threads(1)
         self._torch = torch.default_generator.get_state()
         self._python = random.getstate()
-        self._numpy = np.random.get_bit_generator()  # type: ignore[attr-defined] # public, but not in numpy's stubs
-        self._numpy_state = np.random.get_state(legacy=False)
+        self._numpy = _numpy._bit_generator
+        # numpy draws normals in pairs; a waiting second one is dropped with the bits.
+        _numpy._bit_generator = _no_bits
+        self._waiting = _numpy.get_state(legacy=False)
         self._own = _spare.pop() if _spare else np.random.MT19937(0)
         np.random.set_bit_generator(self._own)  # type: ignore[attr-defined]
 
     def __exit__(self, *exc_info: object) -> None:
         np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
-        # numpy draws normals in pairs, and a waiting second one was dropped with the bits. The state is set only then:
-        # it costs 30 µs, since its 624 words are converted one by one.
-        if self._numpy_state['has_gauss']:
-            np.random.set_state(self._numpy_state)
+        if self._waiting['has_gauss']:
+            _numpy._bit_generator = _no_bits
+            _numpy.set_state(self._waiting)
+            _numpy._bit_generator = self._numpy
         _spare.append(self._own)
         random.setstate(self._python)
         torch.default_generator.set_state(self._torch)
@@ -163,6 +183,71 @@ class SampleBatch(list[Any]):
         return type(self), (list(self), self.epoch, self.positions)
 
 
+#: So many samples must have drawn nothing from Python's generator before it is no longer seeded for each.
+ENOUGH = 16
+
+#: What Python's generator gives after ``random.seed(0)``.
+_NUMBERS = tuple(map(random.Random(0).getrandbits, [64] * 64))
+
+
+@dataclass
+class PythonUse:
+    """What is known of the samples of a loader and Python's generator, from batch to batch."""
+
+    is_seen: bool = False  # a sample has drawn from it
+    silent: int = 0  # samples that have drawn nothing, of those before it was left alone
+
+
+class SampleMaker:
+    """Makes samples of one batch under their own seeds, but leaves Python's generator alone where no sample draws.
+
+    To seed that one takes longer than everything else here. While it is left alone, its next number is known: if it
+    gives another after a sample, the sample has drawn, and is made again under its own seed, as are all samples from
+    then on. So nothing that is drawn depends on what has been found out, unless a sample draws and changes its data set
+    as well, or hides its draws by putting back the generator's state. That is why the first samples are only looked at.
+
+    Args:
+        dataset: map-style.
+        use: of the loader.
+    """
+
+    def __init__(self, dataset: Dataset[Any], use: PythonUse) -> None:
+        self._dataset, self._use = dataset, use
+        self._numbers: Iterator[int] = iter(())
+
+    def __call__(self, index: Any, seed: int) -> Any:
+        """The sample at ``index``. Python's generator is of no use after it."""
+        use = self._use
+        if use.is_seen:
+            return self.seeded(index, seed)
+        if use.silent < ENOUGH:
+            sample = self.seeded(index, seed)
+            use.is_seen = random.getrandbits(64) != random.Random(seed).getrandbits(64)
+            use.silent += 1
+            return sample
+        number = next(self._numbers, None)
+        if number is None:
+            random.seed(0)
+            self._numbers = iter(_NUMBERS)
+            number = next(self._numbers)
+        _seed_arrays(seed)
+        try:
+            sample = self._dataset[index]
+        except Exception:
+            if random.getrandbits(64) == number:
+                raise
+        else:
+            if random.getrandbits(64) == number:
+                return sample
+        use.is_seen = True
+        return self.seeded(index, seed)
+
+    def seeded(self, index: Any, seed: int) -> Any:
+        """The sample at ``index``, which leaves the generators where its draws end."""
+        seed_streams(seed)
+        return self._dataset[index]
+
+
 class SeededSamples(Dataset[Any]):
     """A map-style data set that is asked for whole batches, and gives them collated.
 
@@ -174,21 +259,30 @@ class SeededSamples(Dataset[Any]):
         dataset: the user's own.
         seed: of the run.
         collate_fn: makes a batch of a list of samples.
+        use: of the loader, which keeps it from epoch to epoch.
     """
 
-    def __init__(self, dataset: Dataset[Any], seed: int, collate_fn: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        seed: int,
+        collate_fn: Callable[[list[Any]], Any],
+        use: PythonUse | None = None,
+    ) -> None:
         self.dataset = dataset
         self.seed = seed
         self.collate_fn = collate_fn
+        self.use = use or PythonUse()
 
     def __getitems__(self, batch: SampleBatch) -> Any:
-        base = mix_seed(self.seed, batch.epoch)
+        base, last = mix_seed(self.seed, batch.epoch), len(batch) - 1
         samples: list[Any] = []
+        make = SampleMaker(self.dataset, self.use)
         with private_streams():
             try:
                 for index, position in zip(batch, batch.positions, strict=True):
-                    seed_streams(sample_seed(base, position))
-                    samples.append(self.dataset[index])
+                    one = make if len(samples) < last else make.seeded
+                    samples.append(one(index, sample_seed(base, position)))
                 return self.collate_fn(samples)
             except Exception as error:
                 at = len(samples)
