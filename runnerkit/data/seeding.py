@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, default_collate, default_convert, get_worker_info
 
 from runnerkit.utils.logging import shortened
 
@@ -68,14 +68,10 @@ def sample_seed(base: int, position: int) -> int:
 
 def seed_streams(seed: int) -> None:
     """Seed the global generators of python, numpy and torch (CPU). Only for use inside `private_streams`."""
-    _seed_arrays(seed)
-    random.seed(seed)
-
-
-def _seed_arrays(seed: int) -> None:
     # torch.manual_seed would reseed every accelerator as well, which is slow and changes the run's streams there.
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed >> 32)
+    random.seed(seed)
 
 
 class private_streams:
@@ -183,67 +179,80 @@ class SampleBatch(list[Any]):
         return type(self), (list(self), self.epoch, self.positions)
 
 
-#: So many samples must have drawn nothing from Python's generator before it is no longer seeded for each.
+#: So many samples of a loader must have drawn nothing from python's and numpy's generators before these are left alone.
 ENOUGH = 16
 
-#: What Python's generator gives after ``random.seed(0)``.
-_NUMBERS = tuple(map(random.Random(0).getrandbits, [64] * 64))
+
+def _next_numbers() -> tuple[float, float]:
+    return random.random(), np.random.random()
+
+
+def _numbers_of(seed: int, count: int) -> list[tuple[float, float]]:
+    """What `_next_numbers` gives after `seed_streams`."""
+    python, numpy = random.Random(seed), np.random.RandomState(seed >> 32)
+    return [(python.random(), numpy.random()) for _ in range(count)]
+
+
+#: The seed of generators that are left alone, and the numbers that they give then.
+_IDLE = 0
+_IDLE_NUMBERS = _numbers_of(_IDLE, 64)
 
 
 @dataclass
-class PythonUse:
-    """What is known of the samples of a loader and Python's generator, from batch to batch."""
+class Draws:
+    """Whether the samples of a loader draw from python's or numpy's generator, as far as it is known."""
 
-    is_seen: bool = False  # a sample has drawn from it
-    silent: int = 0  # samples that have drawn nothing, of those before it was left alone
+    are_seen: bool = False
+    silent: int = 0  # samples that have drawn nothing, of the first
 
 
 class SampleMaker:
-    """Makes samples of one batch under their own seeds, but leaves Python's generator alone where no sample draws.
+    """Makes samples of one batch under their own seeds, but leaves python's and numpy's generators alone where nothing
+    draws from them: to seed these two takes longer than everything else here.
 
-    To seed that one takes longer than everything else here. While it is left alone, its next number is known: if it
-    gives another after a sample, the sample has drawn, and is made again under its own seed, as are all samples from
-    then on. So nothing that is drawn depends on what has been found out, unless a sample draws and changes its data set
-    as well, or hides its draws by putting back the generator's state. That is why the first samples are only looked at.
+    While they are left alone, their next numbers are known. If others come after a sample, it has drawn: it is made
+    again under its own seed, and so are all later ones from the start. So nothing that is drawn depends on what has
+    been found out, unless a sample draws and changes its data set as well, or hides its draws by putting back a
+    generator's state. That is why the first samples of a loader are seeded and looked at.
 
     Args:
         dataset: map-style.
-        use: of the loader.
+        draws: of the loader.
     """
 
-    def __init__(self, dataset: Dataset[Any], use: PythonUse) -> None:
-        self._dataset, self._use = dataset, use
-        self._numbers: Iterator[int] = iter(())
+    def __init__(self, dataset: Dataset[Any], draws: Draws) -> None:
+        self._dataset, self._draws = dataset, draws
+        self._numbers = iter(_IDLE_NUMBERS[:0])
 
     def __call__(self, index: Any, seed: int) -> Any:
-        """The sample at ``index``. Python's generator is of no use after it."""
-        use = self._use
-        if use.is_seen:
+        """The sample at ``index``; the generators are of no use after it."""
+        draws = self._draws
+        if draws.are_seen:
             return self.seeded(index, seed)
-        if use.silent < ENOUGH:
+        if draws.silent < ENOUGH:
             sample = self.seeded(index, seed)
-            use.is_seen = random.getrandbits(64) != random.Random(seed).getrandbits(64)
-            use.silent += 1
+            draws.are_seen = _next_numbers() != _numbers_of(seed, 1)[0]
+            draws.silent += 1
             return sample
-        number = next(self._numbers, None)
-        if number is None:
-            random.seed(0)
-            self._numbers = iter(_NUMBERS)
-            number = next(self._numbers)
-        _seed_arrays(seed)
+        numbers = next(self._numbers, None)
+        if numbers is None:
+            seed_streams(_IDLE)
+            self._numbers = iter(_IDLE_NUMBERS)
+            numbers = next(self._numbers)
+        torch.default_generator.manual_seed(seed)
         try:
             sample = self._dataset[index]
         except Exception:
-            if random.getrandbits(64) == number:
+            if _next_numbers() == numbers:
                 raise
         else:
-            if random.getrandbits(64) == number:
+            if _next_numbers() == numbers:
                 return sample
-        use.is_seen = True
+        draws.are_seen = True
         return self.seeded(index, seed)
 
     def seeded(self, index: Any, seed: int) -> Any:
-        """The sample at ``index``, which leaves the generators where its draws end."""
+        """The sample at ``index``; the generators stand where its draws end."""
         seed_streams(seed)
         return self._dataset[index]
 
@@ -259,7 +268,7 @@ class SeededSamples(Dataset[Any]):
         dataset: the user's own.
         seed: of the run.
         collate_fn: makes a batch of a list of samples.
-        use: of the loader, which keeps it from epoch to epoch.
+        draws: of the loader, which keeps them from epoch to epoch.
     """
 
     def __init__(
@@ -267,21 +276,22 @@ class SeededSamples(Dataset[Any]):
         dataset: Dataset[Any],
         seed: int,
         collate_fn: Callable[[list[Any]], Any],
-        use: PythonUse | None = None,
+        draws: Draws | None = None,
     ) -> None:
         self.dataset = dataset
         self.seed = seed
         self.collate_fn = collate_fn
-        self.use = use or PythonUse()
+        self.draws = draws or Draws()
 
     def __getitems__(self, batch: SampleBatch) -> Any:
-        base, last = mix_seed(self.seed, batch.epoch), len(batch) - 1
+        base = mix_seed(self.seed, batch.epoch)
         samples: list[Any] = []
-        make = SampleMaker(self.dataset, self.use)
+        make = SampleMaker(self.dataset, self.draws)
+        seeded_from = len(batch) - (self.collate_fn not in (default_collate, default_convert))
         with private_streams():
             try:
                 for index, position in zip(batch, batch.positions, strict=True):
-                    one = make if len(samples) < last else make.seeded
+                    one = make if len(samples) < seeded_from else make.seeded
                     samples.append(one(index, sample_seed(base, position)))
                 return self.collate_fn(samples)
             except Exception as error:
