@@ -18,7 +18,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate, default_convert, get_worker_info
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 
 from runnerkit.utils.logging import shortened
 
@@ -31,7 +40,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _spare: list[np.random.MT19937] = []
 
 #: numpy's global generator, which the functions of np.random belong to.
-_numpy: Any = np.random.mtrand._rand  # type: ignore[attr-defined] # not in numpy's stubs
+_numpy: Any = np.random.mtrand._rand
 
 
 class _NoBits:
@@ -179,82 +188,63 @@ class SampleBatch(list[Any]):
         return type(self), (list(self), self.epoch, self.positions)
 
 
+#: torch's functions that make a batch, and draw nothing.
+TORCHS_COLLATE = (default_collate, default_convert)
+
+
+#: Ways to make a sample of nothing but its index.
+_LOOKS_UP = tuple(each.__getitem__ for each in (list, tuple, range, TensorDataset))
+
+
+def is_pure(dataset: Any) -> bool:
+    """Whether a sample of ``dataset`` is known to depend on nothing but its index."""
+    if getattr(type(dataset), '__getitem__', None) in _LOOKS_UP:
+        return True
+    if type(dataset) is Subset:
+        return is_pure(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(is_pure, dataset.datasets))
+    return False
+
+
 #: So many samples of a loader must have drawn nothing from python's and numpy's generators before these are left alone.
 ENOUGH = 16
+
+
+@dataclass
+class Draws:
+    """Whether the samples of a loader draw from python's or numpy's generator, as far as it is known.
+
+    To seed these two takes longer than everything else here, so they are left alone where nothing draws from them.
+    """
+
+    are_seen: bool = False
+    silent: int = 0  # samples that have drawn nothing, of the first
+
+    @property
+    def are_unlikely(self) -> bool:
+        """Whether enough samples were looked at, and none has drawn."""
+        return self.silent >= ENOUGH and not self.are_seen
+
+    def look(self, seed: int) -> None:
+        """See whether a sample has drawn since `seed_streams`, if it is one of the first."""
+        if self.silent < ENOUGH and not self.are_seen:
+            self.are_seen = _next_numbers() != _first_numbers(seed)
+            self.silent += 1
 
 
 def _next_numbers() -> tuple[float, float]:
     return random.random(), np.random.random()
 
 
-def _numbers_of(seed: int, count: int) -> list[tuple[float, float]]:
+def _first_numbers(seed: int) -> tuple[float, float]:
     """What `_next_numbers` gives after `seed_streams`."""
-    python, numpy = random.Random(seed), np.random.RandomState(seed >> 32)
-    return [(python.random(), numpy.random()) for _ in range(count)]
+    return random.Random(seed).random(), np.random.RandomState(seed >> 32).random()
 
 
-#: The seed of generators that are left alone, and the numbers that they give then.
+#: The seed of generators that are left alone, and what they give next if nobody has drawn.
 _IDLE = 0
-_IDLE_NUMBERS = _numbers_of(_IDLE, 64)
-
-
-@dataclass
-class Draws:
-    """Whether the samples of a loader draw from python's or numpy's generator, as far as it is known."""
-
-    are_seen: bool = False
-    silent: int = 0  # samples that have drawn nothing, of the first
-
-
-class SampleMaker:
-    """Makes samples of one batch under their own seeds, but leaves python's and numpy's generators alone where nothing
-    draws from them: to seed these two takes longer than everything else here.
-
-    While they are left alone, their next numbers are known. If others come after a sample, it has drawn: it is made
-    again under its own seed, and so are all later ones from the start. So nothing that is drawn depends on what has
-    been found out, unless a sample draws and changes its data set as well, or hides its draws by putting back a
-    generator's state. That is why the first samples of a loader are seeded and looked at.
-
-    Args:
-        dataset: map-style.
-        draws: of the loader.
-    """
-
-    def __init__(self, dataset: Dataset[Any], draws: Draws) -> None:
-        self._dataset, self._draws = dataset, draws
-        self._numbers = iter(_IDLE_NUMBERS[:0])
-
-    def __call__(self, index: Any, seed: int) -> Any:
-        """The sample at ``index``; the generators are of no use after it."""
-        draws = self._draws
-        if draws.are_seen:
-            return self.seeded(index, seed)
-        if draws.silent < ENOUGH:
-            sample = self.seeded(index, seed)
-            draws.are_seen = _next_numbers() != _numbers_of(seed, 1)[0]
-            draws.silent += 1
-            return sample
-        numbers = next(self._numbers, None)
-        if numbers is None:
-            seed_streams(_IDLE)
-            self._numbers = iter(_IDLE_NUMBERS)
-            numbers = next(self._numbers)
-        torch.default_generator.manual_seed(seed)
-        try:
-            sample = self._dataset[index]
-        except Exception:
-            if _next_numbers() == numbers:
-                raise
-        else:
-            if _next_numbers() == numbers:
-                return sample
-        draws.are_seen = True
-        return self.seeded(index, seed)
-
-    def seeded(self, index: Any, seed: int) -> Any:
-        """The sample at ``index``; the generators stand where its draws end."""
-        seed_streams(seed)
-        return self._dataset[index]
+_IDLE_NUMBERS = _first_numbers(_IDLE)
 
 
 class SeededSamples(Dataset[Any]):
@@ -263,6 +253,12 @@ class SeededSamples(Dataset[Any]):
     Samples are always made one by one with ``__getitem__``, also where the data set has a ``__getitems__``: in one call
     for a batch, what a sample is would depend on its neighbours. ``collate_fn`` draws from the last sample's streams,
     so that a random one (mixup) depends on the batch only.
+
+    Where `Draws` says so, a batch is made without seeding python's and numpy's generators for each sample. If these give
+    other numbers afterwards than they would have given before, a sample has drawn: the batch is made again, as are all
+    later ones from the start, with a seed for each sample. So what is drawn does not depend on what has been found out,
+    unless a sample draws and changes its data set as well, or hides its draws by putting a generator's state back. That
+    is why the first samples of a loader are only looked at.
 
     Args:
         dataset: the user's own.
@@ -282,26 +278,53 @@ class SeededSamples(Dataset[Any]):
         self.seed = seed
         self.collate_fn = collate_fn
         self.draws = draws or Draws()
+        self._can_draw = not is_pure(dataset) or collate_fn not in TORCHS_COLLATE
 
     def __getitems__(self, batch: SampleBatch) -> Any:
-        base = mix_seed(self.seed, batch.epoch)
         samples: list[Any] = []
-        make = SampleMaker(self.dataset, self.draws)
-        seeded_from = len(batch) - (self.collate_fn not in (default_collate, default_convert))
-        with private_streams():
-            try:
-                for index, position in zip(batch, batch.positions, strict=True):
-                    one = make if len(samples) < seeded_from else make.seeded
-                    samples.append(one(index, sample_seed(base, position)))
+        try:
+            if not self._can_draw:
+                for index in batch:
+                    samples.append(self.dataset[index])  # noqa: PERF401 # an error finds those before it
                 return self.collate_fn(samples)
-            except Exception as error:
-                at = len(samples)
-                which = f'sample {batch[at]}' if at < len(batch) else f'a batch of the samples {shortened(list(batch))}'
-                which += f' of the data set {type(self.dataset).__name__}'
-                if isinstance(error, StopIteration):
-                    raise stopped(which) from error
-                error.add_note(which)
+            base = mix_seed(self.seed, batch.epoch)
+            seeds = [sample_seed(base, position) for position in batch.positions]
+            with private_streams():
+                self._make(samples, list(zip(batch, seeds, strict=True)))
+                return self.collate_fn(samples)
+        except Exception as error:
+            at = len(samples)
+            which = f'sample {batch[at]}' if at < len(batch) else f'a batch of the samples {shortened(list(batch))}'
+            which += f' of the data set {type(self.dataset).__name__}'
+            if isinstance(error, StopIteration):
+                raise stopped(which) from error
+            error.add_note(which)
+            raise
+
+    def _make(self, samples: list[Any], batch: list[tuple[Any, int]]) -> None:
+        """Add the samples of ``batch``, indices and seeds; the generators stand where ``collate_fn`` goes on."""
+        last = len(batch) if self.collate_fn in TORCHS_COLLATE else len(batch) - 1
+        if self.draws.are_unlikely and not self._make_idle(samples, batch[:last]):
+            self.draws.are_seen = True
+            samples.clear()
+        for index, seed in batch[len(samples) :]:
+            seed_streams(seed)
+            samples.append(self.dataset[index])
+            if len(samples) <= last:
+                self.draws.look(seed)
+
+    def _make_idle(self, samples: list[Any], batch: list[tuple[Any, int]]) -> bool:
+        """Add samples while python's and numpy's generators are left alone; whether none has drawn from them."""
+        seed_streams(_IDLE)
+        try:
+            for index, seed in batch:
+                torch.default_generator.manual_seed(seed)
+                samples.append(self.dataset[index])
+        except Exception:
+            if _next_numbers() == _IDLE_NUMBERS:
                 raise
+            return False
+        return _next_numbers() == _IDLE_NUMBERS
 
 
 class SeededStream(IterableDataset[Any]):
