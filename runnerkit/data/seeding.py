@@ -254,11 +254,11 @@ class SeededSamples(Dataset[Any]):
     for a batch, what a sample is would depend on its neighbours. ``collate_fn`` draws from the last sample's streams,
     so that a random one (mixup) depends on the batch only.
 
-    Where `Draws` says so, a batch is made without seeding python's and numpy's generators for each sample. If these give
-    other numbers afterwards than they would have given before, a sample has drawn: the batch is made again, as are all
-    later ones from the start, with a seed for each sample. So what is drawn does not depend on what has been found out,
-    unless a sample draws and changes its data set as well, or hides its draws by putting a generator's state back. That
-    is why the first samples of a loader are only looked at.
+    Where `Draws` says so, the samples of a batch are made without seeding python's and numpy's generators. If these do
+    not give the numbers afterwards that they would have given before, a sample has drawn: the batch is made again, as
+    are all later ones from the start, with a seed for each sample. So what is drawn does not depend on what has been
+    found out, unless a sample draws and changes its data set as well, or hides its draws by putting a generator's state
+    back. That is why the first samples of a loader are only looked at.
 
     Args:
         dataset: the user's own.
