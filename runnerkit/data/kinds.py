@@ -9,22 +9,18 @@ from typing import Any
 
 from torch.utils.data import (
     BatchSampler,
-    ConcatDataset,
     DataLoader,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    Subset,
     SubsetRandomSampler,
-    TensorDataset,
     WeightedRandomSampler,
-    default_collate,
-    default_convert,
 )
 
 from runnerkit.data.loader import SeededLoader
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler
+from runnerkit.data.seeding import TORCHS_COLLATE, is_pure
 from runnerkit.distributed.groups import get_dist_info
 from runnerkit.utils.user_files import is_ours
 
@@ -142,7 +138,7 @@ def draws_in_workers(loader: Any) -> bool:
     """Whether workers of ``loader`` may draw random numbers that no checkpoint holds."""
     if not isinstance(loader, DataLoader) or isinstance(loader, SeededLoader) or not loader.num_workers:
         return False
-    return not (is_pure(loader.dataset) and loader.collate_fn in (default_collate, default_convert))
+    return not (is_pure(loader.dataset) and loader.collate_fn in TORCHS_COLLATE)
 
 
 def describe_loader(loader: Any) -> str:
@@ -156,17 +152,6 @@ def fetches_again(loader: Any) -> bool:
     if isinstance(loader, (SeededLoader, Sequence)) or is_unbounded(loader):
         return True
     return can_skip_indices(loader) and is_pure(loader.dataset) and unknown_sampler(loader) is None
-
-
-def is_pure(dataset: Any) -> bool:
-    """Whether a sample of ``dataset`` is known to depend on nothing but its index."""
-    if isinstance(dataset, (list, tuple, range)) or type(dataset) is TensorDataset:
-        return True
-    if type(dataset) is Subset:
-        return is_pure(dataset.dataset)
-    if type(dataset) is ConcatDataset:
-        return all(map(is_pure, dataset.datasets))
-    return False
 
 
 def is_seeded_map(loader: Any) -> bool:

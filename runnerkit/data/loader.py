@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from runnerkit.data.sampler import EpochBatchSampler, EpochSampler, SeededBatchSampler
-from runnerkit.data.seeding import NoStop, SeededSamples, SeededStream, WorkerInit, as_is, mix_seed
+from runnerkit.data.seeding import Draws, NoStop, SeededSamples, SeededStream, WorkerInit, as_is, mix_seed
 from runnerkit.utils.numbers import check_whole_number
 
 #: Other arguments of a DataLoader than its data set, samplers and numbers of workers and samples.
@@ -85,6 +85,7 @@ class SeededLoader(DataLoader[Any]):
         self.prefetch_to = None if prefetch_to is None else torch.device(prefetch_to)
         self.max_batches = max_batches
         self._reseed_generator = generator is None
+        self._draws = Draws()
         if not isinstance(dataset, IterableDataset) and sampler is None and batch_sampler is None:
             sampler = EpochSampler(
                 dataset,  # type: ignore[arg-type]
@@ -174,7 +175,8 @@ class SeededLoader(DataLoader[Any]):
             parts.update(dataset=self._source, collate_fn=NoStop(self.collate_fn, 'collate_fn'))
         else:
             # Collating in the wrapper puts it under the same streams and threads as the samples.
-            parts.update(dataset=SeededSamples(self.dataset, self.seed, self.collate_fn), collate_fn=as_is)
+            samples = SeededSamples(self.dataset, self.seed, self.collate_fn, self._draws)
+            parts.update(dataset=samples, collate_fn=as_is)
         self._replace(**parts)
         try:
             yield

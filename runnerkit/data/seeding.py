@@ -13,11 +13,21 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+    default_convert,
+    get_worker_info,
+)
 
 from runnerkit.utils.logging import shortened
 
@@ -28,6 +38,19 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 #: Bit generators that no open `private_streams` uses: making one takes longer than seeding a sample.
 _spare: list[np.random.MT19937] = []
+
+#: numpy's global generator, which the functions of np.random belong to.
+_numpy: Any = np.random.mtrand._rand
+
+
+class _NoBits:
+    """In the place of numpy's bit generator, while only the normal that waits beside it is read or written: to convert
+    the 624 words takes longer than to seed six samples."""
+
+    state = property(lambda self: {'bit_generator': '', 'state': {}}, lambda self, state: None)
+
+
+_no_bits = _NoBits()
 
 
 def _finalize(value: int) -> int:
@@ -74,17 +97,19 @@ class private_streams:
             torch.set_num_threads(1)
         self._torch = torch.default_generator.get_state()
         self._python = random.getstate()
-        self._numpy = np.random.get_bit_generator()  # type: ignore[attr-defined] # public, but not in numpy's stubs
-        self._numpy_state = np.random.get_state(legacy=False)
+        self._numpy = _numpy._bit_generator
+        # numpy draws normals in pairs; a waiting second one is dropped with the bits.
+        _numpy._bit_generator = _no_bits
+        self._waiting = _numpy.get_state(legacy=False)
         self._own = _spare.pop() if _spare else np.random.MT19937(0)
         np.random.set_bit_generator(self._own)  # type: ignore[attr-defined]
 
     def __exit__(self, *exc_info: object) -> None:
         np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
-        # numpy draws normals in pairs, and a waiting second one was dropped with the bits. The state is set only then:
-        # it costs 30 µs, since its 624 words are converted one by one.
-        if self._numpy_state['has_gauss']:
-            np.random.set_state(self._numpy_state)
+        if self._waiting['has_gauss']:
+            _numpy._bit_generator = _no_bits
+            _numpy.set_state(self._waiting)
+            _numpy._bit_generator = self._numpy
         _spare.append(self._own)
         random.setstate(self._python)
         torch.default_generator.set_state(self._torch)
@@ -163,6 +188,65 @@ class SampleBatch(list[Any]):
         return type(self), (list(self), self.epoch, self.positions)
 
 
+#: torch's functions that make a batch, and draw nothing.
+TORCHS_COLLATE = (default_collate, default_convert)
+
+
+#: Ways to make a sample of nothing but its index.
+_LOOKS_UP = tuple(each.__getitem__ for each in (list, tuple, range, TensorDataset))
+
+
+def is_pure(dataset: Any) -> bool:
+    """Whether a sample of ``dataset`` is known to depend on nothing but its index."""
+    if getattr(type(dataset), '__getitem__', None) in _LOOKS_UP:
+        return True
+    if type(dataset) is Subset:
+        return is_pure(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(is_pure, dataset.datasets))
+    return False
+
+
+#: So many samples of a loader must have drawn nothing from python's and numpy's generators before these are left alone.
+ENOUGH = 16
+
+
+@dataclass
+class Draws:
+    """Whether the samples of a loader draw from python's or numpy's generator, as far as it is known.
+
+    To seed these two takes longer than everything else here, so they are left alone where nothing draws from them.
+    """
+
+    are_seen: bool = False
+    silent: int = 0  # samples that have drawn nothing, of the first
+
+    @property
+    def are_unlikely(self) -> bool:
+        """Whether enough samples were looked at, and none has drawn."""
+        return self.silent >= ENOUGH and not self.are_seen
+
+    def look(self, seed: int) -> None:
+        """See whether a sample has drawn since `seed_streams`, if it is one of the first."""
+        if self.silent < ENOUGH and not self.are_seen:
+            self.are_seen = _next_numbers() != _first_numbers(seed)
+            self.silent += 1
+
+
+def _next_numbers() -> tuple[float, float]:
+    return random.random(), np.random.random()
+
+
+def _first_numbers(seed: int) -> tuple[float, float]:
+    """What `_next_numbers` gives after `seed_streams`."""
+    return random.Random(seed).random(), np.random.RandomState(seed >> 32).random()
+
+
+#: The seed of generators that are left alone, and what they give next if nobody has drawn.
+_IDLE = 0
+_IDLE_NUMBERS = _first_numbers(_IDLE)
+
+
 class SeededSamples(Dataset[Any]):
     """A map-style data set that is asked for whole batches, and gives them collated.
 
@@ -170,34 +254,77 @@ class SeededSamples(Dataset[Any]):
     for a batch, what a sample is would depend on its neighbours. ``collate_fn`` draws from the last sample's streams,
     so that a random one (mixup) depends on the batch only.
 
+    Where `Draws` says so, the samples of a batch are made without seeding python's and numpy's generators. If these do
+    not give the numbers afterwards that they would have given before, a sample has drawn: the batch is made again, as
+    are all later ones from the start, with a seed for each sample. So what is drawn does not depend on what has been
+    found out, unless a sample draws and changes its data set as well, or hides its draws by putting a generator's state
+    back. That is why the first samples of a loader are only looked at.
+
     Args:
         dataset: the user's own.
         seed: of the run.
         collate_fn: makes a batch of a list of samples.
+        draws: of the loader, which keeps them from epoch to epoch.
     """
 
-    def __init__(self, dataset: Dataset[Any], seed: int, collate_fn: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        seed: int,
+        collate_fn: Callable[[list[Any]], Any],
+        draws: Draws | None = None,
+    ) -> None:
         self.dataset = dataset
         self.seed = seed
         self.collate_fn = collate_fn
+        self.draws = draws or Draws()
+        self._can_draw = not is_pure(dataset) or collate_fn not in TORCHS_COLLATE
 
     def __getitems__(self, batch: SampleBatch) -> Any:
-        base = mix_seed(self.seed, batch.epoch)
         samples: list[Any] = []
-        with private_streams():
-            try:
-                for index, position in zip(batch, batch.positions, strict=True):
-                    seed_streams(sample_seed(base, position))
-                    samples.append(self.dataset[index])
+        try:
+            if not self._can_draw:
+                for index in batch:
+                    samples.append(self.dataset[index])  # noqa: PERF401 # an error finds those before it
                 return self.collate_fn(samples)
-            except Exception as error:
-                at = len(samples)
-                which = f'sample {batch[at]}' if at < len(batch) else f'a batch of the samples {shortened(list(batch))}'
-                which += f' of the data set {type(self.dataset).__name__}'
-                if isinstance(error, StopIteration):
-                    raise stopped(which) from error
-                error.add_note(which)
+            base = mix_seed(self.seed, batch.epoch)
+            seeds = [sample_seed(base, position) for position in batch.positions]
+            with private_streams():
+                self._make(samples, list(zip(batch, seeds, strict=True)))
+                return self.collate_fn(samples)
+        except Exception as error:
+            at = len(samples)
+            which = f'sample {batch[at]}' if at < len(batch) else f'a batch of the samples {shortened(list(batch))}'
+            which += f' of the data set {type(self.dataset).__name__}'
+            if isinstance(error, StopIteration):
+                raise stopped(which) from error
+            error.add_note(which)
+            raise
+
+    def _make(self, samples: list[Any], batch: list[tuple[Any, int]]) -> None:
+        """Add the samples of ``batch``, indices and seeds; the generators stand where ``collate_fn`` goes on."""
+        last = len(batch) if self.collate_fn in TORCHS_COLLATE else len(batch) - 1
+        if self.draws.are_unlikely and not self._make_idle(samples, batch[:last]):
+            self.draws.are_seen = True
+            samples.clear()
+        for index, seed in batch[len(samples) :]:
+            seed_streams(seed)
+            samples.append(self.dataset[index])
+            if len(samples) <= last:
+                self.draws.look(seed)
+
+    def _make_idle(self, samples: list[Any], batch: list[tuple[Any, int]]) -> bool:
+        """Add samples while python's and numpy's generators are left alone; whether none has drawn from them."""
+        seed_streams(_IDLE)
+        try:
+            for index, seed in batch:
+                torch.default_generator.manual_seed(seed)
+                samples.append(self.dataset[index])
+        except Exception:
+            if _next_numbers() == _IDLE_NUMBERS:
                 raise
+            return False
+        return _next_numbers() == _IDLE_NUMBERS
 
 
 class SeededStream(IterableDataset[Any]):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ FIRST_BATCH = 'first_batch'
 
 #: The most bytes of the file, without pictures; of larger evaluations nothing is kept.
 MOST_BYTES = 2 << 20
+
+#: So many numbers of predictions and pictures wait for each other.
+TOGETHER = 1 << 18
 
 #: How many of the worst samples, and of the best, have a picture; its height and width, at most.
 PICTURES, SIDE = 12, 96
@@ -134,26 +137,51 @@ class Pass:
         self._rows: list[Tensor] = []
         self._count = 0
         self._shown: list[tuple[Tensor, Tensor, Tensor]] = []  # of the worst and the best: order, places, pictures
+        self._waiting: list[list[Tensor]] = []  # predictions, targets and perhaps pictures of batches of one kind
+        self._waiting_count = 0
         self._is_kept = True
 
     def add(self, outputs: Mapping[str, Any], batch: Any) -> None:
         """Note a batch."""
-        rows = rows_of(outputs.get('preds'), outputs.get('target')) if self._is_kept else None
-        if rows is None or self._count + len(rows) > MOST_BYTES // 60:  # bytes of a sample, at least
-            self._is_kept, self._rows, self._shown = False, [], []
+        preds = outputs.get('preds')
+        if not self._is_kept or not are_kept(preds, outputs.get('target')):
+            self._forget()
             return
         views = views_of(batch)
-        if views is not None and len(views) == len(rows):
+        parts = [preds.detach(), outputs['target'].detach()]
+        if views is not None and len(views) == len(preds):
+            parts.append(to_device(views, preds.device))  # does not wait for it
+        if self._waiting and list(map(_kind, parts)) != list(map(_kind, self._waiting[-1])):
+            self._note_waiting()
+        self._waiting.append([each.clone() for each in parts])  # of a batch that may be overwritten by the next
+        self._waiting_count += len(preds)
+        if self._count + self._waiting_count > MOST_BYTES // 60:  # bytes of a sample, at least
+            self._forget()
+        elif self._waiting_count * sum(each[0].numel() for each in parts if len(each)) > TOGETHER:
+            self._note_waiting()
+
+    def _forget(self) -> None:
+        self._is_kept, self._rows, self._shown, self._waiting = False, [], [], []
+
+    def _note_waiting(self) -> None:
+        """Note the batches that wait, all at once: twenty operations take as long for one of them."""
+        if not self._waiting:
+            return
+        preds, target, *views = map(torch.cat, zip(*self._waiting, strict=True))
+        self._waiting, self._waiting_count = [], 0
+        rows = rows_of(preds, target)
+        if views:
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
-            loss, small = rows[:, 3], to_device(views, rows.device)  # does not wait for it
+            loss = rows[:, 3]
             worst, best = loss.nan_to_num(-math.inf), loss.nan_to_num(math.inf).neg()
-            before = self._shown or [(worst[:0], places[:0], small[:0])] * 2
-            self._shown = [_largest(old, (new, places, small)) for old, new in zip(before, (worst, best), strict=True)]
+            before = self._shown or [(worst[:0], places[:0], views[0][:0])] * 2
+            self._shown = [_largest(old, (new, places, *views)) for old, new in zip(before, (worst, best), strict=True)]
         self._rows.append(rows)
         self._count += len(rows)
 
     def samples(self) -> list[dict[str, Any]]:
         """Name, target, prediction, confidence, loss and picture (None) of each sample, in the loader's order."""
+        self._note_waiting()
         rows = torch.cat(self._rows).tolist() if self._rows else []
         found = []
         for name, row in zip(names_of_samples(self.loader, len(rows)), rows, strict=True):
@@ -166,12 +194,14 @@ class Pass:
 
     def pictures(self) -> Iterator[tuple[int, bytes]]:
         """The place and the PNG of each sample that is shown."""
+        self._note_waiting()
         for _, places, views in self._shown:
             if views.dim() == 4:
                 yield from zip(places.tolist(), map(png_of_view, views), strict=True)
 
     def rows(self) -> Iterator[tuple[int, dict[str, float | None]]]:
         """The place and the row of each sample of a table that is shown."""
+        self._note_waiting()
         for _, places, views in self._shown:
             if views.dim() == 2:
                 yield from zip(places.tolist(), named_rows(views, getattr(self.loader, 'dataset', None)), strict=True)
@@ -237,13 +267,24 @@ def named_rows(rows: Tensor, dataset: Any) -> list[dict[str, float | None]]:
     return [dict(zip(keys, map(_five_digits, row), strict=True)) for row in rows.tolist()]
 
 
-def rows_of(preds: Any, target: Any) -> Tensor | None:
-    """Target, prediction, confidence and loss of each sample as ``[n, 4]``; None for other than classes and numbers."""
+def are_kept(preds: Any, target: Any) -> TypeGuard[Tensor]:
+    """Whether there is a class for each sample and scores of all classes, or a number and its prediction."""
     if not isinstance(preds, Tensor) or not isinstance(target, Tensor) or not preds.is_floating_point():
-        return None
+        return False
+    are_numbers = preds.dim() > 0 and preds.shape == target.shape and preds.numel() == len(preds)
+    return are_numbers or _are_classes(preds, target)
+
+
+def _are_classes(preds: Tensor, target: Tensor) -> bool:
+    is_wide = preds.dim() == 2 and preds.shape[1] > 1
+    return is_wide and target.shape == preds.shape[:1] and not target.is_floating_point()
+
+
+def rows_of(preds: Tensor, target: Tensor) -> Tensor:
+    """Target, prediction, confidence and loss of each sample as ``[n, 4]``, where they `are_kept`."""
     rounding = 2 * torch.finfo(preds.dtype).eps
-    preds, target = preds.detach().float(), target.detach()
-    if preds.dim() == 2 and preds.shape[1] > 1 and target.shape == preds.shape[:1] and not target.is_floating_point():
+    preds = preds.float()
+    if _are_classes(preds, target):
         are_chances = (preds >= 0).all() & ((preds.sum(1) - 1).abs() < max(1e-3, rounding)).all()
         chances = torch.where(are_chances, preds, preds.softmax(1))
         confidence, prediction = chances.max(1)
@@ -251,11 +292,9 @@ def rows_of(preds: Any, target: Any) -> Tensor | None:
         loss = -chances.gather(1, own)[:, 0].clamp_min(1e-12).log()
         loss = torch.where(own[:, 0] == target, loss, math.nan)  # a class that is ignored
         return torch.stack([target.float(), prediction.float(), confidence, loss], 1)
-    if preds.dim() and preds.shape == target.shape and preds.numel() == len(preds):
-        prediction, target = preds.reshape(-1), target.float().reshape(-1)
-        loss = (prediction - target) ** 2
-        return torch.stack([target, prediction, torch.full_like(loss, math.nan), loss], 1)
-    return None
+    prediction, target = preds.reshape(-1), target.float().reshape(-1)
+    loss = (prediction - target) ** 2
+    return torch.stack([target, prediction, torch.full_like(loss, math.nan), loss], 1)
 
 
 def names_of_samples(loader: Any, count: int) -> list[str]:
@@ -307,6 +346,10 @@ def _name_in(entry: Any) -> str:
     if isinstance(entry, Mapping):
         return next((name for key in _KEYS if key in entry and (name := _name_in(entry[key]))), '')
     return _name_in(entry[0]) if isinstance(entry, list | tuple) and entry else ''
+
+
+def _kind(value: Tensor) -> tuple[Any, ...]:
+    return value.dtype, value.device, value.shape[1:]
 
 
 def _five_digits(value: float) -> float | None:

@@ -132,7 +132,7 @@ class Supervised(BaseModule):
         if self.outputs is None:
             return output
         outs, named = self._pick(output, 'outputs')
-        return [*outs, *named.values()][0]
+        return _first(outs, named)
 
     def arguments(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and keyword arguments that the model gets for one batch.
@@ -153,7 +153,7 @@ class Supervised(BaseModule):
         output = self._output(args, kwargs)
         outs, named_outs = ([output], {}) if self.outputs is None else self._pick(output, 'outputs')
         wanted, named_wanted = self._pick(data, 'targets')
-        preds, target = [*outs, *named_outs.values()][0], [*wanted, *named_wanted.values()][0]
+        preds, target = _first(outs, named_outs), _first(wanted, named_wanted)
         try:
             if self._needs_equal_shapes and preds.shape != target.shape:
                 raise ValueError('outputs and targets must have the same shape')
@@ -164,13 +164,16 @@ class Supervised(BaseModule):
             note_loss(error, self.loss, preds, target, self._where)
             raise
         loss, log_vars = self._total(result)
-        samples = _samples_in([*args, *kwargs.values()])
+        samples = _samples_in([*args, *kwargs.values()] if kwargs else args)
         return {'loss': loss, 'log_vars': log_vars, 'num_samples': samples}, preds, target
 
     @staticmethod
     def _total(result: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the scalar to minimise, and everything to log, detached."""
         if isinstance(result, Tensor):
+            if result.is_floating_point():  # the usual case, in a few microseconds
+                loss = result.mean() if result.dim() else result
+                return loss, {'loss': loss.detach()}
             result = {'loss': result}
         if (
             not isinstance(result, Mapping)
@@ -201,9 +204,11 @@ class Supervised(BaseModule):
         """Positional and keyword arguments: the fields of ``source`` that the attribute ``setting`` names."""
         fields = getattr(self, setting)
         try:
+            if isinstance(fields, (str, int)):
+                return [_field(source, fields)], {}
             if isinstance(fields, Mapping):
                 return [], {argument: _field(source, field) for argument, field in fields.items()}
-            return [_field(source, field) for field in (fields if isinstance(fields, list | tuple) else [fields])], {}
+            return [_field(source, field) for field in (fields if isinstance(fields, (list, tuple)) else [fields])], {}
         except (LookupError, TypeError) as error:
             holder = "the model's output" if setting == 'outputs' else 'the batch'
             raise type(error)(
@@ -245,6 +250,8 @@ def _build_metric(metric: Any) -> Any:
 
 def _field(source: Any, field: str | int) -> Any:
     """One field of a batch or output, by name or position."""
+    if isinstance(source, (list, tuple)) and isinstance(field, int) and -len(source) <= field < len(source):
+        return source[field]
     if isinstance(source, Mapping):
         by_position, names = list(source.values()), list(source)
     elif isinstance(source, list | tuple):
@@ -258,6 +265,10 @@ def _field(source: Any, field: str | int) -> Any:
     hint = did_you_mean(field, map(str, names)) if isinstance(field, str) else ''
     there = ', '.join(map(repr, names)) or f'{len(by_position)} of them, by position'
     raise LookupError(f'it has {there}' + (f'; {hint}' if hint else ''))
+
+
+def _first(values: list[Any], named: dict[str, Any]) -> Any:
+    return (values or [*named.values()])[0]
 
 
 def _samples_in(values: Iterable[Any]) -> int:

@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
-from runnerkit.data import build_dataloader
+from runnerkit.data import build_dataloader, seeding
 from runnerkit.data.sampler import SampleBatch
 from runnerkit.data.seeding import (
     SeededSamples,
     SeededStream,
     WorkerInit,
     as_is,
+    is_pure,
     mix_seed,
     private_streams,
     sample_seed,
@@ -216,6 +217,171 @@ def test_samples_are_collated_inside():
 def test_as_many_positions_as_indices():
     with pytest.raises(ValueError, match='zip'):
         SeededSamples(noisy.Noisy(), 1, as_is).__getitems__(SampleBatch([1, 2], 0, range(3)))
+
+
+# --- samples that draw nothing ----------------------------------------------------------------------------------------
+
+DRAWS = {
+    'torch': lambda: torch.rand(()).item(),
+    'numpy': np.random.rand,
+    'a normal of numpy': np.random.randn,
+    'python': random.random,
+    'a normal of python': lambda: random.gauss(0, 1),
+    'none': lambda: 0.0,
+}
+
+
+class Sometimes(noisy.Noisy):
+    """Samples of (index, a draw of one generator), if ``when(epoch, index)``; else nothing is drawn."""
+
+    def __init__(self, kind, when, length=90):
+        super().__init__(length)
+        self.kind, self.when = kind, when
+        self.epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        return index, DRAWS[self.kind]() if self.when(int(self.epoch), index) else 0.0
+
+
+def expected_of(data, epoch, start=0, seed=3):
+    """Each sample under its own seed, for an order that is the data set's."""
+    values = []
+    for index in range(start, len(data)):
+        with private_streams():
+            seed_streams(sample_seed(mix_seed(seed, epoch), index))
+            values.append(data[index][1])
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def values_of(batches):
+    return torch.cat([values for _, values in batches])
+
+
+@pytest.mark.parametrize('batch_size', [1, 7, 32])
+@pytest.mark.parametrize(
+    'when',
+    [
+        lambda epoch, index: True,
+        lambda epoch, index: index in (5, 40, 41, 63, 88),
+        lambda epoch, index: epoch == 1 and index % 2,
+        lambda epoch, index: epoch == 1 and index == 70,
+    ],
+    ids=['always', 'some samples', 'later', 'one sample'],
+)
+@pytest.mark.parametrize('kind', [*DRAWS])
+def test_a_sample_draws_under_its_own_seed_whatever_others_do(kind, when, batch_size):
+    data = Sometimes(kind, when)
+    loader = build_dataloader(data, batch_size, 0, shuffle=False, seed=3)
+    for epoch in range(3):
+        data.epoch.fill_(epoch)
+        assert torch.equal(values_of(loader.enter(epoch)), expected_of(data, epoch))
+
+
+def in_the_second_epoch(epoch, index):
+    return epoch == 1 and index % 40 == 35
+
+
+@pytest.mark.parametrize('persistent', [False, True])
+@pytest.mark.parametrize('kind', ['torch', 'numpy', 'python'])
+def test_a_worker_draws_the_same(kind, persistent):
+    data = Sometimes(kind, in_the_second_epoch)
+    loader = build_dataloader(data, 20, 2, shuffle=False, seed=3, persistent_workers=persistent)
+    for epoch in range(3):
+        data.epoch.fill_(epoch)
+        loader.set_epoch(epoch)
+        assert torch.equal(values_of(loader), expected_of(data, epoch))
+
+
+@pytest.mark.parametrize('kind', ['torch', 'numpy', 'python'])
+def test_an_epoch_that_is_entered_in_its_middle_draws_the_same(kind):
+    data = Sometimes(kind, in_the_second_epoch)
+    data.epoch.fill_(1)
+    fresh = build_dataloader(data, 20, 0, shuffle=False, seed=3)
+    assert torch.equal(values_of(fresh.enter(1, 2)), expected_of(data, 1, 40))
+
+
+@pytest.mark.parametrize('kind', ['numpy', 'python'])
+@pytest.mark.parametrize(
+    'drawing, asked',
+    [((44, 70), [*range(50), *range(40, 90)]), (range(90), [*range(90)]), ((2, 70), [*range(90)])],
+)
+def test_a_batch_is_made_again_at_most_once(drawing, asked, kind):
+    data = Sometimes(kind, lambda epoch, index: index in drawing)
+    list(build_dataloader(data, 10, 0, shuffle=False))
+    assert data.asked == asked
+
+
+def test_an_error_of_a_draw_that_was_not_seeded_is_none():
+    class Picky(Sometimes):
+        def __getitem__(self, index):
+            found = super().__getitem__(index)
+            if index == 70 and found[1] != right:
+                raise ValueError('a draw of nobody')
+            return found
+
+    data = Sometimes('python', lambda epoch, index: index == 70)
+    right = expected_of(data, 0)[70]
+    picky = Picky('python', data.when)
+    assert values_of(build_dataloader(picky, 10, 0, shuffle=False, seed=3))[70] == right
+
+
+def test_an_error_of_a_sample_that_draws_nothing_is_raised_at_once():
+    class Late(Sometimes):
+        def __getitem__(self, index):
+            found = super().__getitem__(index)
+            return found if index != 45 else {}[index]
+
+    data = Late('none', lambda epoch, index: False)
+    with pytest.raises(KeyError) as caught:
+        list(build_dataloader(data, 10, 0, shuffle=False))
+    assert data.asked == [*range(46)]
+    assert caught.value.__notes__ == ['sample 45 of the data set Late']
+
+
+def shaken(samples):
+    """Draws in the collate function only."""
+    return torch.tensor([random.random(), np.random.rand(), torch.rand(())]), samples
+
+
+@pytest.mark.parametrize('dataset', [Sometimes('none', lambda epoch, index: True), range(90)])
+@pytest.mark.parametrize('batch_size', [1, 20])
+def test_a_collate_function_draws_from_the_streams_of_the_last_sample(dataset, batch_size):
+    ends = range(batch_size - 1, 90, batch_size)
+    batches = build_dataloader(dataset, batch_size, 0, shuffle=False, seed=3, drop_last=True, collate_fn=shaken)
+    for end, (noise, _) in zip(ends, batches, strict=True):
+        with private_streams():
+            seed_streams(sample_seed(mix_seed(3, 0), end))
+            assert torch.equal(noise, shaken([])[0])
+
+
+def test_generators_are_left_alone_where_nothing_draws(monkeypatch):
+    seeds = []
+    seed_them = seeding.seed_streams
+    monkeypatch.setattr(seeding, 'seed_streams', lambda seed: (seeds.append(seed), seed_them(seed)))
+    loader = build_dataloader(Sometimes('torch', lambda epoch, index: True), 30, 0, shuffle=False)
+    for _ in range(2):
+        list(loader)
+    assert len(seeds) == 30 + 2 + 3  # the first batch, and once each of the others, also in the second pass
+    seeds.clear()
+    list(build_dataloader(TensorDataset(torch.zeros(90)), 30, 0))
+    assert seeds == []
+
+
+class Doubled(list):
+    """A list that draws."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) + random.random()
+
+
+def test_only_known_data_sets_are_known_to_draw_nothing():
+    pure = TensorDataset(torch.zeros(4))
+    assert is_pure(ConcatDataset([pure, Subset([1.0, 2.0], [1])]))
+    assert not is_pure(Doubled([1.0]))
+    assert not is_pure(ConcatDataset([pure, noisy.Noisy(4)]))
+    first = next(iter(build_dataloader(Doubled([0.0] * 4), 4, 0)))
+    assert len(set(first.tolist())) == 4
 
 
 def test_stream_keeps_its_epoch_when_pickled():

@@ -17,7 +17,7 @@ from runnerkit.flow.report.record import read_run
 from runnerkit.flow.work_dir.journal import recording_hooks
 from runnerkit.hooks import EvalHook
 from runnerkit.hooks import predictions as module
-from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES, Pass, PredictionsHook, names_of_samples, rows_of
+from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES, Pass, PredictionsHook, are_kept, names_of_samples, rows_of
 from runnerkit.hooks.report import ReportHook
 
 
@@ -157,7 +157,7 @@ CHANCES = torch.tensor([[0.9, 0.1], [0.25, 0.75]])
     ],
 )
 def test_what_counts_as_classes_and_as_numbers(preds, target, rows):
-    found = rows_of(preds, target)
+    found = rows_of(preds, target) if are_kept(preds, target) else None
     assert (found is None) == (rows is None)
     if rows is not None:
         torch.testing.assert_close(found, torch.tensor(rows), atol=1e-4, rtol=0, equal_nan=True)
@@ -246,4 +246,26 @@ def test_pictures_go_to_the_device_of_the_predictions():
     seen = Pass(DataLoader(Noisy(6)))
     for _ in range(2):
         seen.add({'preds': LOGITS.to('meta'), 'target': torch.tensor([0, 1], device='meta')}, torch.zeros(2, 3, 4, 4))
+    seen._note_waiting()
     assert {each.device.type for each in seen._shown[0]} == {'meta'}
+
+
+@pytest.mark.parametrize('together', [0, 200, 10**6])
+def test_batches_that_wait_for_each_other_are_kept_as_they_were(together, monkeypatch):
+    """Of the last batches, one is smaller, and one has no pictures; a static output is overwritten by the next."""
+    monkeypatch.setattr(module, 'TOGETHER', together)
+    noted, preds, target = Pass(DataLoader(Noisy(40))), torch.zeros(4, 3), torch.zeros(4).long()
+    pictures, rows = torch.zeros(4, 1, 8, 8), []
+    for number, size in enumerate([4] * 8 + [2, 4]):
+        preds.copy_(torch.randn(4, 3, generator=torch.Generator().manual_seed(number)))
+        pictures.fill_(number)
+        noted.add({'preds': preds[:size], 'target': target[:size]}, (pictures[:size] if number < 9 else 'text',))
+        rows += rows_of(preds[:size], target[:size]).tolist()
+    pictures.fill_(99)
+    found = noted.samples()
+    assert [each['loss'] for each in found] == pytest.approx([row[3] for row in rows], rel=1e-4)
+    losses = {row[3]: place for place, row in enumerate(rows[:34])}
+    ordered = [losses[loss] for loss in sorted(losses)]
+    shown = [(place, float(view.mean())) for _, places, views in noted._shown for place, view in zip(places, views)]
+    assert sorted(int(place) for place, _ in shown) == sorted([*ordered[:12], *ordered[-12:]])
+    assert all(value == int(place) // 4 for place, value in shown)
