@@ -15,8 +15,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from runnerkit.checkpoint.atomic import (
     MANIFEST,
     is_abandoned,
@@ -26,7 +24,6 @@ from runnerkit.checkpoint.atomic import (
     write_atomically,
 )
 from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import printable, shortened
 from runnerkit.utils.small_files import read_json
@@ -143,6 +140,8 @@ class Store:
         Raises:
             NotSavedError: writing failed.
         """
+        import torch  # whoever asks for names alone does without
+
         path = self.path(name)
         if self.is_local:
             with _as_not_saved(path, OSError):
@@ -505,6 +504,8 @@ def why_file_not_finite(path: Path) -> str | None:
     """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
     try:
         if not is_checkpoint_folder(path):
+            from runnerkit.checkpoint.safe_load import safe_load
+
             return why_not_finite(safe_load(path, mmap=True))  # reads no tensor
         from runnerkit.checkpoint.folder import read_rest
 
@@ -587,6 +588,7 @@ def _as_not_saved(path: str, errors: type[Exception]) -> Iterator[None]:
 
 def _into_cloud(checkpoint: Mapping[str, Any], path: str) -> None:
     try:
+        import torch
         from pavi import exception, modelcloud  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError('Please install pavi to save checkpoint to modelcloud: pip install pavi') from error

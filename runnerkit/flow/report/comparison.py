@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config.settings import differing
-from runnerkit.evaluation import rule_by_name
 from runnerkit.flow.report.record import RunRecord, is_run, read_run, short_names
+from runnerkit.utils.numbers import rule_by_name
 
 #: Keys that differ between runs of the same experiment.
 SEEDS = ('seed', 'work_dir', 'resume_from', 'auto_resume')

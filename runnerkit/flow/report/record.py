@@ -33,9 +33,7 @@ from runnerkit.flow.look.log_lines import (
     seconds_of,
     text_records,
 )
-from runnerkit.flow.work_dir.journal import IMAGES, starts_in
-from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
-from runnerkit.log_files import JOURNAL
+from runnerkit.log_files import IMAGES, JOURNAL, PREDICTIONS, SAMPLES, starts_in
 from runnerkit.utils.lock import is_locked
 from runnerkit.utils.numbers import in_short
 from runnerkit.utils.small_files import read_json
