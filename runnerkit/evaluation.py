@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -28,15 +27,11 @@ from runnerkit.distributed.collectives import TIME_NAMES
 from runnerkit.parallel import forward_is_collective, unwrap
 from runnerkit.utils.exceptions import WrongType
 from runnerkit.utils.logging import printable
-from runnerkit.utils.numbers import names_a_loss, plain_number
+from runnerkit.utils.numbers import GREATER_KEYS, LESS_KEYS, names_a_loss, plain_number, rule_by_name
 from runnerkit.utils.suggest import suggestion
 
 #: What may be better: a greater score, or a lesser one.
 RULES = ('greater', 'less')
-
-#: Parts of the names of scores for which greater is better, and of those for which less is.
-GREATER_KEYS = ('acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU', 'mAcc', 'aAcc')
-LESS_KEYS = ('loss',)
 
 
 #: What an evaluation logs besides its scores.
@@ -215,38 +210,6 @@ def rule_of(
     """Which is better for the score ``key``, ``'greater'`` or ``'less'``: as the metric declares, else by name."""
     declared = declared_rule(model, key) or declared_rule(model, key.rpartition('/')[2])
     return declared or rule_by_name(key, greater_keys, less_keys)
-
-
-def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS) -> str:
-    """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it, and the
-    beginning or end of a word before its middle: less is better for ``'launch_loss'``, though it has an ``auc``.
-
-    The part before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
-    for ``'accidents/loss'``.
-    """
-    whole = key.lower()
-    greater, less = ([part.lower() for part in parts] for parts in (greater_keys, less_keys))
-    for name in (whole.rpartition('/')[2], whole):
-        for rule, hit in (
-            ('greater', name in greater),
-            ('less', name in less),
-            ('greater', any(_is_word_part(part, name) for part in greater)),
-            ('less', any(_is_word_part(part, name) for part in less)),
-            ('greater', any(part in name for part in greater)),
-            # MMCV would find a loss in "glossiness".
-            ('less', any(part in name for part in less if part != 'loss')),
-        ):
-            if hit:
-                return rule
-    raise ValueError(
-        f"Cannot infer the rule for key {key}, thus a specific rule must be specified: rule='greater' or rule='less'"
-    )
-
-
-def _is_word_part(part: str, name: str) -> bool:
-    """Whether a word of ``name`` begins or ends with ``part``."""
-    part = re.escape(part)
-    return re.search(f'(?<![a-z]){part}|{part}(?![a-z])', name) is not None
 
 
 def check_score_exists(model: nn.Module, key: str, argument: str) -> None:

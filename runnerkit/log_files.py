@@ -1,23 +1,54 @@
-"""The files of a work dir: those of its run, and the lines of its ``*.log.json``, which are parsed, and moved away if a
-resumed run writes them again."""
+"""The files of a work dir: those of its run, the starts in its ``run.json``, and the lines of its ``*.log.json``, which
+are parsed, and moved away if a resumed run writes them again. They are read without torch."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.distributed import get_dist_info
+from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.utils.paths import scandir
-from runnerkit.utils.small_files import open_own
+from runnerkit.utils.small_files import open_own, read_json
 
 ENDING = '.superseded'
 
-#: The file with an entry for each start of a run; see `runnerkit.flow.work_dir.journal`.
+#: The file with an entry for each start of a run; written by `runnerkit.flow.work_dir.journal`.
 JOURNAL = 'run.json'
+
+#: The folders of the pictures that hooks and steps report, and of those of the first training batch.
+IMAGES, FIRST_BATCH = 'reported_images', 'first_batch'
+
+#: The file with the predictions of the best evaluation, and the folder of the pictures of samples.
+PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
+
+#: The most columns of a table whose rows are kept.
+MOST_COLUMNS = 32
+
+#: The kinds of the entries of a start, see `misfit`; others are left out, since another user may have written the file.
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(('begin', 'end'), NUMBER),
+    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), int),
+    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), int | None),
+    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), str),
+    **dict.fromkeys(('config_file', 'resumed_from'), str | None),
+    'options': dict,
+    'data': {...: {...: int | None}},
+    'command': [str],
+    'versions': {...: str},
+    'first_batch': {...: int},
+    'first_samples': [dict],
+    'exactness': [str],
+    'rules': {...: str},
+    'rolled_back': [int],
+    'seconds': {...: NUMBER},
+    'settings': [(str, None, str | None, None)],
+    'modules': [dict],
+}
 
 
 def files_of_run(work_dir: str | os.PathLike[str], endings: str | tuple[str, ...]) -> list[str]:
@@ -30,11 +61,29 @@ def replay_command(work_dir: str | os.PathLike[str] | None, done: int) -> str:
     program in Python can do that."""
     if work_dir is None or not (Path(work_dir) / JOURNAL).is_file():
         return ''
+    from runnerkit.distributed import get_dist_info  # imports torch
+
     ranks = get_dist_info()[1]
     words = ['runnerkit', 'replay', os.fspath(work_dir), '--to', str(max(0, done))]
     if ranks > 1:
         words = ['torchrun', '--nproc_per_node', str(ranks), '-m', *words, '--launcher', 'pytorch']
     return shlex.join(words)
+
+
+def number_of_starts(starts: Sequence[dict[str, Any]]) -> int:
+    """How many starts a run has had, of which ``starts`` are recorded."""
+    return max(len(starts), starts[-1].get('number', 0)) if starts else 0
+
+
+def starts_in(path: Path) -> list[dict[str, Any]]:
+    """The entries of a ``run.json``; empty if it is missing or damaged."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return []
+    starts = content.get('starts') if isinstance(content, dict) else None
+    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
+    return [{key: each for key, each in start.items() if misfit(each, _KINDS.get(key)) is None} for start in plain]
 
 
 def logs_in(work_dir: str | os.PathLike[str]) -> list[Path]:

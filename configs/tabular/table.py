@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 FILE = metadata.distribution('mlxtend').locate_file('mlxtend/data/data/wine.csv')
-COLUMNS = 'alcohol acid ash alkalinity magnesium phenols flavanoids others cyanins colour hue OD280 proline'.split()
+COLUMNS = 'alcohol acid ash alkalinity magnesium phenols flavanoids others cyanins colour hue OD280 proline'
 PARTS = {'train': slice(0, 100), 'val': slice(100, 130), 'test': slice(130, None)}
 
 
@@ -20,5 +20,5 @@ def wines(part: str) -> TensorDataset:
     train = values[PARTS['train']]
     values = (values - train.mean(0)) / train.std(0)
     dataset = TensorDataset(values[PARTS[part]], classes[PARTS[part]])
-    dataset.columns = COLUMNS  # names in the report
+    dataset.columns = COLUMNS.split()  # names in the report
     return dataset

@@ -14,7 +14,6 @@ from numbers import Real
 from types import UnionType
 from typing import IO, Any, NamedTuple
 
-from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.utils.logging import printable
 from runnerkit.utils.numbers import plain_number
 from runnerkit.utils.small_files import open_regular
@@ -46,6 +45,8 @@ def why_damaged(path: str | os.PathLike[str]) -> str | None:
         from runnerkit.checkpoint.manifest import why_folder_damaged
 
         return why_folder_damaged(path)
+    from runnerkit.checkpoint.safe_load import safe_load  # imports torch, which `misfit` does without
+
     is_archive = False
     try:
         with open(open_regular(path), 'rb') as file:

@@ -15,18 +15,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from runnerkit.checkpoint.atomic import (
     MANIFEST,
     is_abandoned,
     is_checkpoint_folder,
     replace_link,
     sweep,
+    temporary_files,
     write_atomically,
 )
 from runnerkit.checkpoint.integrity import why_damaged
-from runnerkit.checkpoint.safe_load import safe_load
 from runnerkit.fileio.paths import is_url, lies_in, local_path
 from runnerkit.utils.logging import printable, shortened
 from runnerkit.utils.small_files import read_json
@@ -144,6 +142,8 @@ class Store:
         Raises:
             NotSavedError: writing failed.
         """
+        import torch  # whoever asks for names alone does without
+
         path = self.path(name)
         if self.is_local:
             with _as_not_saved(path, OSError):
@@ -295,7 +295,7 @@ class Store:
 
     def numbered(self) -> list[CheckpointFile]:
         """The checkpoints saved at intervals, newest first; best checkpoints are not included."""
-        return self._stored(lambda name: number_in(name) is not None)
+        return self._stored(is_numbered)
 
     def best(self) -> list[CheckpointFile]:
         """The best checkpoints, newest first."""
@@ -343,10 +343,11 @@ class Store:
         """Give checkpoint folders their names whose save was killed after their last byte, and before that."""
         if not self.is_local:
             return
-        for temporary in Path(self.place).glob(f'.*.tmp/{MANIFEST}'):
+        for folder in temporary_files(self.place):
+            if not (folder / MANIFEST).exists():
+                continue
             from runnerkit.checkpoint.manifest import put_in_place
 
-            folder = temporary.parent
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
             is_free = not path.exists() or (path.is_dir() and why_damaged(path) is not None)
             if not (is_free and is_abandoned(folder.name)) or why_damaged(folder) is not None:
@@ -356,18 +357,23 @@ class Store:
             except OSError as error:  # it may only be read here, or another process is faster
                 logger.warning('%s is complete, but cannot be renamed to %s: %s', folder, path.name, error)
 
-    def _candidates(self) -> list[CheckpointFile]:
-        found = self.numbered()
+    def _candidates(self) -> Iterator[CheckpointFile]:
+        """The checkpoints saved at intervals in the order of `newest`; most callers need the first one alone."""
         if not self.is_local:
-            return found
+            yield from self.numbered()
+            return
+        given: list[CheckpointFile] = []
         latest = self._latest()
-        found = [stored._replace(path=str(Path(stored.path).resolve())) for stored in found]
-        if latest is None:
-            return found
-        named = self._described(str(latest.resolve()))
-        younger = found[: found.index(named)] if named in found else []
-        beyond = [stored for stored in younger if stored.number > named.number]
-        return list(dict.fromkeys([*beyond, named, *found]))
+        if latest is not None:
+            named = self._described(str(latest.resolve()))
+            near = self._resolved(lambda name: (number := number_in(name)) is not None and number >= named.number)
+            younger = near[: near.index(named)] if named in near else []
+            given = [*(stored for stored in younger if stored.number > named.number), named]
+            yield from given
+        yield from (stored for stored in dict.fromkeys(self._resolved(is_numbered)) if stored not in given)
+
+    def _resolved(self, wanted: Callable[[str], bool]) -> list[CheckpointFile]:
+        return [stored._replace(path=str(Path(stored.path).resolve())) for stored in self._stored(wanted)]
 
     def _latest(self) -> Path | None:
         """What ``latest.pth`` leads to; None if that is missing, or neither a file nor a folder, such as a pipe."""
@@ -376,7 +382,7 @@ class Store:
 
     def _stored(self, wanted: Callable[[str], bool]) -> list[CheckpointFile]:
         found = []
-        for name in filter(wanted, self._names()):
+        for name in self._names(wanted):
             try:
                 found.append(self._described(self.path(name)))
             except FileNotFoundError:  # a run that saves here has just deleted it
@@ -392,16 +398,13 @@ class Store:
             written = getattr(self.client.client, 'modified', lambda path: 0.0)(path)
         return CheckpointFile(written, number_in(os.path.basename(path)) or 0, path)
 
-    def _names(self) -> list[str]:
+    def _names(self, wanted: Callable[[str], bool] = bool) -> list[str]:
         try:
             if self.is_local:
-                # No pipe: it would wait for its writer. Broken links are looked at, and logged.
-                return [
-                    each.name
-                    for each in Path(self.place).iterdir()
-                    if each.is_file() or (each.suffix == '.pth' and (each.is_dir() or not each.exists()))
-                ]
-            return [os.path.basename(name) for name in self.client.list_dir_or_file(self.place, list_dir=False)]
+                with os.scandir(self.place) as entries:
+                    return [each.name for each in entries if wanted(each.name) and _may_be_checkpoint(each)]
+            names = map(os.path.basename, self.client.list_dir_or_file(self.place, list_dir=False))
+            return list(filter(wanted, names))
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
             return []
 
@@ -470,6 +473,19 @@ def _remove_folder(path: str) -> bool:
     return remove_checkpoint(Path(path))
 
 
+def _may_be_checkpoint(entry: os.DirEntry[str]) -> bool:
+    """No pipe: it would wait for its writer. Broken links are looked at, and logged."""
+    if not entry.is_symlink():
+        return entry.is_file() or (entry.is_dir() and entry.name.endswith('.pth'))
+    is_file, is_there = os.path.isfile(entry.path), os.path.exists(entry.path)
+    return is_file or (entry.name.endswith('.pth') and (os.path.isdir(entry.path) or not is_there))
+
+
+def is_numbered(name: str) -> bool:
+    """Whether a checkpoint saved at an interval is called ``name``."""
+    return _NUMBERED.fullmatch(name) is not None
+
+
 def number_in(name: str) -> int | None:
     """The n of ``epoch_<n>.pth`` and ``iter_<n>.pth``; None for any other name."""
     match = _NUMBERED.fullmatch(name)
@@ -509,6 +525,8 @@ def why_file_not_finite(path: Path) -> str | None:
     """`why_not_finite` of the checkpoint at a local path; None too if it cannot be read."""
     try:
         if not is_checkpoint_folder(path):
+            from runnerkit.checkpoint.safe_load import safe_load
+
             return why_not_finite(safe_load(path, mmap=True))  # reads no tensor
         from runnerkit.checkpoint.folder import read_rest
 
@@ -591,6 +609,7 @@ def _as_not_saved(path: str, errors: type[Exception]) -> Iterator[None]:
 
 def _into_cloud(checkpoint: Mapping[str, Any], path: str) -> None:
     try:
+        import torch
         from pavi import exception, modelcloud  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError('Please install pavi to save checkpoint to modelcloud: pip install pavi') from error

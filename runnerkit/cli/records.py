@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 def runs_main(args: Namespace) -> int:
     """Print the list."""
-    from runnerkit.flow.report.comparison import runs  # imports torch
+    from runnerkit.flow.report.comparison import runs
 
     with wrong_usage(OSError):
         found = runs(args.folder, earlier=args.earlier)
@@ -103,7 +103,7 @@ def in_plain(value: Any) -> Any:
 )
 def compare_main(args: Namespace) -> int:
     """Print the comparison."""
-    from runnerkit.flow.report.comparison import compare  # imports torch
+    from runnerkit.flow.report.comparison import compare
 
     with wrong_usage(OSError):
         found = compare(args.work_dirs)
@@ -145,7 +145,7 @@ def report_main(args: Namespace) -> None:
     check_extension('--out', place, ('.html', '.htm'), 'a report is written')
     if os.path.isdir(os.path.dirname(place) or '.'):  # else a folder is made, or there is no run
         check_writable('--out', place)
-    from runnerkit.search.study_page import write_report  # imports torch
+    from runnerkit.search.study_page import write_report
 
     with wrong_usage(OSError, ValueError):
         print_out(f'Report {write_report(args.work_dirs, args.out)}')

@@ -13,13 +13,12 @@ from torch.utils.data import DataLoader
 
 from runnerkit.config.known_keys import TOP
 from runnerkit.data.given import is_loader
-from runnerkit.evaluation import rule_by_name
 from runnerkit.flow import from_python
 from runnerkit.flow.from_python import TrainResult
 from runnerkit.nn.pairs import Pairs
 from runnerkit.nn.supervised import build_metrics
 from runnerkit.utils.exceptions import WrongType, WrongValue
-from runnerkit.utils.numbers import check_whole_number
+from runnerkit.utils.numbers import check_whole_number, rule_by_name
 from runnerkit.utils.suggest import suggestion
 
 

@@ -20,17 +20,12 @@ from runnerkit.data.named import class_names, column_names, name_of_scores
 from runnerkit.data.sampler import EpochSampler
 from runnerkit.hooks.evaluation import EvalHook
 from runnerkit.hooks.hook import Hook, RunnerView
+from runnerkit.log_files import FIRST_BATCH, MOST_COLUMNS, PREDICTIONS, SAMPLES
 from runnerkit.parallel import to_device
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.numbers import values_in
 from runnerkit.utils.pictures import as_pixels, png_of
 from runnerkit.utils.small_files import open_own, own_folder
-
-#: The file with the predictions, and the folder of the pictures of samples, in the work dir.
-PREDICTIONS, SAMPLES = 'best_predictions.json', 'best_samples'
-
-#: The folder of the pictures of the first training batch.
-FIRST_BATCH = 'first_batch'
 
 #: The most bytes of the file, without pictures; of larger evaluations nothing is kept.
 MOST_BYTES = 2 << 20
@@ -40,9 +35,6 @@ TOGETHER = 1 << 18
 
 #: How many of the worst samples, and of the best, have a picture; its height and width, at most.
 PICTURES, SIDE = 12, 96
-
-#: The most columns of a table whose rows are kept.
-MOST_COLUMNS = 32
 
 #: Attributes of data sets with an entry for each sample that may name it, and keys of such entries.
 _LISTS = ('samples', 'imgs', 'data_infos', 'files', 'paths', 'filenames', 'names', 'ids')

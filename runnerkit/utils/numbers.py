@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from numbers import Real
 from typing import Any
 
 from runnerkit.utils.exceptions import WrongType, WrongValue
+
+#: Parts of the names of scores for which greater is better, and of those for which less is.
+GREATER_KEYS = ('acc', 'top', 'AR@', 'auc', 'precision', 'mAP', 'mDice', 'mIoU', 'mAcc', 'aAcc')
+LESS_KEYS = ('loss',)
 
 
 def values_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -109,3 +113,35 @@ def names_a_loss(name: str) -> bool:
     """Whether a word of ``name`` begins or ends with "loss", as in ``loss_cls``, ``val/celoss`` and ``trainLoss``;
     none of ``glossary_accuracy`` does."""
     return 'Loss' in name or _LOSS.search(name.lower()) is not None
+
+
+def rule_by_name(key: str, greater_keys: Sequence[str] = GREATER_KEYS, less_keys: Sequence[str] = LESS_KEYS) -> str:
+    """Return which is better for a score called ``key``; a whole name among the keys comes before a part of it, and the
+    beginning or end of a word before its middle: less is better for ``'launch_loss'``, though it has an ``auc``.
+
+    The part before a slash may be the name of a data set, and counts only if the rest says nothing: less is better
+    for ``'accidents/loss'``.
+    """
+    whole = key.lower()
+    greater, less = ([part.lower() for part in parts] for parts in (greater_keys, less_keys))
+    for name in (whole.rpartition('/')[2], whole):
+        for rule, hit in (
+            ('greater', name in greater),
+            ('less', name in less),
+            ('greater', any(_is_word_part(part, name) for part in greater)),
+            ('less', any(_is_word_part(part, name) for part in less)),
+            ('greater', any(part in name for part in greater)),
+            # MMCV would find a loss in "glossiness".
+            ('less', any(part in name for part in less if part != 'loss')),
+        ):
+            if hit:
+                return rule
+    raise ValueError(
+        f"Cannot infer the rule for key {key}, thus a specific rule must be specified: rule='greater' or rule='less'"
+    )
+
+
+def _is_word_part(part: str, name: str) -> bool:
+    """Whether a word of ``name`` begins or ends with ``part``."""
+    part = re.escape(part)
+    return re.search(f'(?<![a-z]){part}|{part}(?![a-z])', name) is not None

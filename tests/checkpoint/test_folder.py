@@ -233,7 +233,7 @@ def test_latest_may_name_a_folder_where_there_are_no_links(tmp_path, monkeypatch
 def test_a_checkpoint_that_is_deleted_meanwhile_is_not_listed(tmp_path, monkeypatch):
     save(tmp_path, 1)
     store = Store(tmp_path)
-    monkeypatch.setattr(store, '_names', lambda: ['epoch_1.pth', 'epoch_2.pth'])
+    monkeypatch.setattr(store, '_names', lambda wanted: ['epoch_1.pth', 'epoch_2.pth'])
     assert [stored.number for stored in store.numbered()] == [1]
 
 

@@ -392,3 +392,32 @@ def test_the_newest_finite_one_of_a_folder(tmp_path):
     (tmp_path / 'latest.pth').symlink_to('epoch_1.pth')  # killed before it moved
     assert Store(tmp_path).resolve_checkpoint() == str(tmp_path / 'epoch_2.pth')
     assert resolve_checkpoint(tmp_path) == str(tmp_path / 'epoch_2.pth')
+
+
+def test_the_latest_of_many_is_found_without_a_look_at_the_others(tmp_path, monkeypatch):
+    for number in range(1, 201):
+        (tmp_path / f'iter_{number}.pth').write_bytes(b'never read')
+    (tmp_path / 'latest.pth').symlink_to('iter_200.pth')
+    looks = []
+    stat, resolve = os.stat, Path.resolve
+    monkeypatch.setattr(os, 'stat', lambda *args, **options: looks.append(args) or stat(*args, **options))
+    monkeypatch.setattr(Path, 'resolve', lambda path: looks.append(path) or resolve(path))
+    assert resolve_checkpoint(tmp_path) == str(tmp_path / 'latest.pth')
+    assert Store(tmp_path).newest(lambda path: None).number == 200
+    assert len(looks) < 50
+    looks.clear()
+    assert len(Store(tmp_path).numbered()) == 200
+    assert len(looks) < 250  # one look at each
+
+
+def test_what_may_be_a_checkpoint(tmp_path, caplog):
+    """Files, folders, and links that lead nowhere, which are logged; a pipe would wait for its writer."""
+    (tmp_path / 'epoch_1.pth').write_bytes(b'x')
+    (tmp_path / 'epoch_2.pth').mkdir()
+    (tmp_path / 'epoch_3.pth').symlink_to('epoch_1.pth')
+    (tmp_path / 'epoch_4.pth').symlink_to('epoch_4.pth')
+    (tmp_path / 'epoch_5.pth').symlink_to('nowhere.pth')
+    os.mkfifo(tmp_path / 'epoch_6.pth')
+    (tmp_path / 'epoch_7.pth').symlink_to('epoch_6.pth')
+    assert sorted(each.number for each in Store(tmp_path).numbered()) == [1, 2, 3]
+    assert [record.args[0] for record in caplog.records] == [str(tmp_path / 'epoch_4.pth')]

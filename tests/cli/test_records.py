@@ -1,11 +1,15 @@
 """``runnerkit runs``, ``compare``, ``report``."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import written_runs as made
 
 from runnerkit.cli.main import main
+from runnerkit.search.record import Record
+from runnerkit.search.report import Report
 
 
 def two_runs(folder):
@@ -113,3 +117,41 @@ def test_a_read_only_work_dir_needs_another_file(tmp_path, capsys, monkeypatch):
     assert main(['report', str(folder)]) == 2
     assert f'--out {folder}/report.html: {folder} is not writable: give another path' in capsys.readouterr().err
     assert main(['report', str(folder), '--out', str(tmp_path / 'page.html')]) == 0
+
+
+COMMANDS = {
+    'runs': ('runs', '.'),
+    'runs as JSON': ('runs', '.', '--json', '--sort', 'best_score', '--earlier'),
+    'compare': ('compare', 'good', 'other'),
+    'report of a run': ('report', 'good'),
+    'report of several': ('report', 'good', 'other', 'bad', '--out', 'several.html'),
+    'report of a study': ('report', 'study'),
+}
+
+
+def test_what_only_reads_does_not_wait_for_torch(tmp_path):
+    """Forks of one process: none of its own would be more telling."""
+    two_runs(tmp_path)
+    made.write_records(tmp_path / 'good')
+    made.write_records(made.write_log(tmp_path / 'other', made.lines_of(loss=2.0), seed=1))
+    for name in ('good/epoch_3.pth', 'good/best_acc_epoch_2.pth', 'other/best_acc_epoch_3.pth', 'other/latest.pth'):
+        (tmp_path / name).write_bytes(b'never read')
+    trials = [
+        Record('search', number, {'lr': rate}, objectives={'acc': 'max'}, performance={'acc': rate}, status='completed')
+        for number, rate in enumerate((0.1, 0.2))
+    ]
+    (tmp_path / 'study').mkdir()
+    Report(trials).save(tmp_path / 'study')
+    made.write_log(tmp_path / 'study' / 'search' / 'trials' / '0000' / 'search_0000', made.lines_of())
+    code = f"""import contextlib, io, os, sys
+from runnerkit.cli.main import main
+for name, words in {COMMANDS!r}.items():
+    if not os.fork():
+        with contextlib.redirect_stdout(io.StringIO()):
+            ended = main(words)
+        print(name, ended or 0, 'torch' in sys.modules, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == [f'{name} 0 False' for name in COMMANDS], done.stderr

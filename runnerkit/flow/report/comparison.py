@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from runnerkit.config.settings import differing
-from runnerkit.evaluation import rule_by_name
 from runnerkit.flow.report.record import RunRecord, is_run, read_run, short_names
+from runnerkit.utils.numbers import rule_by_name
 
 #: Keys that differ between runs of the same experiment.
 SEEDS = ('seed', 'work_dir', 'resume_from', 'auto_resume')
@@ -66,7 +66,7 @@ def runs(folder: str | os.PathLike[str] = 'work_dirs', earlier: bool = False) ->
         folders[:] = sorted(name for name in folders if not name.startswith('.') and (earlier or name not in former))
         with suppress(FileNotFoundError):  # it has been moved or deleted meanwhile
             if is_run(Path(place)):
-                found.append(plain_record(read_run(Path(place)), Path(folder)))
+                found.append(plain_record(read_run(Path(place), only_scores=True), Path(folder)))
     return sorted(found, key=lambda each: -(each['ended'] or 0))
 
 
@@ -93,7 +93,9 @@ def plain_record(run: RunRecord, root: Path | None = None) -> dict[str, Any]:
 
 def compare(work_dirs: Sequence[RunRecord | str | os.PathLike[str]]) -> Comparison:
     """Several runs side by side."""
-    found = by_best_score([each if isinstance(each, RunRecord) else read_run(each) for each in work_dirs])
+    found = by_best_score(
+        [each if isinstance(each, RunRecord) else read_run(each, only_scores=True) for each in work_dirs]
+    )
     names = short_names(found)
     scores: dict[str, tuple[str, list[float | None]]] = {}  # by column: the score, and its value in each run
     for score in dict.fromkeys(run.best.score for run in found if run.best):

@@ -16,7 +16,7 @@ from runnerkit.flow.report import markup as html
 from runnerkit.flow.report.markup import Cell, folded, html_table, paragraph, section
 from runnerkit.flow.report.record import RunRecord
 from runnerkit.flow.work_dir.record import SCRIPT
-from runnerkit.hooks.predictions import FIRST_BATCH, MOST_COLUMNS
+from runnerkit.log_files import FIRST_BATCH, MOST_COLUMNS
 from runnerkit.utils.numbers import in_bytes, in_seconds, in_short, moment
 from runnerkit.utils.small_files import read_small
 

@@ -33,9 +33,7 @@ from runnerkit.flow.look.log_lines import (
     seconds_of,
     text_records,
 )
-from runnerkit.flow.work_dir.journal import IMAGES, starts_in
-from runnerkit.hooks.predictions import PREDICTIONS, SAMPLES
-from runnerkit.log_files import JOURNAL
+from runnerkit.log_files import IMAGES, JOURNAL, PREDICTIONS, SAMPLES, starts_in
 from runnerkit.utils.lock import is_locked
 from runnerkit.utils.numbers import in_short
 from runnerkit.utils.small_files import read_json
@@ -303,8 +301,8 @@ def is_run(folder: Path) -> bool:
     return (folder / JOURNAL).is_file() or any(folder.glob('*.log.json'))
 
 
-def read_run(folder: str | os.PathLike[str]) -> RunRecord:
-    """The record of the run in a work dir."""
+def read_run(folder: str | os.PathLike[str], only_scores: bool = False) -> RunRecord:
+    """The record of the run in a work dir; with ``only_scores`` without training lines between two others."""
     run = RunRecord(Path(folder))
     if is_url(folder):
         raise FileNotFoundError(f'{os.fspath(folder)} is a URL, and runs are read from folders: copy the work dir here')
@@ -314,7 +312,7 @@ def read_run(folder: str | os.PathLike[str]) -> RunRecord:
     if not is_run(run.folder):
         raise FileNotFoundError(f'{run.folder} is no work dir of a run: it has neither {JOURNAL} nor a *.log.json')
     run.starts = starts_in(run.folder / JOURNAL)
-    log = read_log(run.folder)
+    log = read_log(run.folder, only_scores)
     run.meta, run.lines, run.resumed_at = log.meta, log.lines, log.resumed_at
     _read_text_logs(run)
     _read_outcome(run)
@@ -378,7 +376,8 @@ def _without_end(run: RunRecord) -> str:
         return 'completed'
     silence = SILENCE
     if run.lines and is_number(run.lines[-1].get('timestamp')):
-        longest = max((later - before for (_, before), (_, later) in pairwise(run.clock)), default=SILENCE)
+        clock = RunRecord(run.folder, lines=read_log(run.folder).lines).clock  # ``run`` may lack lines
+        longest = max((later - before for (_, before), (_, later) in pairwise(clock)), default=SILENCE)
         silence = min(SILENCE, LEAST_SILENCE + 5 * longest)
     newest = max((path.stat().st_mtime for path in run.folder.glob('*.log*')), default=0.0)
     return 'running' if time.time() - newest < silence else 'unknown'

@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,6 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint.atomic import write_atomically
-from runnerkit.checkpoint.integrity import NUMBER, misfit
 from runnerkit.config.settings import settings_with_places
 from runnerkit.data.kinds import length_of
 from runnerkit.data.loader_state import batch_checksums
@@ -32,39 +31,17 @@ from runnerkit.hooks.hook import Hook, Outcome, RunnerView
 from runnerkit.hooks.loss_jump import LossJumpHook
 from runnerkit.hooks.predictions import PredictionsHook, keep_first_batch
 from runnerkit.hooks.report import ReportHook
-from runnerkit.log_files import JOURNAL
+from runnerkit.log_files import IMAGES, JOURNAL, number_of_starts, starts_in
 from runnerkit.nn import Supervised
 from runnerkit.parallel import unwrap
 from runnerkit.utils.env import git_state
 from runnerkit.utils.logging import WarnsOnce
 from runnerkit.utils.pictures import Pixels, png_of, scaled_down
-from runnerkit.utils.small_files import own_folder, read_json, read_small
+from runnerkit.utils.small_files import own_folder, read_small
 from runnerkit.version import __version__
 
-#: The folder of the pictures that hooks and steps report, and the file with the error of another rank than the first.
-IMAGES, ERROR = 'reported_images', '.error_of_rank'
-
-
-#: The kinds of the entries of a start, see `misfit`; others are left out, since another user may have written the file.
-_KINDS: dict[str, Any] = {
-    **dict.fromkeys(('begin', 'end'), NUMBER),
-    **dict.fromkeys(('number', 'iterations', 'epochs', 'iterations_at_end', 'process', 'ranks', 'threads'), int),
-    **dict.fromkeys(('max_iterations', 'max_epochs', 'parameters', 'seed'), int | None),
-    **dict.fromkeys(('outcome', 'reason', 'folder', 'host', 'device', 'model'), str),
-    **dict.fromkeys(('config_file', 'resumed_from'), str | None),
-    'options': dict,
-    'data': {...: {...: int | None}},
-    'command': [str],
-    'versions': {...: str},
-    'first_batch': {...: int},
-    'first_samples': [dict],
-    'exactness': [str],
-    'rules': {...: str},
-    'rolled_back': [int],
-    'seconds': {...: NUMBER},
-    'settings': [(str, None, str | None, None)],
-    'modules': [dict],
-}
+#: The file with the error of another rank than the first.
+ERROR = '.error_of_rank'
 
 #: Height and width of a kept picture, at most.
 MOST_PIXELS = 640
@@ -308,19 +285,3 @@ def modules_of(model: nn.Module) -> list[dict[str, Any]]:
             }
             found.append({'name': name, 'type': type(module).__name__, **counts})
     return found
-
-
-def number_of_starts(starts: Sequence[dict[str, Any]]) -> int:
-    """How many starts a run has had, of which ``starts`` are recorded."""
-    return max(len(starts), starts[-1].get('number', 0)) if starts else 0
-
-
-def starts_in(path: Path) -> list[dict[str, Any]]:
-    """The entries of a ``run.json``; empty if it is missing or damaged."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError):
-        return []
-    starts = content.get('starts') if isinstance(content, dict) else None
-    plain = [start for start in starts if isinstance(start, dict)] if isinstance(starts, list) else []
-    return [{key: each for key, each in start.items() if misfit(each, _KINDS.get(key)) is None} for start in plain]

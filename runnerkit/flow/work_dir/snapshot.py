@@ -18,7 +18,6 @@ from runnerkit.config.pretty import has_text, objects_in, path_of
 from runnerkit.data.builder import DATASETS, SAMPLERS, TRANSFORMS
 from runnerkit.fileio.paths import shown
 from runnerkit.flow.context import Context
-from runnerkit.flow.work_dir.journal import number_of_starts, starts_in
 from runnerkit.flow.work_dir.record import (
     CODE,
     RECORD,
@@ -31,7 +30,7 @@ from runnerkit.flow.work_dir.record import (
 )
 from runnerkit.flow.work_dir.resume import used_files
 from runnerkit.hooks import HOOKS
-from runnerkit.log_files import JOURNAL
+from runnerkit.log_files import JOURNAL, number_of_starts, starts_in
 from runnerkit.nn.builder import LOSSES, METRICS, MODELS
 from runnerkit.optim.builder import OPTIMIZER_BUILDERS, OPTIMIZERS
 from runnerkit.utils.logging import shortened

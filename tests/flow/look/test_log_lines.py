@@ -2,6 +2,9 @@
 
 import json
 import math
+import random
+
+import pytest
 
 from runnerkit.flow.look import log_lines as module
 from runnerkit.flow.look.log_lines import best_of, curves_of, read_log, thinned
@@ -122,3 +125,78 @@ def test_a_curve_that_ceases_to_be_finite():
     assert found['bad'] == [2, 5]
     assert found['last'] is None
     assert set(thinned([(step, math.nan) for step in range(200)], 40)['y']) == {None}
+
+
+def test_lines_are_parsed_together(tmp_path, monkeypatch):
+    lines = [{'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': n / 7} for n in range(1, 20_001)]
+    write(tmp_path / '1.log.json', {'seed': 1}, *lines)
+    calls = []
+    loads = json.loads
+    monkeypatch.setattr(json, 'loads', lambda text: calls.append(len(text)) or loads(text))
+    assert read_log(tmp_path).lines == lines
+    assert len(calls) < 20
+    assert max(calls) < 140_000  # however long the file is
+
+
+@pytest.mark.parametrize(
+    'pair',
+    [
+        ['{"mode": "train", "step": 2', '"loss": 1.0}'],  # a line in two, which together are one
+        ['{"mode": "train", "step": 2}, {"mode": "train", "step": 3}', '[]'],
+        ['{"mode": "train", "step": 2}, {"mode": "train", "step": 3}', ''],
+        ['{"mode": "train", "step": 1' + '0' * 5000 + '}', '3'],
+    ],
+)
+def test_a_damaged_line_among_others_is_left_out_alone(tmp_path, pair):
+    texts = ['{"mode": "train", "step": 1, "loss": NaN}', *pair, '{"mode": "train", "step": 4, "loss": -Infinity}']
+    (tmp_path / '1.log.json').write_text('\n'.join(texts) + '\n')
+    (_, (one, first), (four, last)) = [(0, 0), *curves_of(read_log(tmp_path).lines)['train', 'loss']]
+    assert (one, four, last) == (1, 4, -math.inf)
+    assert math.isnan(first)
+    assert [line['step'] for line in read_log(tmp_path).lines] == [1, 4]
+
+
+def drawn_log(draw, path):
+    """A log of epochs whose steps go back, with lines of several kinds and some that are torn."""
+    with open(path, 'a') as file:
+        file.write(json.dumps({'seed': draw.randrange(9)}) + '\n')
+        step = draw.randrange(3) * 10
+        for _ in range(draw.randrange(1, 40)):
+            step = max(1, step + draw.choice([1, 1, 1, 1, 5, 0, -7]))
+            place = {'epoch': 1 + step // 10, 'iter': 1 + step % 10, 'step': step}
+            line = draw.choice([
+                {'mode': 'train', **place, 'loss': draw.random(), 'lr': {'a': 0.1}},
+                {'mode': 'train', **place, 'loss': draw.random()},
+                {'mode': 'train', **place, 'loss': draw.random()},
+                {'mode': 'val', **place, 'acc': draw.random()},
+                {'mode': 'other', **place, 'acc': draw.random()},
+            ])  # fmt: skip
+            text = json.dumps(line)
+            file.write((text[: draw.randrange(len(text))] if draw.random() < 0.05 else text) + '\n')
+
+
+@pytest.mark.parametrize('seed', range(40))
+def test_without_lines_of_the_training_the_rest_is_the_same(tmp_path, seed):
+    draw = random.Random(seed)
+    for name in '123'[: draw.randrange(1, 4)]:
+        drawn_log(draw, tmp_path / f'{name}.log.json')
+    whole, rest = read_log(tmp_path), read_log(tmp_path, only_scores=True)
+    assert (rest.meta, rest.resumed_at) == (whole.meta, whole.resumed_at)
+    assert [each for each in rest.lines if each['mode'] != 'train'] == [
+        each for each in whole.lines if each['mode'] != 'train'
+    ]
+    for end in (0, -1):
+        assert rest.lines[end]['step'] == whole.lines[end]['step']
+        assert rest.lines[end]['mode'] == whole.lines[end]['mode']
+
+
+def test_lines_between_two_of_a_training_are_not_parsed(tmp_path):
+    lines = [{'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': n / 7} for n in range(1, 101)]
+    score = {'mode': 'val', 'epoch': 1, 'iter': 1, 'step': 50, 'acc': 0.5}
+    write(tmp_path / '1.log.json', *lines[:50], score, *lines[50:])
+    assert read_log(tmp_path, only_scores=True).lines == [lines[0], lines[49], score, lines[50], lines[99]]
+
+
+def test_all_lines_are_read_where_one_has_no_step(tmp_path):
+    write(tmp_path / '1.log.json', *mmcv_lines(1, 3))
+    assert read_log(tmp_path, only_scores=True) == read_log(tmp_path)

@@ -111,10 +111,10 @@ def test_a_run_that_has_not_ended_well_is_not_averaged(three, end):
 
 
 def test_a_run_that_is_deleted_meanwhile_is_left_out(three, tmp_path, monkeypatch):
-    def read(folder):
+    def read(folder, **options):
         if folder.name == 'seed1':
             shutil.rmtree(folder)
-        return read_run(folder)
+        return read_run(folder, **options)
 
     monkeypatch.setattr(module, 'read_run', read)
     assert {each['name'] for each in runs(tmp_path)} == {'seed2', 'other'}
@@ -136,3 +136,24 @@ def test_the_list_of_runs_is_plain_and_newest_first(three, tmp_path):
 def test_no_such_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match='no such folder'):
         runs(tmp_path / 'nowhere')
+
+
+def test_neither_list_nor_comparison_reads_training_lines_between_others(tmp_path, monkeypatch):
+    folders = []
+    for seed in (1, 2):
+        steps = [{'mode': 'train', 'epoch': 1, 'iter': n, 'step': n, 'loss': seed / n} for n in range(1, 201)]
+        folders.append(made.write_log(tmp_path / f'seed{seed}', [*steps, *made.lines_of(23, 21)], seed=seed))
+    whole = [read_run(folder) for folder in folders]
+    expected = compare(whole)
+    records = [module.plain_record(run, tmp_path) for run in whole]
+    lines = []
+
+    def read(folder, **options):
+        run = read_run(folder, **options)
+        lines.append(len(run.lines))
+        return run
+
+    monkeypatch.setattr(module, 'read_run', read)
+    assert compare(folders) == expected
+    assert sorted(runs(tmp_path), key=str) == sorted(records, key=str)
+    assert max(lines) < 20 < 200 < len(whole[0].lines)
