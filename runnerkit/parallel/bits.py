@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
@@ -17,9 +18,6 @@ _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
 
 #: So many words are weighted at once.
 _BLOCK = 2**18
-
-#: So many numbers of 64 bits fit into a processor's cache.
-_CACHED = 2**15
 
 #: Tensors of fewer words are joined before.
 _SMALL = 2**17
@@ -106,9 +104,8 @@ def _weighted_sum(words: Tensor, weights: Tensor) -> Tensor:
     """The sum of ``words``, each times its weight, modulo 2**64."""
     if words.device.type != 'cpu':
         return (words * weights).sum()
-    # On a CPU a product of two types takes several times as long as one of numbers that are converted in its cache.
-    parts = zip(words.split(_CACHED), weights.split(_CACHED), strict=True)
-    return torch.stack([torch.dot(part.long(), weight) for part, weight in parts]).sum()
+    # On a CPU, numpy converts words in the processor's cache, in half the time of torch, which copies them before.
+    return weights.new_tensor(int(np.einsum('i,i->', words.numpy(), weights.numpy(), dtype=np.int64)))
 
 
 def _runs(parts: Iterable[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:

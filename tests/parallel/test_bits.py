@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from runnerkit.parallel import bits
 from runnerkit.parallel.bits import bit_sums, bit_words, checksum, has_bits, in_memory_order, placed_words
@@ -78,3 +79,34 @@ def test_what_has_no_bits_to_read_is_known():
     assert not has_bits(torch.eye(2).to_sparse())
     assert not has_bits(torch.nn.LazyLinear(2).weight)
     assert bit_words(torch.ones(3, dtype=torch.float64)).shape == (6,)
+
+
+#: Of logs that have been written: a sum that was another one would make equal runs differ.
+SUMS = {
+    torch.float32: 8337542329518998240,
+    torch.float64: -8056836648273047670,
+    torch.bfloat16: -7859030458954843346,
+    torch.int64: 912312073108862324,
+    torch.uint8: -3329674207670896292,
+    torch.bool: 1940517258024353724,
+}
+
+
+@pytest.mark.parametrize('dtype', SUMS, ids=str)
+def test_sums_are_those_of_earlier_versions(dtype):
+    numbers = torch.arange(-150_000, 150_001)
+    assert checksum((numbers / 7 if dtype.is_floating_point else numbers).to(dtype)) == SUMS[dtype]
+
+
+class Operations(TorchDispatchMode):
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_sum_on_a_cpu_makes_no_copies_of_the_words():
+    with Operations() as operations:
+        checksum(torch.ones(2**20))
+    assert operations.count < 50  # ten for each of four blocks
