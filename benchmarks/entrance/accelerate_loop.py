@@ -1,4 +1,4 @@
-"""The plain loop with Hugging Face's Accelerate, resumed as its examples do: a folder for a step, and skipped batches."""
+"""The plain loop with Hugging Face's Accelerate, resumed as in its examples: a folder a step, and skipped batches."""
 
 import sys
 from pathlib import Path

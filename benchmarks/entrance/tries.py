@@ -115,7 +115,7 @@ def misspelt(name: str, place: Path, right: str, wrong: str) -> str:
     """What a script with a misspelt option says before its first training batch, in which it would be killed."""
     text = (HERE / f'{name}.py').read_text(encoding='utf-8')
     if text.count(right) != 1:
-        sys.exit(f'{right!r} stands {text.count(right)} times in {name}.py, expected once')
+        sys.exit(f'{right!r} is {text.count(right)} times in {name}.py, expected once')
     script = place / f'{name}.py'
     script.write_text(text.replace(right, wrong), encoding='utf-8')
     result = started(script, place / 'misspelt', KILL_AT='1')
@@ -138,7 +138,7 @@ def tried(name: str, place: Path) -> dict[str, str | int]:
     if first.returncode:
         sys.exit(first.stderr)
     undisturbed = weights(name, place / 'undisturbed')
-    for title in TRIES if name != 'keras_fit' else ():  # Keras has layers of its own, which job.py cannot kill
+    for title in TRIES if name != 'keras_fit' else ():  # Keras has its layers, which job.py cannot kill
         results[title] = outcome(name, place / title, undisturbed, title)
     for title, (right, wrong) in zip(('optimizer', 'saves'), MISSPELT[name], strict=False):
         results[f'misspelt: {title}'] = misspelt(name, place, right, wrong)

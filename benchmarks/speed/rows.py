@@ -234,7 +234,7 @@ def clipping(options: Options) -> dict[str, Any]:
 
 
 class Own(Dataset[Any]):
-    """A user's data set: nobody knows that it draws nothing."""
+    """A user's data set: it is unknown that it draws nothing."""
 
     def __init__(self, samples: Any) -> None:
         self.samples = samples

@@ -142,7 +142,7 @@ class Store:
         Raises:
             NotSavedError: writing failed.
         """
-        import torch  # whoever asks for names alone does without
+        import torch  # names alone need none
 
         path = self.path(name)
         if self.is_local:

@@ -44,8 +44,8 @@ _numpy: Any = np.random.mtrand._rand
 
 
 class _NoBits:
-    """In the place of numpy's bit generator, while only the normal that waits beside it is read or written: to convert
-    the 624 words takes longer than to seed six samples."""
+    """In the place of numpy's bit generator while only the normal that waits is read or written: to convert the 624 words
+    takes longer than to seed six samples."""
 
     state = property(lambda self: {'bit_generator': '', 'state': {}}, lambda self, state: None)
 
@@ -242,7 +242,7 @@ def _first_numbers(seed: int) -> tuple[float, float]:
     return random.Random(seed).random(), np.random.RandomState(seed >> 32).random()
 
 
-#: The seed of generators that are left alone, and what they give next if nobody has drawn.
+#: The seed of generators that are left alone, and what they give next if nothing was drawn.
 _IDLE = 0
 _IDLE_NUMBERS = _first_numbers(_IDLE)
 
@@ -302,7 +302,7 @@ class SeededSamples(Dataset[Any]):
             raise
 
     def _make(self, samples: list[Any], batch: list[tuple[Any, int]]) -> None:
-        """Add the samples of ``batch``, indices and seeds; the generators stand where ``collate_fn`` goes on."""
+        """Add the samples of ``batch``, indices and seeds; the generators are where ``collate_fn`` continues."""
         last = len(batch) if self.collate_fn in TORCHS_COLLATE else len(batch) - 1
         if self.draws.are_unlikely and not self._make_idle(samples, batch[:last]):
             self.draws.are_seen = True
