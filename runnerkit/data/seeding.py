@@ -44,8 +44,8 @@ _numpy: Any = np.random.mtrand._rand
 
 
 class _NoBits:
-    """In the place of numpy's bit generator while only the normal that waits is read or written: to convert the 624 words
-    takes longer than to seed six samples."""
+    """In the place of numpy's bit generator while only the normal that waits is read or written: converting 624 words
+    takes longer than seeding six samples."""
 
     state = property(lambda self: {'bit_generator': '', 'state': {}}, lambda self, state: None)
 
