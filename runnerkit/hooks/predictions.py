@@ -130,7 +130,7 @@ class Pass:
         self._count = 0
         self._shown: list[tuple[Tensor, Tensor, Tensor]] = []  # of the worst and the best: order, places, pictures
         self._waiting: list[list[Tensor]] = []  # predictions, targets and perhaps pictures of batches of one kind
-        self._waiting_count = 0
+        self._waiting_count = self._waiting_numbers = 0
         self._is_kept = True
 
     def add(self, outputs: Mapping[str, Any], batch: Any) -> None:
@@ -145,11 +145,14 @@ class Pass:
             parts.append(to_device(views, preds.device))  # does not wait for it
         if self._waiting and list(map(_kind, parts)) != list(map(_kind, self._waiting[-1])):
             self._note_waiting()
-        self._waiting.append([each.clone() for each in parts])  # of a batch that may be overwritten by the next
         self._waiting_count += len(preds)
+        self._waiting_numbers += sum(each.numel() for each in parts)
+        are_enough = self._waiting_numbers > TOGETHER
+        # What waits may be overwritten by the next batch.
+        self._waiting.append(parts if are_enough else [each.clone() for each in parts])
         if self._count + self._waiting_count > MOST_BYTES // 60:  # bytes of a sample, at least
             self._forget()
-        elif self._waiting_count * sum(each[0].numel() for each in parts if len(each)) > TOGETHER:
+        elif are_enough:
             self._note_waiting()
 
     def _forget(self) -> None:
@@ -159,8 +162,9 @@ class Pass:
         """Note the batches that wait, all at once: twenty operations take as long for one of them."""
         if not self._waiting:
             return
-        preds, target, *views = map(torch.cat, zip(*self._waiting, strict=True))
-        self._waiting, self._waiting_count = [], 0
+        several = len(self._waiting) > 1
+        preds, target, *views = map(torch.cat, zip(*self._waiting, strict=True)) if several else self._waiting[0]
+        self._waiting, self._waiting_count, self._waiting_numbers = [], 0, 0
         rows = rows_of(preds, target)
         if views:
             places = torch.arange(self._count, self._count + len(rows), device=rows.device)
@@ -355,6 +359,11 @@ def _are_images(value: Tensor) -> bool:
 
 def _largest(old: Sequence[Tensor], new: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """The samples with the largest first values of ``old`` and ``new``, on their device."""
-    order, places, images = map(torch.cat, zip(old, new, strict=True))
+    order, places, images = map(torch.cat, zip(old, _largest_of(new), strict=True))
+    return _largest_of((order, places, images))
+
+
+def _largest_of(samples: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    order, places, images = samples
     chosen = order.topk(min(PICTURES, len(order))).indices
     return order[chosen], places[chosen], images[chosen]
