@@ -128,9 +128,7 @@ def test_what_only_reads_does_not_wait_for_torch(tmp_path):
     for name in ('good/epoch_3.pth', 'good/best_acc_epoch_2.pth', 'other/best_acc_epoch_3.pth', 'other/latest.pth'):
         (tmp_path / name).write_bytes(b'never read')
     trials = [
-        Record(
-            'search', number, {'lr': rate}, objectives={'acc': 'max'}, performance={'acc': rate}, status='completed'
-        )
+        Record('search', number, {'lr': rate}, objectives={'acc': 'max'}, performance={'acc': rate}, status='completed')
         for number, rate in enumerate((0.1, 0.2))
     ]
     (tmp_path / 'study').mkdir()
