@@ -402,7 +402,7 @@ class Store:
         try:
             if self.is_local:
                 with os.scandir(self.place) as entries:
-                    return [each.name for each in entries if wanted(each.name) and _may_be_checkpoint(each)]
+                    return [each.name for each in entries if wanted(each.name) and may_be_checkpoint(each)]
             names = map(os.path.basename, self.client.list_dir_or_file(self.place, list_dir=False))
             return list(filter(wanted, names))
         except (FileNotFoundError, NotADirectoryError):  # nothing has been saved yet
@@ -473,8 +473,9 @@ def _remove_folder(path: str) -> bool:
     return remove_checkpoint(Path(path))
 
 
-def _may_be_checkpoint(entry: os.DirEntry[str]) -> bool:
-    """No pipe: it would wait for its writer. Broken links are looked at, and logged."""
+def may_be_checkpoint(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a folder is a file, or may be a checkpoint that is a folder. A pipe would wait for its
+    writer; broken links are looked at, and logged."""
     if not entry.is_symlink():
         return entry.is_file() or (entry.is_dir() and entry.name.endswith('.pth'))
     is_file, is_there = os.path.isfile(entry.path), os.path.exists(entry.path)
