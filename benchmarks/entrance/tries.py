@@ -77,8 +77,9 @@ def weights(name: str, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def last_line(text: str) -> str:
-    """What a failed process says at its end."""
-    return text.strip().splitlines()[-1]
+    """What a failed process says at its end, without what a progress bar adds."""
+    texts = text.strip().splitlines()
+    return next((line for line in reversed(texts) if 'Error' in line), texts[-1])
 
 
 def cut(folder: Path) -> str:
