@@ -105,7 +105,7 @@ def outcome(name: str, folder: Path, undisturbed: dict[str, torch.Tensor], title
     damaged = f'{cut(folder)}: ' if title == CUT else ''
     second = started(script, folder)
     if second.returncode:
-        return f'{damaged}the second start fails: {last_line(second.stderr)}'
+        return f'{damaged}the second start fails: {last_line(second.stderr).replace(f'{folder}/', '')}'
     found = weights(name, folder)
     if all(torch.equal(found[key], undisturbed[key]) for key in undisturbed):
         return f'{damaged}the same weights, bit for bit'
