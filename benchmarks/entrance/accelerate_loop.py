@@ -1,4 +1,4 @@
-"""The plain loop with Hugging Face's Accelerate, resumed as in its examples: a folder a step, and skipped batches."""
+"""The plain loop with Accelerate of Hugging Face, resumed as in its examples: a folder for a step, skipped batches."""
 
 import sys
 from pathlib import Path

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -76,8 +77,9 @@ def weights(name: str, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def last_line(text: str) -> str:
-    """What a failed process says at its end."""
-    return text.strip().splitlines()[-1]
+    """What a failed process says at its end, without what a progress bar adds."""
+    texts = text.strip().splitlines()
+    return next((line for line in reversed(texts) if 'Error' in line), texts[-1])
 
 
 def cut(folder: Path) -> str:
@@ -103,7 +105,7 @@ def outcome(name: str, folder: Path, undisturbed: dict[str, torch.Tensor], title
     damaged = f'{cut(folder)}: ' if title == CUT else ''
     second = started(script, folder)
     if second.returncode:
-        return f'{damaged}the second start fails: {last_line(second.stderr)}'
+        return f'{damaged}the second start fails: {last_line(second.stderr).replace(f'{folder}/', '')}'
     found = weights(name, folder)
     if all(torch.equal(found[key], undisturbed[key]) for key in undisturbed):
         return f'{damaged}the same weights, bit for bit'
@@ -115,7 +117,7 @@ def misspelt(name: str, place: Path, right: str, wrong: str) -> str:
     """What a script with a misspelt option says before its first training batch, in which it would be killed."""
     text = (HERE / f'{name}.py').read_text(encoding='utf-8')
     if text.count(right) != 1:
-        sys.exit(f'{right!r} is {text.count(right)} times in {name}.py, expected once')
+        sys.exit(f'{right!r} occurs {text.count(right)} times in {name}.py, expected once')
     script = place / f'{name}.py'
     script.write_text(text.replace(right, wrong), encoding='utf-8')
     result = started(script, place / 'misspelt', KILL_AT='1')
@@ -130,19 +132,18 @@ def lines(name: str) -> int:
     return sum(bool(text.strip()) and not text.startswith(('#', '"""')) for text in texts)
 
 
-def tried(name: str, place: Path) -> dict[str, str | int]:
+def tried(name: str, place: Path) -> Iterator[tuple[str, str | int]]:
     """All tries of one script."""
-    versions = ', '.join(f'{package} {metadata.version(package)}' for package in PACKAGES.get(name, ()))
-    results: dict[str, str | int] = {'versions': versions, 'lines': lines(name)}
+    yield 'versions', ', '.join(f'{package} {metadata.version(package)}' for package in PACKAGES.get(name, ()))
+    yield 'lines', lines(name)
     first = started(HERE / f'{name}.py', place / 'undisturbed')
     if first.returncode:
         sys.exit(first.stderr)
     undisturbed = weights(name, place / 'undisturbed')
-    for title in TRIES if name != 'keras_fit' else ():  # Keras has its layers, which job.py cannot kill
-        results[title] = outcome(name, place / title, undisturbed, title)
+    for title in TRIES if name != 'keras_fit' else ():  # Keras has layers of its own, which job.py cannot kill
+        yield title, outcome(name, place / title, undisturbed, title)
     for title, (right, wrong) in zip(('optimizer', 'saves'), MISSPELT[name], strict=False):
-        results[f'misspelt: {title}'] = misspelt(name, place, right, wrong)
-    return results
+        yield f'misspelt: {title}', misspelt(name, place, right, wrong)
 
 
 def main() -> None:
@@ -151,10 +152,11 @@ def main() -> None:
     parser.add_argument('names', nargs='+', choices=MISSPELT, help='scripts of this folder, without .py')
     for name in parser.parse_args().names:
         with tempfile.TemporaryDirectory() as place:
-            results = tried(name, Path(place))
-        print(name, json.dumps(results, indent=4), flush=True)
-        recorded = json.loads(RESULTS.read_text(encoding='utf-8')) if RESULTS.exists() else {}
-        RESULTS.write_text(json.dumps(recorded | {name: results}, indent=4) + '\n', encoding='utf-8')
+            for title, value in tried(name, Path(place)):
+                print(f'{name}, {title}: {value}', flush=True)
+                results = json.loads(RESULTS.read_text(encoding='utf-8')) if RESULTS.exists() else {}
+                results.setdefault(name, {})[title] = value
+                RESULTS.write_text(json.dumps(results, indent=4) + '\n', encoding='utf-8')
 
 
 if __name__ == '__main__':
