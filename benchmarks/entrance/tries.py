@@ -105,7 +105,8 @@ def outcome(name: str, folder: Path, undisturbed: dict[str, torch.Tensor], title
     damaged = f'{cut(folder)}: ' if title == CUT else ''
     second = started(script, folder)
     if second.returncode:
-        return f'{damaged}the second start fails: {last_line(second.stderr).replace(f"{folder}/", "")}'
+        said = last_line(second.stderr).replace(f'{folder}/', '')
+        return f'{damaged}the second start fails: {said}'
     found = weights(name, folder)
     if all(torch.equal(found[key], undisturbed[key]) for key in undisturbed):
         return f'{damaged}the same weights, bit for bit'
@@ -140,7 +141,7 @@ def tried(name: str, place: Path) -> Iterator[tuple[str, str | int]]:
     if first.returncode:
         sys.exit(first.stderr)
     undisturbed = weights(name, place / 'undisturbed')
-    for title in TRIES if name != 'keras_fit' else ():  # Keras has other layers, which job.py cannot kill
+    for title in TRIES if name != 'keras_fit' else ():  # job.py cannot kill the layers of Keras
         yield title, outcome(name, place / title, undisturbed, title)
     for title, (right, wrong) in zip(('optimizer', 'saves'), MISSPELT[name], strict=False):
         yield f'misspelt: {title}', misspelt(name, place, right, wrong)
