@@ -554,12 +554,13 @@ def test_arguments_nobody_takes_are_refused():
 
 def test_the_best_of_the_run_that_was_resumed_is_not_deleted(tmp_path):
     evaluated(tmp_path / 'first', [0.5], save_best='acc')
-    runner = tiny_runner(model=Predicts(), work_dir=tmp_path / 'second', max_epochs=1)
+    runner = tiny_runner(model=Predicts(), work_dir=tmp_path / 'second', max_epochs=2)
     runner.meta['hook_msgs'] = {'best_score': 0.5, 'best_ckpt': str(tmp_path / 'first' / 'best_acc_epoch_1.pth')}
-    runner.register_hook(EvalHook(DataLoader(Scored([0.6]), batch_size=2), save_best='acc'), 'LOW')
+    (tmp_path / 'second' / 'best_acc_epoch_1.pth').write_bytes(b'another one of that name')
+    runner.register_hook(EvalHook(DataLoader(Scored([0.4, 0.6]), batch_size=2), save_best='acc'), 'LOW')
     runner.run([loader(8)], [('train', 1)])
     assert best_files(tmp_path / 'first') == ['best_acc_epoch_1.pth']
-    assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth']
+    assert best_files(tmp_path / 'second') == ['best_acc_epoch_1.pth', 'best_acc_epoch_2.pth']
 
 
 def test_a_resume_elsewhere_tells_that_the_best_one_is_not_there(tmp_path, caplog):
