@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from runnerkit.checkpoint.plain import plain_checkpoint
 from runnerkit.parallel.dtensors import is_dtensor, local_part, stacked
+from runnerkit.parallel.wrappers import held_by_optimizer
 
 #: Where a checkpoint says which tensors lie in other files.
 PLACES = 'sharded'
@@ -129,9 +130,7 @@ def layout_of(
     for name, value in weights.items():
         if is_dtensor(value):
             layout['state_dict', name] = layout['state_dict', twin(name)] = value
-    parameters = {
-        name: [p for group in optimizer.param_groups for p in group['params']] for name, optimizer in optimizers.items()
-    }
+    parameters = {name: held_by_optimizer(optimizer) for name, optimizer in optimizers.items()}
     for name, listed in parameters.items():
         above: Place = ('optimizer', name) if name else ('optimizer',)
         layout |= {(*above, 'state', index): p.detach() for index, p in enumerate(listed) if is_dtensor(p)}

@@ -33,8 +33,9 @@ from runnerkit.flow.work_dir.record import SCRIPT, config_of
 from runnerkit.flow.work_dir.snapshot import take_over
 from runnerkit.hooks import EvalHook, Hook
 from runnerkit.hooks.hook import UPDATE_POINTS, LoopLeft, Outcome, listens
-from runnerkit.optim.named import foreign_parameters, has_scheduler, named_optimizers
+from runnerkit.optim.named import has_scheduler, named_optimizers
 from runnerkit.optim.update import Update
+from runnerkit.parallel.wrappers import foreign_parameters
 from runnerkit.runner.epoch_based_runner import EpochBasedRunner
 from runnerkit.utils.ending import SIGNALLED
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
@@ -169,8 +170,7 @@ class Loop:
     If the work dir has a checkpoint, the states of all that is handed over are loaded when this is built. An iteration
     is done when the next batch is asked for, an epoch when the next epoch is: what follows the inner loop belongs to
     the epoch. The run is saved, and obeys SIGTERM and Ctrl-C, at these moments only; of an epoch's last iteration, with
-    the epoch. As a context manager, as a
-    notebook needs it, it also knows how its block has ended.
+    the epoch. As a context manager, as a notebook needs it, it also knows how its block has ended.
 
     Args:
         work_dir: where logs, checkpoints and the report go.
@@ -389,8 +389,7 @@ class Loop:
     def _begin_epoch(self, loader: Any) -> None:
         runner = self.runner
         if runner.stopping.signals is None:
-            states, resumed = rng_state(), runner.snapshots.resumed
-            is_inside = runner.progress.epoch_is_open
+            states, is_inside = rng_state(), runner.progress.epoch_is_open
             if self._replay is None:
                 from_first_rank(partial(take_over, self._context))
             else:
@@ -400,7 +399,7 @@ class Loop:
             self._run.enter_context(runner.running([loader], [('train', 1)]))
             if not is_inside:  # what the epoch has drawn until here stays drawn
                 set_rng_state(states)
-            elif resumed is not None:
+            elif runner.snapshots.resumed is not None:
                 self._start.return_to(runner.snapshots.own.get('parts', {}))
         elif runner.readers.entries[0].dataloader is not loader:
             runner.open_readers([loader])

@@ -12,8 +12,9 @@ from torch.nn.parameter import is_lazy
 
 from runnerkit.checkpoint import get_state_dict
 from runnerkit.hooks.hook import Hook, RunnerView
-from runnerkit.optim.named import held_by_optimizer, named_optimizers
+from runnerkit.optim.named import named_optimizers
 from runnerkit.parallel.bits import bit_sums, bit_words, placed_words
+from runnerkit.parallel.wrappers import held_by_optimizer
 from runnerkit.utils.seed import rng_state
 
 #: Their names in log lines.

@@ -18,10 +18,11 @@ from runnerkit.hooks.checkpoint import CheckpointHook
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.logger import LoggerHook
 from runnerkit.log_files import replay_command
-from runnerkit.optim.named import held_by_optimizer, named_optimizers
+from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import largest
 from runnerkit.parallel import unwrap
 from runnerkit.parallel.dtensors import is_dtensor
+from runnerkit.parallel.wrappers import held_by_optimizer
 from runnerkit.utils.exceptions import NonFiniteError
 from runnerkit.utils.numbers import check_whole_number, names_a_loss
 from runnerkit.utils.suggest import suggestion

@@ -19,10 +19,11 @@ from runnerkit.distributed import all_gather_objects, reduce_extremes
 from runnerkit.hooks.hook import RunnerView
 from runnerkit.hooks.optimizer import OptimizerHook
 from runnerkit.log_buffer import LogBuffer
-from runnerkit.optim.named import held_by_optimizer, named_optimizers
+from runnerkit.optim.named import named_optimizers
 from runnerkit.optim.update import largest
 from runnerkit.parallel.bits import bit_words, has_bits, in_memory_order
 from runnerkit.parallel.dtensors import local_part
+from runnerkit.parallel.wrappers import held_by_optimizer
 
 # --- finite? ----------------------------------------------------------------------------------------------------------
 

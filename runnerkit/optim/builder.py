@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import SGD, Optimizer
 
-from runnerkit.optim.named import foreign_parameters, has_scheduler, held_by_optimizer, named_optimizers
-from runnerkit.parallel import named_parameters, submodule
+from runnerkit.optim.named import has_scheduler, named_optimizers
+from runnerkit.parallel.wrappers import foreign_parameters, held_by_optimizer, named_parameters, submodule
 from runnerkit.registry import Registry, build_from_cfg
 from runnerkit.utils.logging import NOT_EXACT
 from runnerkit.utils.numbers import check_finite

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 Optimizers = Optimizer | dict[str, Optimizer] | None
@@ -16,17 +15,6 @@ def named_optimizers(optimizer: Optimizers) -> dict[str, Optimizer]:
     if optimizer is None:
         return {}
     return optimizer if isinstance(optimizer, dict) else {'': optimizer}
-
-
-def held_by_optimizer(optimizer: Optimizer) -> list[Any]:
-    """All parameters of ``optimizer``, group by group."""
-    return [parameter for group in optimizer.param_groups for parameter in group['params']]
-
-
-def foreign_parameters(optimizer: Optimizer, model: nn.Module) -> list[Any]:
-    """Those parameters of ``optimizer`` that ``model`` does not have."""
-    own = {id(parameter) for parameter in model.parameters()}
-    return [parameter for parameter in held_by_optimizer(optimizer) if id(parameter) not in own]
 
 
 def has_scheduler(optimizer: Optimizer) -> bool:

@@ -15,9 +15,8 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as _torch
 
 from runnerkit.optim.builder import drop_missing_fused, use_fused
-from runnerkit.optim.named import held_by_optimizer
 from runnerkit.parallel.dtensors import is_dtensor, laid_out_like, local_part, stacked
-from runnerkit.parallel.wrappers import is_fsdp2, named_parameters
+from runnerkit.parallel.wrappers import held_by_optimizer, is_fsdp2, named_parameters
 from runnerkit.utils.exceptions import WrongValue
 from runnerkit.utils.numbers import check_finite, check_whole_number
 

@@ -9,6 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from runnerkit.parallel.wrappers import held_by_optimizer
+
 
 def is_dtensor(value: Any) -> bool:
     """Whether ``value`` is a tensor of which this process has a part (`torch.distributed.tensor.DTensor`)."""
@@ -83,7 +85,7 @@ def laid_out_like(value: Tensor, target: Any) -> Tensor:
 
 def optimizer_state_like(state: Mapping[str, Any], optimizer: Optimizer) -> dict[str, Any]:
     """The ``state`` of an optimizer (its `state_dict`), laid out over the processes as its parameters are."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+    parameters = held_by_optimizer(optimizer)
     if not any(map(is_dtensor, parameters)):
         return dict(state)
     moved = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from runnerkit.registry import Registry
 from runnerkit.utils.lazy import loaded_class
@@ -143,6 +144,17 @@ def submodule(model: nn.Module, name: str, asked_by: str = '') -> nn.Module:
     children = ', '.join(child for child, _ in inner.named_children()) or 'none'
     hint = did_you_mean(name, modules) or f'its children: {children}'
     raise ValueError(f'{asked_by}{type(inner).__name__} has no submodule {name!r}; {hint}')
+
+
+def held_by_optimizer(optimizer: Optimizer) -> list[Any]:
+    """All parameters of ``optimizer``, group by group."""
+    return [parameter for group in optimizer.param_groups for parameter in group['params']]
+
+
+def foreign_parameters(optimizer: Optimizer, model: nn.Module) -> list[Any]:
+    """Those parameters of ``optimizer`` that ``model`` does not have."""
+    own = {id(parameter) for parameter in model.parameters()}
+    return [parameter for parameter in held_by_optimizer(optimizer) if id(parameter) not in own]
 
 
 def named_parameters(model: nn.Module, remove_duplicate: bool = True) -> dict[str, nn.Parameter]:

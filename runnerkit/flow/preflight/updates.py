@@ -12,8 +12,7 @@ from runnerkit.flow.preflight.plan import Plan, names
 from runnerkit.hooks import OptimizerHook
 from runnerkit.hooks.param_schedule import ScheduleHook
 from runnerkit.nn import Supervised
-from runnerkit.optim.named import held_by_optimizer
-from runnerkit.parallel import named_parameters
+from runnerkit.parallel.wrappers import held_by_optimizer, named_parameters
 from runnerkit.utils.user_files import is_ours
 
 #: Parts of the names of submodules that are not trained by an optimizer, as a rule: copies that follow other weights.
