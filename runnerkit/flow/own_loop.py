@@ -96,9 +96,10 @@ class LoopUpdate(Update):
 
     def _count_step(self, *about: Any) -> None:
         super()._count_step(*about)
-        for parameter in self.parameters():
-            if parameter.grad is not None:
-                parameter.grad.used_version = parameter.grad._version  # type: ignore[attr-defined]
+        for group in self.optimizers[0].param_groups:  # a step after each backward: no call for each parameter
+            for parameter in group['params']:
+                if (grad := parameter.grad) is not None:
+                    grad.used_version = grad._version
 
     def state_dict(self) -> dict[str, Any]:
         """All gradients, if one of them is unused."""

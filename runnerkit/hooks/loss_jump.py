@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from typing import Any
-
-import numpy as np
 
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.log_files import replay_command
@@ -59,8 +58,8 @@ class LossJumpHook(Hook):
                 continue
             lines = self._lines.setdefault(name, deque(maxlen=self.window))
             if len(lines) == self.window:
-                median = float(np.median(lines))
-                spread = _DEVIATION * float(np.median([abs(each - median) for each in lines]))
+                median = statistics.median(lines)
+                spread = _DEVIATION * statistics.median(abs(each - median) for each in lines)
                 spread = max(spread, _FLOOR * self._begun.setdefault(name, abs(median)))
                 if value <= median + self.factor * spread:
                     self._high.discard(name)

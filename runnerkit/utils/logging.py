@@ -46,7 +46,7 @@ def harmless(text: str) -> str:
 
     Everything that runnerkit prints or logs passes through this function: a message may quote a file from elsewhere.
     """
-    if text.isprintable():
+    if text.replace('\t', '').replace('\n', '').isprintable():
         return text
     unsafe = {each for each in text if unicodedata.category(each) in _UNSAFE and each not in '\n\t'}
     return ''.join(each.encode('unicode_escape').decode() if each in unsafe else each for each in text)

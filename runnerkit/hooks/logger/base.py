@@ -52,6 +52,8 @@ class LoggerHook(Hook):
         self.by_epoch = by_epoch
         LoggerHook.__post_init__(self)
 
+    _loader: Any = None  # whose length was looked up since the last line: it may be new in each epoch
+    _length: int | None = None
     _step: Any = None  # the last step of the curves
     _drawn: dict[str, Any] = {}  # their values at that step
     _told: frozenset[str] = frozenset()  # curves with a second value at a step, about which a warning was given
@@ -76,6 +78,7 @@ class LoggerHook(Hook):
     def before_epoch(self, runner: RunnerView) -> None:
         """Start with an empty buffer."""
         self._warn_of_late_values(runner)
+        self._loader = None
         runner.log_buffer.clear()
 
     def after_train_iter(self, runner: RunnerView) -> None:
@@ -123,8 +126,10 @@ class LoggerHook(Hook):
             runner.log_buffer.mark()
 
     def _is_last_of_epoch(self, runner: RunnerView) -> bool:
-        length = length_of(runner.data_loader)
-        return length is not None and runner.inner_iter + 1 == length
+        loader = runner.data_loader
+        if loader is not self._loader:
+            self._loader, self._length = loader, length_of(loader)
+        return self._length is not None and runner.inner_iter + 1 == self._length
 
     def _average(self, runner: RunnerView, n: int) -> None:
         if self._is_first_at(runner, n):
@@ -137,6 +142,7 @@ class LoggerHook(Hook):
         return is_first
 
     def _log(self, runner: RunnerView) -> None:
+        self._loader = None
         if runner.rank == 0:
             self.log(runner)
         if self.reset_flag:
