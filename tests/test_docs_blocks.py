@@ -180,7 +180,10 @@ RUN = {
         '# my_steps.py',
         'from runnerkit.search.pipeline import Pipeline',
     },
-    'docs/profiling.md': {'runnerkit profile configs/mnist/lenet.py --warmup 5 --iters 10'},
+    'docs/profiling.md': {
+        'runnerkit profile configs/mnist/lenet.py --warmup 5 --iters 10',
+        'RUNNERKIT_TRACE_START=1 runnerkit train configs/mnist/lenet.py --cfg-options runner.max_epochs=1',
+    },
     'docs/recipes.md': {
         'runnerkit summary config.py',
         'runnerkit find-lr config.py --iters 60',
@@ -330,7 +333,7 @@ COMPARED = {
     'docs/concepts/exact_resume.md': {'was'},
     'docs/growing.md': {'112 samples'},
     'docs/preflight.md': {'error:', '- model.metrics'},
-    'docs/profiling.md': {'10 iterations'},
+    'docs/profiling.md': {'10 iterations', 'trace'},
     'docs/resuming.md': {'Changed since'},
     'docs/seeing_everything.md': {'Epoch [1][5/10]'},
     'docs/terminal.md': {'$ runnerkit'},  # in test_docs.py
@@ -742,6 +745,9 @@ def test_the_commands_of_the_terminal_page_and_of_resuming_run(shell, tmp_path):
     assert heading in said
     for row in rows:
         assert row.split(' ')[0] in said, row
+    said = shell(text_of('docs/profiling.md', 'RUNNERKIT_TRACE_START'))
+    moments = re.findall(r'^trace .* s  (.*)', said, re.MULTILINE)
+    assert moments == re.findall(r'^trace .* s  (.*)', shown('docs/profiling.md', 'trace'), re.MULTILINE)
 
 
 @pytest.mark.thorough  # tests/test_seed_paddlerec.py, tests/configs

@@ -80,11 +80,17 @@ def main(args: Namespace) -> int:
     from runnerkit.checkpoint import trusted_pickles
     from runnerkit.flow import Flow, Options
 
+    hooks = []
+    if os.environ.get('RUNNERKIT_TRACE_START'):
+        from runnerkit.flow.look.trace import TraceHook, tell
+
+        tell('torch is loaded')
+        hooks = [(TraceHook(), 'LOWEST')]
     flows = []
     for run in runs:  # all stages are imported before the first run begins
         options = Options(**{option.name: getattr(args, option.name) for option in fields(Options)})
         options.device = options.device or run.device
-        flows.append(Flow(run.cfg, options, name=run.name, guard=guarded))
+        flows.append(Flow(run.cfg, options, name=run.name, hooks=hooks, guard=guarded))
     for flow in flows:
         with trusted_pickles(args.trust_pickles):
             context = flow.run()
