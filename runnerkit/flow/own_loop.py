@@ -139,13 +139,15 @@ class EpochStart:
         """An epoch begins."""
         self._states = {'': rng_state(), **{name: each.state_dict() for name, each in self._generators.items()}}
 
-    def return_to(self, states: Mapping[str, Any] | None = None) -> None:
-        """Give the generators the states of the beginning, or others by name."""
-        for name, state in (self._states if states is None else states).items():
-            if not name:
-                set_rng_state(state)
-            elif name in self._generators:
-                self._generators[name].load_state_dict(state)
+    def rewind(self) -> None:
+        """Give the generators the states of the beginning."""
+        set_rng_state(self._states[''])
+        self.hand_out(self._states)
+
+    def hand_out(self, states: Mapping[str, Any]) -> None:
+        """Give the user's generators those of ``states`` that have their names."""
+        for name in self._generators.keys() & states.keys():
+            self._generators[name].load_state_dict(states[name])
 
     def state_dict(self) -> dict[str, Any]:
         """The states by name."""
@@ -339,7 +341,7 @@ class Loop:
             elif self.runner.snapshots.resumed is not None:  # for what the user draws before the first batch
                 set_rng_state(self.runner.snapshots.own['rng'])
                 if self.runner.progress.epoch_is_open:
-                    self._start.return_to()
+                    self._start.rewind()
             while self.outcome is None and self.epoch < n:
                 self._start.begin()
                 yield self.epoch
@@ -401,7 +403,7 @@ class Loop:
             if not is_inside:  # what the epoch has drawn until here stays drawn
                 set_rng_state(states)
             elif runner.snapshots.resumed is not None:
-                self._start.return_to(runner.snapshots.own.get('parts', {}))
+                self._start.hand_out(runner.snapshots.own.get('parts', {}))
         elif runner.readers.entries[0].dataloader is not loader:
             runner.open_readers([loader])
         self._loader, runner.mode, runner.data_loader = loader, 'train', loader
