@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from inspect import isfunction
 from typing import Any
 
 import torch
@@ -18,12 +19,27 @@ from runnerkit.utils.suggest import did_you_mean
 #: One field or output by name or 0-based position (negative from the end), several in a list, or a dict by argument.
 Fields = str | int | list[str | int] | tuple[str | int, ...] | Mapping[str, str | int]
 
-#: Losses that compare each output with its own target. Of other shapes, torch would compare every output with every
-#: target, and only warn.
-_OF_EQUAL_SHAPES = (
-    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss),
-    *(F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss),
-)
+
+def _check_shapes(preds: Any, target: Any) -> None:
+    if preds.shape != target.shape:
+        raise ValueError('outputs and targets must have the same shape')
+
+
+def _check_classes(preds: Any, target: Any) -> None:
+    if isinstance(preds, Tensor) and preds.dim() > 1 and preds.shape[1] == 1:
+        raise ValueError(
+            'the cross entropy of a single class is 0, whatever the network gives: let it give an output for each '
+            "class, or use dict(type='BCEWithLogitsLoss') with targets of float32"
+        )
+
+
+#: What torch takes without an error, and what trains a wrong model: losses that compare each output with its own target
+#: would compare every output with every target.
+_CHECKS: dict[Any, Callable[[Any, Any], None]] = {
+    **dict.fromkeys((nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.PoissonNLLLoss), _check_shapes),
+    **dict.fromkeys((F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.huber_loss, F.poisson_nll_loss), _check_shapes),
+    **dict.fromkeys((nn.CrossEntropyLoss, F.cross_entropy), _check_classes),
+}
 
 
 @MODELS.register_module()
@@ -79,7 +95,7 @@ class Supervised(BaseModule):
                 'its name in a config'
             )
         called = getattr(self.loss, 'func', self.loss)  # with some arguments, a function is a partial
-        self._needs_equal_shapes = type(called) in _OF_EQUAL_SHAPES or called in _OF_EQUAL_SHAPES
+        self._check = _CHECKS.get(called if isfunction(called) else type(called))
         self.metrics = build_metrics(metrics)
         self.inputs, self.targets, self.outputs = inputs, targets, outputs
         parts = [*(model if isinstance(model, list | tuple) else [model]), loss]
@@ -103,7 +119,7 @@ class Supervised(BaseModule):
         Raises:
             LookupError: the batch or the output lacks a field.
             TypeError: the batch, the output or what the loss returns is of the wrong kind.
-            ValueError: output and target of a loss such as MSELoss differ in shape.
+            ValueError: output and target of a loss such as MSELoss differ in shape, or a cross entropy gets one class.
         """
         return self._step(data)[0]
 
@@ -155,8 +171,8 @@ class Supervised(BaseModule):
         wanted, named_wanted = self._pick(data, 'targets')
         preds, target = _first(outs, named_outs), _first(wanted, named_wanted)
         try:
-            if self._needs_equal_shapes and preds.shape != target.shape:
-                raise ValueError('outputs and targets must have the same shape')
+            if self._check is not None:
+                self._check(preds, target)
             result = self.loss(*outs, *wanted, **named_outs, **named_wanted)
         except Exception as error:
             from runnerkit.nn.failures import note_loss

@@ -112,6 +112,13 @@ def test_a_target_with_one_dimension_more():
     assert 'target.squeeze(-1), or unsqueeze(-1) at the end of the network' in note
 
 
+@pytest.mark.parametrize('loss', [CROSS_ENTROPY, nn.functional.cross_entropy])
+def test_the_cross_entropy_of_one_class(loss):
+    """torch computes it, from targets of float32: 0, from which nothing is learned."""
+    error, _ = told(Supervised(nn.Sequential(nn.Linear(13, 1)), loss), (X, torch.rand(16, 1)))
+    assert str(error).startswith('the cross entropy of a single class is 0, whatever the network gives')
+
+
 def test_a_metric_gets_the_same_advice():
     error = ValueError('expected the same shape')
     note_metric(error, 'error', MeanAbsoluteError(), torch.rand(4, 1), torch.rand(4))
