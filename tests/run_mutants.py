@@ -119,7 +119,9 @@ def find(entry):
         code, failed = run_tests(copy, [test], 2 * LIMIT)
         if code == 0:
             code, failed = run_tests(copy, [each for each in dict.fromkeys(files) if (copy / each).exists()], 600)
-        why = failed if code == 1 else (copy / 'output').read_text(errors='replace')[-2000:]
+        output = copy / 'output'  # which a process that was killed at once has not made
+        said = output.read_text(errors='replace')[-2000:] if output.exists() else f'exit code {code}'
+        why = failed if code == 1 else said
     named = failed.startswith(test) or failed.endswith('over')
     result = {0: f'SURVIVED: {behaviour}', 1: 'killed' if named else f'killed by {why}'}.get(code, f'NOT RUN: {why}')
     return name, code == 1, f'{name:5} {time.monotonic() - begin:5.1f} s  {result}'
