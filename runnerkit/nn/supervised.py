@@ -26,7 +26,8 @@ def _check_shapes(preds: Any, target: Any) -> None:
 
 
 def _check_classes(preds: Any, target: Any) -> None:
-    if isinstance(preds, Tensor) and preds.dim() > 1 and preds.shape[1] == 1:
+    # Of class indices, torch refuses all but 0.
+    if isinstance(preds, Tensor) and preds.shape[1:2] == (1,) and target.is_floating_point():
         raise ValueError(
             'the cross entropy of a single class is 0, whatever the network gives: let it give an output for each '
             "class, or use dict(type='BCEWithLogitsLoss') with targets of float32"
