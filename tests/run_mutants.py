@@ -38,14 +38,17 @@ def entries(file=ROOT / 'tests' / 'mutants.txt'):
 def copy_of_the_repository():
     """A folder with hard links to the files."""
     (ROOT / 'work_dirs').mkdir(exist_ok=True)  # of the same file system, and ignored by git
-    with tempfile.TemporaryDirectory(dir=ROOT / 'work_dirs', prefix='mutant-', ignore_cleanup_errors=True) as folder:
-        copy = Path(folder)
+    # A TemporaryDirectory would also be deleted at the end of a fork that a test makes and that exits as programs do.
+    copy = Path(tempfile.mkdtemp(dir=ROOT / 'work_dirs', prefix='mutant-'))
+    try:
         for part in PARTS:
             shutil.copytree(ROOT / part, copy / part, copy_function=os.link, symlinks=True)
         for file in ROOT.iterdir():
             if file.is_file():
                 os.link(file, copy / file.name)
         yield copy
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 class FirstFailure:
@@ -119,9 +122,7 @@ def find(entry):
         code, failed = run_tests(copy, [test], 2 * LIMIT)
         if code == 0:
             code, failed = run_tests(copy, [each for each in dict.fromkeys(files) if (copy / each).exists()], 600)
-        output = copy / 'output'  # which a process that was killed at once has not made
-        said = output.read_text(errors='replace')[-2000:] if output.exists() else f'exit code {code}'
-        why = failed if code == 1 else said
+        why = failed if code == 1 else (copy / 'output').read_text(errors='replace')[-2000:]
     named = failed.startswith(test) or failed.endswith('over')
     result = {0: f'SURVIVED: {behaviour}', 1: 'killed' if named else f'killed by {why}'}.get(code, f'NOT RUN: {why}')
     return name, code == 1, f'{name:5} {time.monotonic() - begin:5.1f} s  {result}'
