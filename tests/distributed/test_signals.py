@@ -230,6 +230,22 @@ def test_a_run_inside_another_hands_the_signal_on(number, tmp_path, former):
     assert signal.getsignal(number) is former[0]
 
 
+def test_a_failed_run_inside_another_hands_its_signal_on(tmp_path, former):
+    class Nesting(Hook):
+        def after_train_iter(self, runner):
+            if runner.iter == 6:
+                inner = build(tmp_path / 'inner', 'iter', seconds=0)
+                inner.register_hook(Signalling(signal.SIGTERM, at=0))
+                inner.register_hook(Failing())
+                with pytest.raises(ZeroDivisionError):
+                    inner.run([loader()], [('train', 1)])
+
+    outer = build(tmp_path / 'outer', 'epoch', seconds=0)
+    outer.register_hook(Nesting())
+    outer.run([loader()], [('train', 1)])
+    assert (str(outer.outcome), outer.iter) == ('stopped: SIGTERM', 7)
+
+
 def test_a_signal_in_after_run_comes_too_late(tmp_path, former):
     class Late(Hook):
         def after_run(self, runner):
