@@ -1,6 +1,7 @@
-"""The loop of an expert: text and JSON log, evaluation and complete checkpoint after each epoch.
+"""The loop of an expert: text and JSON log, evaluation and complete checkpoint after each epoch, and the curve.
 
-``fused`` sets torch's fused optimizer. DeepFM has two pictures more, as its config has: the curve, and the scores.
+``fused`` sets torch's fused optimizer. DeepFM's checkpoint is evaluated afterwards, and its scores drawn, as its config
+does.
 """
 
 import json
@@ -107,8 +108,8 @@ def main(name, work_dir, *options):
             scored = net if average is None else average
             line({'epoch': epoch + 1, **evaluated(scored, val, job.loss, metric)})
         saved(path, net, average, optimizer, epoch, step)
+    drawn(work_dir / 'curve.png', curve)
     if name == 'deepfm':
-        drawn(work_dir / 'curve.png', curve)
         scores = []
         for epoch in range(job.epochs):
             state = torch.load(work_dir / f'epoch_{epoch + 1}.pth', weights_only=False)

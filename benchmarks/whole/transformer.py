@@ -23,4 +23,4 @@ runner = dict(type='EpochBasedRunner', max_epochs=1)
 evaluation = dict(interval=1)
 checkpoint_config = dict(interval=1)
 log_config = dict(interval=10, hooks=[dict(type='TextLoggerHook')])
-report = False  # the ways by hand draw nothing
+report = False  # by hand, there is a curve alone
