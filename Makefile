@@ -98,11 +98,11 @@ ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 	OMP_NUM_THREADS=1 $(RAY)/bin/python -m pytest tests/search/executors/test_ray.py
 
 # Peers of the benchmark, each in a separate environment, like mmcv above; all have the same torch. If one cannot be
-# installed, its log remains, and the benchmark reports it.
+# installed, its log remains, and the benchmark reports it. transformers only has whole commands (benchmarks/whole.py).
 PEERS = mmcv mmengine lightning ignite accelerate
 ENGINES ?= plain expert runnerkit $(PEERS)
 BENCH = $(VENV)/bench
-WANTED = $(patsubst %,$(BENCH)/%/.done,$(filter $(PEERS),$(ENGINES)))
+WANTED = $(patsubst %,$(BENCH)/%/.done,$(filter $(PEERS),$(ENGINES)) transformers)
 $(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
 	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(@D)/lib/python3*/site-packages)/base.pth
@@ -112,9 +112,11 @@ $(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
 	touch $@
 
 bench: $(VENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1)
-	$(if $(WANTED),-$(MAKE) --keep-going --no-print-directory $(WANTED))
+	-$(MAKE) --keep-going --no-print-directory $(WANTED)
 	$(BIN)/python benchmarks/bench.py --environments $(BENCH) --engines $(ENGINES) \
 	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/whole.py --environments $(BENCH) \
+	$(if $(QUICK),--rounds 1 --out work_dirs/bench/RESULTS.md,$(if $(ROUNDS),--rounds $(ROUNDS)))
 
 check: $(VENV)/.tests ## check lint, format, types and layers
 	$(BIN)/ruff check .

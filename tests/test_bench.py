@@ -390,8 +390,30 @@ def test_the_gpu_part_runs_all_its_code_on_the_cpu_too(monkeypatch, capsys):
     torch.set_num_threads(1)
     script('gpu').main()
     said = capsys.readouterr().out
-    assert said.count('| ResNet |') == said.count('| small kernels |') == 4
+    assert '| resume after SIGKILL | has none | the same bits |' in said
+    assert said.count('\n| ResNet: ') == 7
+    assert said.count('\n| small kernels: ') == 10
     assert 'runnerkit / plain' in said
+    assert 'fails' not in said
+
+
+def test_the_gpu_part_begins_nothing_when_its_time_is_up_and_survives_a_row_that_fails(monkeypatch, capsys):
+    gpu = script('gpu')
+
+    def fails():
+        raise RuntimeError('no kernel\nof that')
+
+    rows = [('good', lambda: {'plain loop': [2.0], 'runnerkit': [1.0]}), ('bad', fails)]
+    monkeypatch.setattr(gpu, 'LOOPS', {'plain loop': gpu.by_hand, 'runnerkit': gpu.by_runner})
+    monkeypatch.setattr(gpu, 'resumed', lambda device: {'plain loop': 'has none', 'runnerkit': 'the same bits'})
+    monkeypatch.setattr(gpu, 'measurements', lambda *_: rows)
+    for minutes, expected in (
+        ('1', ['| good | 2.00 | 1.00 | 0.500 |', '| bad | fails: RuntimeError: no kernel |  |  |']),
+        ('0', ['| good | no time left |  |  |', '| bad | no time left |  |  |']),
+    ):
+        monkeypatch.setattr(sys, 'argv', ['gpu.py', '--device', 'cpu', '--smoke', '--minutes', minutes])
+        gpu.main()
+        assert capsys.readouterr().out.splitlines()[-2:] == expected
 
 
 def test_without_a_gpu_the_gpu_part_says_so(monkeypatch, capsys):

@@ -28,7 +28,22 @@ from matplotlib import pyplot
 EPOCHS, RATE, WARM_UP = 3, 0.05, 50
 
 
+def evaluated(net, loader, accuracy):
+    net.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            accuracy.update(net(x), y)
+    score = float(accuracy.compute())
+    accuracy.reset()
+    return score
+
+
+def saved(path, net, optimizer, **state):
+    torch.save({'model': net.state_dict(), 'optimizer': optimizer.state_dict(), **state}, path)
+
+
 def main(work_dir):
+    work_dir = Path(work_dir)
     work_dir.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
@@ -68,22 +83,18 @@ def main(work_dir):
                 curve.append((step, float(sums[0] / sums[1])))
                 line({'epoch': epoch + 1, 'loss': curve[-1][1], 'lr': rate, 'time': time.perf_counter() - began})
                 sums = [0.0, 0]
-        net.eval()
-        with torch.no_grad():
-            for x, y in val:
-                accuracy.update(net(x), y)
-        score = float(accuracy.compute())
-        accuracy.reset()
+        score = evaluated(net, val, accuracy)
         line({'epoch': epoch + 1, 'accuracy': score})
-        state = {'model': net.state_dict(), 'optimizer': optimizer.state_dict(), 'epoch': epoch, 'step': step}
-        torch.save({**state, 'rng': torch.get_rng_state()}, work_dir / f'epoch_{epoch + 1}.pth')
+        place = {'epoch': epoch, 'step': step}
+        saved(work_dir / f'epoch_{epoch + 1}.pth', net, optimizer, **place, rng=torch.get_rng_state())
         if score > best:
             best = score
-            torch.save(state, work_dir / 'best.pth')
+            saved(work_dir / 'best.pth', net, optimizer, **place)
     board.close()
     figure, axes = pyplot.subplots()
     axes.plot(*zip(*curve, strict=True))
     figure.savefig(work_dir / 'curve.png')
 
 
-main(Path(sys.argv[1]))
+if __name__ == '__main__':
+    main(sys.argv[1])
