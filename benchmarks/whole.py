@@ -60,10 +60,6 @@ JOBS = {
         'by config': (OWN, DEEPFM),
         **peers('deepfm'),
     },
-    **{
-        f'{name} loop': {kind: (OWN, script('loops', name, kind)) for kind in ('plain', 'loop', 'silent')}
-        for name in ('tiny', 'lenet')
-    },
 }
 WORDS = {
     'lenet': """LeNet for three epochs of configs/mnist, with augmentation, evaluation, log, TensorBoard, a checkpoint
@@ -72,11 +68,14 @@ an epoch and the best one. By hand and by config draw the curve; the report of a
 clipping, averaged weights, a cosine, an evaluation, a checkpoint, a log. A config takes the fused AdamW by itself.""",
     'deepfm': """DeepFM for one epoch on 90,000 ratings of configs/recommendation, from weights that are counted. By
 hand and by config evaluate the checkpoint afterwards and draw two curves; peers evaluate at the end of the epoch.""",
-    'tiny loop': 'The loop of the tiny job alone, CPU seconds: by hand, with `runnerkit.loop`, and that without log.',
-    'lenet loop': 'The loop of LeNet alone, CPU seconds: by hand, with `runnerkit.loop`, and that without log.',
+    'loops': """The training loop alone: by hand, with `runnerkit.loop`, and that without `run.log`, epoch by epoch in
+turns in one process: CPU seconds of an epoch and its ratio to that by hand in the same round (and the middle half).""",
+    'evaluations': """An evaluation (loss and accuracy of all batches) by the runner over one by hand, in turns in one
+process.""",
 }
 TITLE = '## Whole commands'
-OURS = ('by config', 'loop', 'silent')
+OURS = ('by config',)
+IN_ONE_PROCESS = ('loops', 'evaluations')  # scripts that print rows themselves
 
 
 class Failed(Exception):
@@ -93,21 +92,19 @@ def python(environments, name):
     return str(found)
 
 
-def timed(interpreter, command, tells):
-    """CPU seconds (of the loop, if the command ``tells`` them), wall seconds, and CPU seconds of each phase."""
+def timed(interpreter, command):
+    """CPU seconds, wall seconds, and CPU seconds of each phase."""
     with tempfile.TemporaryDirectory() as folder:
         words = [word.format(work_dir=f'{folder}/run') for word in command]
         phases = Path(folder) / 'phases.json'
-        measured = [] if tells else [str(WHOLE / 'phases.py'), str(phases)]
         environ = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}
         environ.pop('PYTHONDONTWRITEBYTECODE', None)
         before, began = os.times(), time.monotonic()
-        done = subprocess.run([interpreter, *measured, *words], cwd=ROOT, env=environ, capture_output=True, text=True)
+        words = [interpreter, str(WHOLE / 'phases.py'), str(phases), *words]
+        done = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True)
         after, wall = os.times(), time.monotonic() - began
         if done.returncode:
             raise Failed((done.stderr.strip().splitlines() or [f'exit code {done.returncode}'])[-1])
-        if tells:
-            return {'cpu': float(done.stdout.splitlines()[-1]), 'wall': wall}
         spent = json.loads(phases.read_text())
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     spent['end'] += cpu - sum(spent.values())
@@ -121,7 +118,7 @@ def measured(job, ways, rounds, environments):
         for way in random.sample(list(seen), len(seen)):
             name, command = ways[way]
             try:
-                taken = timed(python(environments, name), command, tells='loop' in job)
+                taken = timed(python(environments, name), command)
             except Failed as error:
                 failed[way] = str(error)
                 del seen[way]
@@ -148,10 +145,26 @@ def table(job, seen, failed):
         lines.append([f'**{way}**' if way.startswith(OURS) else way, spread(ratios, 3), *spent, *middle])
     rows = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
     left_out = ''.join(f'\n- {way} is left out: {reason}' for way, reason in failed.items())
+    return f'{heading(job)} {len(base)} rounds.\n\n{rows}\n' + (f'{left_out}\n' if left_out else '')
+
+
+def heading(job):
+    """What a section says above its table."""
     where = machine.describe(ROOT)
     changed = ' with changes' if where['changed'] else ''
-    head = f'{len(base)} rounds on {where["date"]} at commit {where["commit"]}{changed}, load {where["load"]:.1f}.'
-    return f'### Command: {job}\n\n{WORDS[job]}\n{head}\n\n{rows}\n' + (f'{left_out}\n' if left_out else '')
+    measured = f'Measured on {where["date"]} at commit {where["commit"]}{changed}, load {where["load"]:.1f}.'
+    return f'### Command: {job}\n\n{WORDS[job]}\n{measured}'
+
+
+def in_one_process(job):
+    """The section of what a script compares in one process."""
+    environ = {**os.environ, 'OMP_NUM_THREADS': '1'}
+    done = subprocess.run(
+        [sys.executable, WHOLE / f'{job}.py'], env=environ, stdout=subprocess.PIPE, text=True, check=True
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{')]
+    lines = [list(rows[0]), ['---'] * len(rows[0]), *([str(value) for value in row.values()] for row in rows)]
+    return f'{heading(job)}\n\n' + ''.join(f'| {" | ".join(line)} |\n' for line in lines)
 
 
 INTRODUCTION = f"""{TITLE}
@@ -175,19 +188,22 @@ def put(path, job, section):
         before = f'{before.rstrip()}\n\n'
     sections = {part.partition('\n')[0]: part for part in own.split('### Command: ')[1:]}
     sections[job] = section.removeprefix('### Command: ')
-    parts = [f'### Command: {sections[name].strip()}\n' for name in JOBS if name in sections]
+    parts = [f'### Command: {sections[name].strip()}\n' for name in WORDS if name in sections]
     path.write_text(before + '\n'.join([INTRODUCTION, *parts]) + mark + rest, encoding='utf-8')
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--rounds', type=int, default=6)
-    parser.add_argument('--only', nargs='+', choices=JOBS, default=list(JOBS), metavar='JOB')
+    parser.add_argument('--only', nargs='+', choices=WORDS, default=list(WORDS), metavar='JOB')
     parser.add_argument('--ways', nargs='+', metavar='WAY', help='all, and always the first one')
     parser.add_argument('--environments', type=Path, default=ROOT / '.venv' / 'bench')
     parser.add_argument('--out', type=Path, default=ROOT / 'benchmarks' / 'RESULTS.md')
     options = parser.parse_args()
     for job in options.only:
+        if job in IN_ONE_PROCESS:
+            put(options.out, job, in_one_process(job))
+            continue
         ways = JOBS[job]
         chosen = [way for way in ways if options.ways is None or way in options.ways or way == next(iter(ways))]
         seen, failed = measured(
