@@ -48,8 +48,8 @@ def harmless(text: str) -> str:
     """
     if text.replace('\t', '').replace('\n', '').isprintable():
         return text
-    unsafe = {each for each in text if unicodedata.category(each) in _UNSAFE and each not in '\n\t'}
-    return ''.join(each.encode('unicode_escape').decode() if each in unsafe else each for each in text)
+    unsafe = (each for each in set(text) if unicodedata.category(each) in _UNSAFE and each not in '\n\t')
+    return text.translate({ord(each): each.encode('unicode_escape').decode() for each in unsafe})
 
 
 class HarmlessFormatter(logging.Formatter):

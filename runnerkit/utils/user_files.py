@@ -40,6 +40,7 @@ __path__: list[str] = []
 
 #: The files that were imported here: the module's name, and the texts of the file and its neighbours when it was.
 _imported: dict[Path, tuple[str, list[bytes]]] = {}
+_stems: set[str] = set()  # of these files: every import of the process asks for one
 
 
 #: Whether a file is being executed because it is imported here.
@@ -201,14 +202,14 @@ def _spec_of_file(name: str, file: Path) -> ModuleSpec | None:
     twins = (name for other, (name, its) in _imported.items() if other.name == file.name and its == texts)
     known = _imported_otherwise(file, texts) or next((sys.modules[name] for name in twins if name in sys.modules), None)
     _imported[file] = (name, texts)
+    _stems.add(file.stem)
     if known is not None:
         return ModuleSpec(name, _Known(known), origin=str(file))
     return spec_from_file_location(name, file, loader=_FileLoader(name, str(file)))
 
 
 def _spec_of_imported(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    stem = name.rpartition('.')[2]
-    if not any(file.stem == stem for file in _imported):
+    if name.rpartition('.')[2] not in _stems:
         return None
     spec = PathFinder.find_spec(name, path)
     known = _imported.get(Path(spec.origin).resolve()) if spec is not None and spec.origin else None
