@@ -64,7 +64,7 @@ JOBS = {
 WORDS = {
     'lenet': """LeNet for three epochs of configs/mnist, with augmentation, evaluation, log, TensorBoard, a checkpoint
 an epoch and the best one. By hand and by config draw the curve; the report of a config has more pictures.""",
-    'transformer': """A transformer of 9.9 million parameters, 30 iterations of 8 sequences of 32 tokens: AdamW,
+    'transformer': """A transformer of ten million parameters, 30 iterations of 8 sequences of 32 tokens: AdamW,
 clipping, averaged weights, a cosine, an evaluation, a checkpoint, a log. A config takes the fused AdamW by itself.""",
     'deepfm': """DeepFM for one epoch on 90,000 ratings of configs/recommendation, from weights that are counted. By
 hand and by config evaluate the checkpoint afterwards and draw two curves; peers evaluate at the end of the epoch.""",

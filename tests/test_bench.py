@@ -427,3 +427,60 @@ def test_the_resnet_is_the_usual_one():
     model = script('gpu').resnet()
     classes = 2048 * 10 + 10
     assert sum(parameter.numel() for parameter in model.parameters()) - classes == 25_557_032 - (2048 * 1000 + 1000)
+
+
+def test_the_time_of_a_command_goes_to_the_phase_that_takes_it(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(ROOT / 'benchmarks' / 'whole'))
+    phases, now = script('phases'), [1.0]
+    monkeypatch.setattr(phases.time, 'process_time', lambda: now[0])
+
+    def take(seconds):
+        now[0] += seconds
+
+    def run_out(seconds):
+        take(seconds)
+        raise StopIteration
+
+    meter = phases.Meter()
+    take(2)
+    meter.within('imports', take)(4)
+    for _ in range(2):
+        meter.fetching(take)(8)
+        take(16)
+        meter.backward(take)(32)
+        take(64)
+    meter.within('saves', take)(128)
+    take(256)
+    with torch.no_grad():  # of an evaluation that is not one of the known functions
+        meter.fetching(take)(512)
+    with pytest.raises(StopIteration):
+        meter.within('evaluation', meter.fetching(run_out))(1024)
+    take(2048)
+    meter.within('imports', take)(4096)  # what draws
+    take(8192)
+    meter.write(tmp_path / 'phases.json')
+    spent = {'imports': 4101, 'set-up': 2, 'data': 16, 'step': 96, 'update': 896, 'evaluation': 1024, 'saves': 128}
+    assert json.loads((tmp_path / 'phases.json').read_text()) == {**spent, 'end': 10240}
+
+
+def test_a_command_that_fails_or_is_not_installed_is_left_out_and_named(tmp_path, capsys):
+    whole = script('whole')
+    ways = {'good': ('', ['-c', 'print(0.5)']), 'bad': ('', ['-c', 'raise ValueError(1)']), 'gone': ('peer', [])}
+    seen, failed = whole.measured('tiny loop', ways, 2, tmp_path)
+    assert [each['cpu'] for each in seen.pop('good')] == [0.5, 0.5]
+    assert (seen, failed) == ({}, {'bad': 'ValueError: 1', 'gone': 'not installed'})
+
+
+def test_the_table_of_a_job_takes_the_place_of_its_last_one(tmp_path):
+    whole, path = script('whole'), tmp_path / 'RESULTS.md'
+    path.write_text('# Costs\n\n## The tiny job\n\nfast\n\n## Not covered\n\nmuch\n')
+    for job, cpu in (('lenet', 1.0), ('deepfm', 2.0), ('lenet', 3.0)):
+        way = {'cpu': cpu, 'wall': 1.0, 'step': 0.25}
+        whole.put(path, job, whole.table(job, {'by hand': [way], 'by config': [{**way, 'cpu': 6.0}]}, {'peer': 'ill'}))
+    text = path.read_text()
+    assert re.findall('^#+ (.*)', text, re.MULTILINE) == [
+        *('Costs', 'The tiny job', 'Whole commands', 'Command: lenet', 'Command: deepfm', 'Not covered')
+    ]
+    assert '| **by config** | 2.000 (2.000 to 2.000) | 6.00 (6.00 to 6.00) | 1.00 (1.00 to 1.00) | 0.25 |' in text
+    assert text.count('- peer is left out: ill') == 2
+    assert text.endswith('ill\n\n## Not covered\n\nmuch\n')

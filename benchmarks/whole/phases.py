@@ -5,7 +5,7 @@
 ``imports``: loading modules, whenever it happens. ``set-up``: everything else before the first training batch.
 ``data``: fetching training batches. ``step``: from there to the end of the backward pass. ``update``: from there to
 the next fetch: clipping, optimizer, averages, schedule, log. ``evaluation`` and ``saves``: the functions in `WITHIN`.
-``end``: what follows the last of all these; it is what is left of the whole process, with its child processes.
+``end``: what follows the last of all these, and in `whole.py` what is left of the process and its child processes.
 """
 
 import atexit
@@ -123,6 +123,7 @@ class Meter:
     def write(self, path):
         self.enter('end')
         self.spent['update'] -= self.tail
+        self.spent['end'] = self.tail
         path.write_text(json.dumps(self.spent))
 
 
