@@ -4,8 +4,8 @@
     make bench                                                       # with peers, after the other benchmarks
 
 Each round runs the commands of a job once, in another order. Warm byte code: one round before is not counted. Peers are
-run in the environments of ``make bench``; one that is not there, or fails, is left out and named. Where the CPU time
-goes is told by `whole/phases.py`. The jobs of loops tell the CPU seconds of their loop themselves. After each job, its
+run in the environments of ``make bench``; one that is not there, or fails, is left out and named. `whole/phases.py`
+measures where the CPU time goes. The jobs of loops print the CPU seconds of their loop themselves. After each job, its
 table is put into RESULTS.md, in the place of the one before.
 """
 
@@ -158,7 +158,7 @@ INTRODUCTION = f"""{TITLE}
 
 From the command to its exit, written by `benchmarks/whole.py`: CPU seconds of the process and its children, each with
 one thread and warm byte code, in turns; medians, the least and the most in brackets, ratios within a round. Phases are
-CPU seconds and told by functions that all engines call (`benchmarks/whole/phases.py`): the update is all between a
+CPU seconds, measured at functions that all engines call (`benchmarks/whole/phases.py`): the update is all between a
 backward pass and the next batch, the end all after the last save or evaluation. Every way logs, evaluates and saves at
 the same iterations; peers do it in their own way.
 """
