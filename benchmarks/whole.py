@@ -135,8 +135,8 @@ def spread(values, digits):
     return f'{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})'
 
 
-def table(job, seen, failed):
-    """The section of a job."""
+def table(job, seen, failed, where):
+    """The section of a job, measured ``where`` (`speed.machine.describe`)."""
     base = next(iter(seen.values()))
     phases = [key for key in base[0] if key not in ('cpu', 'wall')]
     lines = [['way', f'CPU / {next(iter(seen))}', 'CPU, s', 'wall, s', *phases]]
@@ -148,9 +148,8 @@ def table(job, seen, failed):
         lines.append([f'**{way}**' if way.startswith(OURS) else way, spread(ratios, 3), *spent, *middle])
     rows = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
     left_out = ''.join(f'\n- {way} is left out: {reason}' for way, reason in failed.items())
-    where = machine.describe(ROOT)
-    changed = ' with changes' if where['changed'] else ''
-    head = f'{len(base)} rounds on {where["date"]} at commit {where["commit"]}{changed}, load {where["load"]:.1f}.'
+    commit = where['commit'] + (' with changes' if where['changed'] else '')
+    head = f'{len(base)} rounds on {where["date"]} at commit {commit}, load {where["load"]:.1f} before.'
     return f'### Command: {job}\n\n{WORDS[job]}\n{head}\n\n{rows}\n' + (f'{left_out}\n' if left_out else '')
 
 
@@ -190,10 +189,11 @@ def main():
     for job in options.only:
         ways = JOBS[job]
         chosen = [way for way in ways if options.ways is None or way in options.ways or way == next(iter(ways))]
+        where = machine.describe(ROOT)
         seen, failed = measured(
             job, {way: ways[way] for way in chosen}, options.rounds, options.environments.absolute()
         )
-        put(options.out, job, table(job, seen, failed))
+        put(options.out, job, table(job, seen, failed, where))
 
 
 if __name__ == '__main__':
