@@ -158,6 +158,19 @@ class Case:
             torch.cuda.synchronize(self.device)
 
 
+class Batches:
+    """Batches as a loader, for Lightning, which takes a list for several loaders."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
 @dataclass
 class Setting:
     """How it is trained; by default SGD in single precision.
@@ -302,7 +315,7 @@ def by_lightning(case: Case, loader: Any, loss_of: Ticks, setting: Setting) -> N
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(Module(), loader)
+        trainer.fit(Module(), Batches(loader) if isinstance(loader, list) else loader)
         if setting.saves:
             case.wait()
             began = time.perf_counter()
