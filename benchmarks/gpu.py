@@ -158,6 +158,19 @@ class Case:
             torch.cuda.synchronize(self.device)
 
 
+class Batches:
+    """Batches as a loader, for Lightning, which takes a list for several loaders."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
 @dataclass
 class Setting:
     """How it is trained; by default SGD in single precision.
@@ -260,7 +273,7 @@ def by_runner(case: Case, loader: Any, loss_of: Ticks, setting: Setting) -> None
                 waits.append(time.perf_counter() - began)
                 return saved
 
-            runner.save = timed  # type: ignore[method-assign]
+            runner.save = timed
         runner.run([loader], [('train', 1)])
         loss_of.save_seconds = waits[0] if waits else 0.0
 
@@ -302,7 +315,7 @@ def by_lightning(case: Case, loader: Any, loss_of: Ticks, setting: Setting) -> N
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(Module(), loader)
+        trainer.fit(Module(), Batches(loader) if isinstance(loader, list) else loader)
         if setting.saves:
             case.wait()
             began = time.perf_counter()
@@ -545,10 +558,10 @@ def resumed(device: torch.device) -> dict[str, str]:
 def measurements(long: Case, small: Case, rounds: int) -> Iterator[tuple[str, Callable[[], Row]]]:
     """All rows of numbers, the cheap and telling ones first."""
     for name, row in (('host time, µs an iteration', host_time), ('idle time, µs an iteration', idle_time)):
-        yield f'{small.name}: {name}', lambda row=row: row(small, rounds)  # type: ignore[misc]
+        yield f'{small.name}: {name}', lambda row=row: row(small, rounds)
     yield f'{small.name}: host waits between two log lines', lambda: host_waits(small, rounds)
     for name, way in (('to the device', 'HtoD'), ('to the host', 'DtoH')):
-        yield f'{small.name}: copies {name} between two log lines', lambda way=way: copies(small, rounds, way)  # type: ignore[misc]
+        yield f'{small.name}: copies {name} between two log lines', lambda way=way: copies(small, rounds, way)
     for title, setting in (
         ('', Setting()),
         (', AdamW', Setting(adamw={})),
@@ -556,7 +569,7 @@ def measurements(long: Case, small: Case, rounds: int) -> Iterator[tuple[str, Ca
         (', bf16', Setting(bf16=True)),
         (', compiled with reduce-overhead', Setting(compiled=True)),
     ):
-        yield f'{small.name}: samples/s{title}', lambda setting=setting: throughput(small, rounds, setting)  # type: ignore[misc]
+        yield f'{small.name}: samples/s{title}', lambda setting=setting: throughput(small, rounds, setting)
     yield f'{long.name}: a save, ms', lambda: saving(long, rounds)
     yield f'{long.name}: a save in the background, ms', lambda: saving(long, rounds, 'background')
     yield f'{long.name}: samples/s', lambda: throughput(long, rounds)

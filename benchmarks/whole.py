@@ -4,8 +4,8 @@
     make bench                                                       # with peers, after the other benchmarks
 
 Each round runs the commands of a job once, in another order. Warm byte code: one round before is not counted. Peers are
-run in the environments of ``make bench``; one that is not there, or fails, is left out and named. Where the CPU time
-goes is told by `whole/phases.py`. The jobs of loops tell the CPU seconds of their loop themselves. After each job, its
+run in the environments of ``make bench``; one that is not there, or fails, is left out and named. `whole/phases.py`
+measures where the CPU time goes. The jobs of loops print the CPU seconds of their loop themselves. After each job, its
 table is put into RESULTS.md, in the place of the one before.
 """
 
@@ -132,8 +132,8 @@ def spread(values, digits):
     return f'{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})'
 
 
-def table(job, seen, failed):
-    """The section of a job."""
+def table(job, seen, failed, where):
+    """The section of a job, measured ``where`` (`speed.machine.describe`)."""
     base = next(iter(seen.values()))
     phases = [key for key in base[0] if key not in ('cpu', 'wall')]
     lines = [['way', f'CPU / {next(iter(seen))}', 'CPU, s', 'wall, s', *phases]]
@@ -145,18 +145,17 @@ def table(job, seen, failed):
         lines.append([f'**{way}**' if way.startswith(OURS) else way, spread(ratios, 3), *spent, *middle])
     rows = '\n'.join(f'| {" | ".join(line)} |' for line in lines)
     left_out = ''.join(f'\n- {way} is left out: {reason}' for way, reason in failed.items())
-    return f'{heading(job)} {len(base)} rounds.\n\n{rows}\n' + (f'{left_out}\n' if left_out else '')
+    return f'{heading(job, where)} {len(base)} rounds.\n\n{rows}\n' + (f'{left_out}\n' if left_out else '')
 
 
-def heading(job):
+def heading(job, where):
     """What a section says above its table."""
-    where = machine.describe(ROOT)
-    changed = ' with changes' if where['changed'] else ''
-    measured = f'Measured on {where["date"]} at commit {where["commit"]}{changed}, load {where["load"]:.1f}.'
+    commit = where['commit'] + (' with changes' if where['changed'] else '')
+    measured = f'Measured on {where["date"]} at commit {commit}, load {where["load"]:.1f} before.'
     return f'### Command: {job}\n\n{WORDS[job]}\n{measured}'
 
 
-def in_one_process(job):
+def in_one_process(job, where):
     """The section of what a script compares in one process."""
     environ = {**os.environ, 'OMP_NUM_THREADS': '1'}
     done = subprocess.run(
@@ -164,14 +163,14 @@ def in_one_process(job):
     )
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{')]
     lines = [list(rows[0]), ['---'] * len(rows[0]), *([str(value) for value in row.values()] for row in rows)]
-    return f'{heading(job)}\n\n' + ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+    return f'{heading(job, where)}\n\n' + ''.join(f'| {" | ".join(line)} |\n' for line in lines)
 
 
 INTRODUCTION = f"""{TITLE}
 
 From the command to its exit, written by `benchmarks/whole.py`: CPU seconds of the process and its children, each with
 one thread and warm byte code, in turns; medians, the least and the most in brackets, ratios within a round. Phases are
-CPU seconds and told by functions that all engines call (`benchmarks/whole/phases.py`): the update is all between a
+CPU seconds, measured at functions that all engines call (`benchmarks/whole/phases.py`): the update is all between a
 backward pass and the next batch, the end all after the last save or evaluation. Every way logs, evaluates and saves at
 the same iterations; peers do it in their own way.
 """
@@ -201,15 +200,16 @@ def main():
     parser.add_argument('--out', type=Path, default=ROOT / 'benchmarks' / 'RESULTS.md')
     options = parser.parse_args()
     for job in options.only:
+        where = machine.describe(ROOT)
         if job in IN_ONE_PROCESS:
-            put(options.out, job, in_one_process(job))
+            put(options.out, job, in_one_process(job, where))
             continue
         ways = JOBS[job]
         chosen = [way for way in ways if options.ways is None or way in options.ways or way == next(iter(ways))]
         seen, failed = measured(
             job, {way: ways[way] for way in chosen}, options.rounds, options.environments.absolute()
         )
-        put(options.out, job, table(job, seen, failed))
+        put(options.out, job, table(job, seen, failed, where))
 
 
 if __name__ == '__main__':

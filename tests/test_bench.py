@@ -476,7 +476,8 @@ def test_the_table_of_a_job_takes_the_place_of_its_last_one(tmp_path):
     path.write_text('# Costs\n\n## The tiny job\n\nfast\n\n## Not covered\n\nmuch\n')
     for job, cpu in (('lenet', 1.0), ('deepfm', 2.0), ('lenet', 3.0)):
         way = {'cpu': cpu, 'wall': 1.0, 'step': 0.25}
-        whole.put(path, job, whole.table(job, {'by hand': [way], 'by config': [{**way, 'cpu': 6.0}]}, {'peer': 'ill'}))
+        seen, failed = {'by hand': [way], 'by config': [{**way, 'cpu': 6.0}]}, {'peer': 'ill'}
+        whole.put(path, job, whole.table(job, seen, failed, whole.machine.describe(ROOT)))
     text = path.read_text()
     assert re.findall('^#+ (.*)', text, re.MULTILINE) == [
         *('Costs', 'The tiny job', 'Whole commands', 'Command: lenet', 'Command: deepfm', 'Not covered')

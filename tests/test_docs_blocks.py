@@ -58,7 +58,7 @@ NOT_RUN = {
     'make demo': 'installs torch from a package registry; docs/terminal.md runs the same training',
     'make test': 'is this suite',
     'python tools/kill_and_resume.py my_config.py': 'tests/tools/test_kill_and_resume.py runs it',
-    'make bench': 'takes half an hour',
+    'make bench': 'takes an hour',
     'pip install torch==2.13.0 opencv-python-headless matplotlib': 'installs from a package registry',
     "pip install --no-deps 'setuptools<70' wheel": 'installs from a package registry',
     'pip install --no-deps mmcls==0.25.0 mlxtend==0.25.0': 'installs from a package registry; make downstream runs it',

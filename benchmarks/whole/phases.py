@@ -1,4 +1,4 @@
-"""Which part of a command takes which CPU seconds, for every engine alike: told by functions that all of them call.
+"""Which part of a command takes which CPU seconds, for every engine alike: measured at functions that all of them call.
 
     python benchmarks/whole/phases.py RESULT.json SCRIPT ARGUMENT …       # or, in place of the script, -m MODULE
 
