@@ -463,11 +463,18 @@ def test_the_time_of_a_command_goes_to_the_phase_that_takes_it(monkeypatch, tmp_
     assert json.loads((tmp_path / 'phases.json').read_text()) == {**spent, 'end': 10240}
 
 
+PHASES = ('imports', 'set-up', 'data', 'step', 'update', 'evaluation', 'saves', 'end')
+
+
 def test_a_command_that_fails_or_is_not_installed_is_left_out_and_named(tmp_path, capsys):
     whole = script('whole')
-    ways = {'good': ('', ['-c', 'print(0.5)']), 'bad': ('', ['-c', 'raise ValueError(1)']), 'gone': ('peer', [])}
-    seen, failed = whole.measured('tiny loop', ways, 2, tmp_path)
-    assert [each['cpu'] for each in seen.pop('good')] == [0.5, 0.5]
+    (tmp_path / 'good.py').write_text('def main():\n    sum(range(10**6))\n')
+    (tmp_path / 'bad.py').write_text('def main():\n    raise ValueError(1)\n')
+    ways = {name: ('', [str(tmp_path / f'{name}.py')]) for name in ('good', 'bad')} | {'gone': ('peer', [])}
+    seen, failed = whole.measured('any', ways, 2, tmp_path)
+    rounds = seen.pop('good')
+    assert len(rounds) == 2
+    assert all(0 < each['imports'] <= each['cpu'] == pytest.approx(sum(each[key] for key in PHASES)) for each in rounds)
     assert (seen, failed) == ({}, {'bad': 'ValueError: 1', 'gone': 'not installed'})
 
 
