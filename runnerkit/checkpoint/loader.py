@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
-from runnerkit.checkpoint.integrity import why_damaged
+from runnerkit.checkpoint.integrity import Damage, check_file, why_damaged
 from runnerkit.checkpoint.names import plain_names
 from runnerkit.checkpoint.safe_load import HOW_TO_TRUST, pickles_are_trusted, safe_load
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
@@ -34,14 +34,14 @@ Loader = Callable[..., Any]
 _STARTS = (b'PK', b'\x80', b'(', b'c', b'}', b']')
 
 
-def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None) -> Any:
+def load_tensors(path: Any, map_location: Any = 'cpu', name: str | None = None, mmap: bool = False) -> Any:
     """`torch.load` that never runs code from the file: tensors, plain values, numpy scalars and arrays.
 
     A file that holds anything else is loaded only if the user trusts it (`runnerkit.checkpoint.safe_load`).
     """
     name = printable(path if name is None else name)
     try:
-        return safe_load(path, map_location)
+        return safe_load(path, map_location, mmap)
     except Exception as error:
         if not _is_refusal(str(error)):
             raise
@@ -227,18 +227,44 @@ def load_from_stream(file: IO[bytes], filename: str, map_location: Any = None) -
         return _load_whole(path, filename, map_location)
 
 
-def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
+def _load_whole(path: Path, filename: str, map_location: Any, mapped: bool = False) -> Any:
     """The content of the local file or folder ``path``, which messages call ``filename``."""
     if path.is_dir():
         return load_folder(path, map_location, optimizer=False)
     if path.suffix == '.safetensors':
         return load_safetensors(path, map_location)
-    damage = why_damaged(path)
-    if damage is not None and not _is_refusal(damage):
+    try:
+        return load_checked(path, map_location, filename, mapped)
+    except Damage as damage:
         raise ValueError(
             f'the checkpoint {filename} is damaged: {damage}. Use an older one, or --auto-resume, which skips it.'
-        )
-    return load_tensors(path, map_location, filename)
+        ) from None
+
+
+def load_checked(
+    path: str | os.PathLike[str], map_location: Any = 'cpu', name: str | None = None, mapped: bool = False
+) -> Any:
+    """`load_tensors` of a local file whose checksums are right; it is unpickled once.
+
+    Args:
+        path: the file.
+        map_location: as in `torch.load`.
+        name: what messages call the file.
+        mapped: leave the tensors in the file, from which they are read where they are used. Keep none of them: a file
+            that is deleted takes up its space for as long, and one that is cut off ends the process.
+
+    Raises:
+        Damage: the file is corrupt.
+    """
+    try:
+        return load_tensors(path, map_location, name, mmap=check_file(path) and mapped)
+    except Damage as damage:
+        raise Damage(printable(damage)) from None
+    except Exception:
+        damage = why_damaged(path)  # or is it map_location that fails, or a file that has to be trusted?
+        if damage is None or _is_refusal(damage):
+            raise
+        raise Damage(damage) from None
 
 
 def load_small(path: Path, load: Callable[[Any], Any] = load_tensors) -> Any:
@@ -255,6 +281,42 @@ def load_whole(checkpoint: str | os.PathLike[str], map_location: Any = None) -> 
     if is_url(checkpoint) or not is_checkpoint_folder(local_path(checkpoint)):
         return _load_checkpoint(checkpoint, map_location)
     return load_folder(local_path(checkpoint), map_location)
+
+
+def load_to_resume(checkpoint: str, map_location: Any = None) -> Any:
+    """`load_whole` for a caller that copies the weights and drops them: they are then read where they are copied."""
+    if is_url(checkpoint) or CheckpointLoader._get_checkpoint_loader(checkpoint) is not load_from_local:
+        return load_whole(checkpoint, map_location)
+    path = behind_link(_local_file(checkpoint))
+    if path.is_dir():
+        return load_whole(checkpoint, map_location)
+    content = _load_whole(path, checkpoint, map_location, mapped=True)
+    if isinstance(content, dict):
+        weights = content.get('state_dict')
+        extra = weights.values() if isinstance(weights, dict) else [weights]
+        _read_in(each for each in extra if not isinstance(each, Tensor))  # of set_extra_state, which may keep it
+        _read_in(value for key, value in content.items() if key != 'state_dict')
+    return content
+
+
+def _read_in(values: Iterable[Any]) -> None:
+    """Give the tensors in ``values`` memory of their own. Those that share memory still do."""
+    rest, seen = list(values), set[int]()
+    copies: dict[int, tuple[Any, Any]] = {}  # with the originals, whose numbers others could get
+    while rest:
+        value = rest.pop()
+        if id(value) in seen:
+            continue
+        if isinstance(value, Tensor) and value.layout == torch.strided:
+            seen.add(id(value))
+            storage = value.untyped_storage()
+            if storage._cdata not in copies:
+                copies[storage._cdata] = storage, storage.clone()
+            with torch.no_grad():
+                value.set_(copies[storage._cdata][1], value.storage_offset(), value.size(), value.stride())
+        elif isinstance(value, (dict, list, tuple)):
+            seen.add(id(value))
+            rest.extend(value.values() if isinstance(value, dict) else value)
 
 
 def load_folder(

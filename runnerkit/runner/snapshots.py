@@ -101,11 +101,11 @@ class Snapshots:
 
     def read(self, checkpoint: str, map_location: Any) -> Any:
         """The content of a checkpoint; if it and the model are sharded, only this rank's part."""
-        from runnerkit.checkpoint.loader import load_folder, load_whole
+        from runnerkit.checkpoint.loader import load_folder, load_to_resume
 
         model = self._runner.model
         if not (is_sharded(model) and is_checkpoint_folder(checkpoint)):
-            return load_whole(checkpoint, map_location)
+            return load_to_resume(checkpoint, map_location)
         from runnerkit.checkpoint.shards import layout_of
 
         layout = layout_of(get_state_dict(model), named_optimizers(self._runner.optimizer), ema_name)
