@@ -14,7 +14,7 @@ import torch
 from support import tiny_runner
 
 from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix, load_checkpoint
-from runnerkit.checkpoint.loader import find_checkpoint, load_from_local
+from runnerkit.checkpoint.loader import find_checkpoint, load_from_local, load_to_resume
 
 
 class Evil:
@@ -117,6 +117,33 @@ def test_a_damaged_file_is_refused(tmp_path):
     path.write_bytes(bytes(data))
     with pytest.raises(ValueError, match='is damaged: the checksum'):
         _load_checkpoint(str(path))
+
+
+def test_where_tensors_cannot_go_is_no_damage(tmp_path):
+    torch.save({'w': torch.ones(3)}, tmp_path / 'a.pth')
+
+    def nowhere(storage, location):
+        raise RuntimeError('no such device')
+
+    for load in (_load_checkpoint, load_to_resume):
+        with pytest.raises(RuntimeError, match='no such device'):
+            load(str(tmp_path / 'a.pth'), map_location=nowhere)
+
+
+def test_what_a_resume_reads_stays_when_the_file_changes(tmp_path):
+    """A later write into the file would show in tensors that are still there. Those that share memory still do."""
+    path, momentum = tmp_path / 'a.pth', torch.arange(40000.0)
+    states = {'a': {'buffer': momentum}, 'b': [momentum[10000:]]}
+    torch.save({'state_dict': {'w': momentum + 0, 'x._extra_state': [momentum + 0]}, 'optimizer': states}, path)
+    found = load_to_resume(str(path))
+    with path.open('r+b') as file:
+        file.write(bytes(path.stat().st_size))
+    assert found['state_dict']['w'].count_nonzero() < 1000  # it was left in the file
+    buffer, part = found['optimizer']['a']['buffer'], found['optimizer']['b'][0]
+    for own in (found['state_dict']['x._extra_state'][0], buffer, torch.cat([momentum[:10000], part])):
+        assert torch.equal(own, momentum)
+    buffer[10000:] += 1
+    assert torch.equal(part, momentum[10000:] + 1)
 
 
 def test_urls_are_read_through_fsspec(tmp_path):
