@@ -261,10 +261,10 @@ def load_checked(
     except Damage as damage:
         raise Damage(printable(damage)) from None
     except Exception:
-        damage = why_damaged(path)  # or is it map_location that fails, or a file that has to be trusted?
-        if damage is None or _is_refusal(damage):
+        reason = why_damaged(path)  # or is it map_location that fails, or a file that has to be trusted?
+        if reason is None or _is_refusal(reason):
             raise
-        raise Damage(damage) from None
+        raise Damage(reason) from None
 
 
 def load_small(path: Path, load: Callable[[Any], Any] = load_tensors) -> Any:
