@@ -117,6 +117,14 @@ def test_files_that_no_run_can_go_on_from_are_skipped_and_told(tmp_path, caplog)
         assert reason in caplog.text
 
 
+def test_a_file_is_unpickled_once_and_its_tensors_are_not_loaded_to_see_whether_it_is_of_use(tmp_path, monkeypatch):
+    of_use = checkpoint(tmp_path / 'epoch_1.pth')
+    loads, load = [], torch.load
+    monkeypatch.setattr(torch, 'load', lambda *args, **options: loads.append(options['mmap']) or load(*args, **options))
+    assert to_resume(Context(Config({}), Options(auto_resume=True), work_dir=tmp_path)) == of_use
+    assert loads == [True]
+
+
 def test_folders_are_taken_or_skipped_like_files(tmp_path, caplog):
     content = {'meta': {'epoch': 1, 'iter': 5}, 'state_dict': {'w': torch.ones(3)}, 'runnerkit': None}
     write(tmp_path / 'epoch_1.pth', content)
