@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from runnerkit.checkpoint.atomic import is_checkpoint_folder
-from runnerkit.checkpoint.integrity import why_damaged
+from runnerkit.checkpoint.integrity import Damage, check_file, why_damaged
 from runnerkit.checkpoint.names import plain_names
 from runnerkit.checkpoint.safe_load import HOW_TO_TRUST, pickles_are_trusted, safe_load
 from runnerkit.checkpoint.store import behind_link, resolve_checkpoint
@@ -233,12 +233,38 @@ def _load_whole(path: Path, filename: str, map_location: Any) -> Any:
         return load_folder(path, map_location, optimizer=False)
     if path.suffix == '.safetensors':
         return load_safetensors(path, map_location)
-    damage = why_damaged(path)
-    if damage is not None and not _is_refusal(damage):
+    try:
+        return load_checked(path, map_location, filename)
+    except Damage as damage:
+        if damage.__cause__ is not None and _is_refusal(str(damage)):  # says how to trust the file
+            raise damage.__cause__ from None
         raise ValueError(
             f'the checkpoint {filename} is damaged: {damage}. Use an older one, or --auto-resume, which skips it.'
-        )
-    return load_tensors(path, map_location, filename)
+        ) from None
+
+
+def load_checked(path: str | os.PathLike[str], map_location: Any = 'cpu', name: str | None = None) -> Any:
+    """`load_tensors` of a local file whose checksums are right; it is unpickled once.
+
+    Args:
+        path: the file.
+        map_location: as in `torch.load`.
+        name: what messages call the file.
+
+    Raises:
+        Damage: the file is corrupt, or none of torch's.
+    """
+    # Not through a map of the file: a module may keep what it is given, and the file may be cut off while it runs.
+    try:
+        check_file(path)
+        return load_tensors(path, map_location, name)
+    except Damage as damage:
+        raise Damage(printable(damage)) from None
+    except Exception as error:
+        reason = why_damaged(path)  # or is it map_location that fails, or a file that has to be trusted?
+        if reason is None:
+            raise
+        raise Damage(reason) from error
 
 
 def load_small(path: Path, load: Callable[[Any], Any] = load_tensors) -> Any:

@@ -142,14 +142,12 @@ class Store:
         Raises:
             NotSavedError: writing failed.
         """
-        import torch  # names alone need none
-
         path = self.path(name)
         if self.is_local:
             with _as_not_saved(path, OSError):
                 write_atomically(
                     path,
-                    partial(torch.save, checkpoint),
+                    partial(_save, checkpoint),
                     lambda: os.path.isdir(path) and _remove_folder(path),
                 )
             if latest:
@@ -158,7 +156,7 @@ class Store:
             _into_cloud(checkpoint, path)
         else:
             buffer = io.BytesIO()
-            torch.save(checkpoint, buffer)
+            _save(checkpoint, buffer)
             with _as_not_saved(path, Exception):  # each storage raises different errors
                 self.client.put(buffer.getvalue(), path)
         return path
@@ -462,6 +460,18 @@ class Store:
             write_atomically(self.path(OWNER), content)
         elif hasattr(self.client.client, 'isfile'):
             self.client.put(content, self.path(OWNER))
+
+
+def _save(checkpoint: Mapping[str, Any], file: Any) -> None:
+    """`torch.save` with checksums, whatever the user has set: without them, the file would count as damaged."""
+    import torch  # names alone need none
+
+    wanted = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)
+    try:
+        torch.save(checkpoint, file)
+    finally:
+        torch.serialization.set_crc32_options(wanted)
 
 
 def _remove_folder(path: str) -> bool:

@@ -14,7 +14,7 @@ import torch
 from support import tiny_runner
 
 from runnerkit.checkpoint import CheckpointLoader, _load_checkpoint, _load_checkpoint_with_prefix, load_checkpoint
-from runnerkit.checkpoint.loader import find_checkpoint, load_from_local
+from runnerkit.checkpoint.loader import find_checkpoint, load_from_local, load_whole
 
 
 class Evil:
@@ -117,6 +117,29 @@ def test_a_damaged_file_is_refused(tmp_path):
     path.write_bytes(bytes(data))
     with pytest.raises(ValueError, match='is damaged: the checksum'):
         _load_checkpoint(str(path))
+
+
+def test_where_tensors_cannot_go_is_no_damage(tmp_path):
+    torch.save({'w': torch.ones(3)}, tmp_path / 'a.pth')
+
+    def nowhere(storage, location):
+        raise RuntimeError('no such device')
+
+    with pytest.raises(RuntimeError, match='no such device'):
+        _load_checkpoint(str(tmp_path / 'a.pth'), map_location=nowhere)
+
+
+def test_what_a_resume_reads_stays_when_the_file_changes(tmp_path):
+    """A module may keep what it is given, as torchmetrics do: nothing of it is left in the file."""
+    path, weight = tmp_path / 'a.pth', torch.arange(40000.0)
+    torch.save({'state_dict': {'w': weight, 'sparse': torch.eye(9).to_sparse()}, 'part': weight[10000:]}, path)
+    found = load_whole(str(path))
+    with path.open('r+b') as file:
+        file.write(bytes(path.stat().st_size))
+    assert torch.equal(found['state_dict']['w'], weight)
+    assert torch.equal(found['state_dict']['sparse'].to_dense(), torch.eye(9))
+    found['part'] += 1
+    assert torch.equal(found['state_dict']['w'][10000:], weight[10000:] + 1)
 
 
 def test_urls_are_read_through_fsspec(tmp_path):

@@ -182,6 +182,18 @@ def test_a_file_and_its_place():
         assert store.path(name) == path.removeprefix('file://')
 
 
+@pytest.mark.parametrize('place', ['{}', 'memory://checksums'])
+def test_what_is_saved_has_checksums_also_where_the_user_wants_none(place, tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        store = Store(place.format(tmp_path))
+        store.write('epoch_1.pth', {'w': torch.ones(3)})
+        assert torch.serialization.get_crc32_options() is False
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert store.is_whole('epoch_1.pth')
+
+
 def test_whole_deleted_or_not_there(tmp_path):
     store = Store(tmp_path)
     assert not store.is_whole('epoch_1.pth')

@@ -2,6 +2,9 @@
 
 import copy
 import random
+import struct
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ from support import Counts, Noisy, Tiny, loader, thinned, tiny_runner, weights
 from torch import nn
 from torch.utils.data import DataLoader
 
-from runnerkit.checkpoint import save_checkpoint
+from runnerkit.checkpoint import integrity, save_checkpoint
 from runnerkit.checkpoint.store import own_messages
 from runnerkit.data import build_dataloader
 from runnerkit.hooks import CheckpointHook, EvalHook, Hook
@@ -202,6 +205,35 @@ def test_resume_refuses_what_does_not_fit(tmp_path):
     with pytest.raises(ValueError, match='the optimizer in .* does not fit this run'):
         one_group_more.resume(path)
     one_group_more.resume(path, resume_optimizer=False)
+
+
+def test_a_resume_checks_and_unpickles_its_file_once(tmp_path, monkeypatch):
+    path = tiny_runner(work_dir=tmp_path, max_epochs=1).save_checkpoint(str(tmp_path))
+    loads, checks = [], []
+    load, check = torch.load, integrity.check_records
+    monkeypatch.setattr(torch, 'load', lambda *args, **options: loads.append(args) or load(*args, **options))
+    monkeypatch.setattr(integrity, 'check_records', lambda file: checks.append(file) or check(file))
+    tiny_runner(max_epochs=1).resume(path)
+    assert (len(loads), len(checks)) == (1, 1)
+
+
+def test_a_resume_refuses_every_damaged_record_and_every_cut(tmp_path):
+    path = Path(tiny_runner(work_dir=tmp_path, max_epochs=1).save_checkpoint(str(tmp_path)))
+    whole, runner = path.read_bytes(), tiny_runner(max_epochs=1)
+    with zipfile.ZipFile(path) as archive:
+        records = [record for record in archive.infolist() if record.file_size]
+    assert len(records) > 10
+    for record in records:
+        lengths = struct.unpack_from('<HH', whole, record.header_offset + 26)
+        damaged = bytearray(whole)
+        damaged[record.header_offset + 30 + sum(lengths) + record.file_size // 2] ^= 1 << 5
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"is damaged: the checksum of its record '{record.filename}' is wrong"):
+            runner.resume(str(path))
+    for length in range(0, len(whole), len(whole) // 20):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match='is damaged: it'):
+            runner.resume(str(path))
 
 
 def test_load_checkpoint_takes_only_the_weights(tmp_path):

@@ -82,7 +82,11 @@ def read_log(work_dir: str | os.PathLike[str], only_scores: bool = False) -> Log
         is_first, began, before = True, 0, 0  # the step at which the epoch began, and the last line in it
         texts = text_lines(path)
         for line in _parsed(_without_training(texts) if only_scores else texts):
-            if not isinstance(line.get('mode'), str):
+            step, mode = line.get('step'), line.get('mode')
+            if type(step) is int and not is_first and log.lines[-1]['step'] < step < 2**63 and type(mode) is str:
+                log.lines.append(line)  # nearly all lines
+                continue
+            if not isinstance(mode, str):
                 log.meta = line if {'config', 'env_info', 'seed'} & line.keys() else log.meta
                 continue
             reached = log.lines[-1]['step'] if log.lines else 0
@@ -167,8 +171,10 @@ def curves_of(lines: Iterable[dict[str, Any]]) -> dict[tuple[str, str], Points]:
         mode, step = line['mode'], line['step']
         own = by_mode.setdefault(mode, {})
         for name, value in line.items():
-            if type(value) is float and name in own:  # nearly all values
-                own[name].append((step, value))
+            if name in own and (type(value) is float or (type(value) is int and -(2**63) < value < 2**63)):
+                own[name].append((step, value))  # nearly all values
+                continue
+            if name in _NO_VALUES and type(value) is not dict:
                 continue
             for label, number in _measured(name, value):
                 if mode != 'val' or not label.startswith(('lr', 'momentum')):

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -162,7 +163,7 @@ class RunRecord:
         for line in self.lines:
             at, took = line.get('timestamp'), line.get('time')
             if is_number(at) and is_number(before):
-                seconds += max(0.0, at - before)
+                seconds += at - before if at > before else 0.0
                 timed = line['step']
             elif line['mode'] != 'val' and is_number(took) and math.isfinite(took):
                 seconds += max(0, line['step'] - timed) * took
@@ -251,13 +252,14 @@ class RunRecord:
         if best is not None and best.step is not None and best.value is not None and math.isfinite(best.value):
             found.append((best.step, 'best', f'best {best.score} {in_short(best.value)}'))
         for (mode, name), points in self.curves.items():
-            bad = next((step for step, value in points if not math.isfinite(value)), None)
-            if bad is not None:
+            if not all(map(math.isfinite, map(itemgetter(1), points))):
+                bad = next(step for step, value in points if not math.isfinite(value))
                 found.append((bad, 'nan', f'{mode} {name} is not finite'))
         rates = next((points for (_, name), points in self.curves.items() if name.split(' ')[0] == 'lr'), [])
         steady = [rate for _, rate in rates]
-        for i in range(2, len(rates) - 1):  # a change between two steady stretches: a schedule by steps
-            if steady[i - 2] == steady[i - 1] != steady[i] == steady[i + 1]:
+        changes = [i for i, (before, after) in enumerate(pairwise(steady), 1) if before != after]
+        for i in changes:  # between two steady stretches: a schedule by steps
+            if 1 < i < len(steady) - 1 and steady[i - 2] == steady[i - 1] and steady[i] == steady[i + 1]:
                 text = f'learning rate {steady[i - 1]:.4g} → {steady[i]:.4g}'
                 found += [(rates[i][0], 'rate', text)]
         return sorted(found)[:200]
@@ -284,10 +286,11 @@ class RunRecord:
         """Seconds by what they went to: ``data``, ``step``, ``evaluation``, ``saving`` and ``other``, where known."""
         steps, data, last = 0.0, 0.0, 0
         for line in self.lines:
-            if line['mode'] != 'val' and is_number(line.get('time')):
+            took, waited = line.get('time'), line.get('data_time')
+            if line['mode'] != 'val' and is_number(took):
                 done, last = max(0, line['step'] - last), line['step']
-                steps += done * line['time']
-                data += done * line['data_time'] if is_number(line.get('data_time')) else 0.0
+                steps += done * took
+                data += done * waited if is_number(waited) else 0.0
         found = {'data': data, 'step': max(0.0, steps - data)}
         for name in ('evaluation', 'saving'):
             found[name] = sum(filter(is_number, (start.get('seconds', {}).get(name) for start in self.starts)))

@@ -107,14 +107,15 @@ def newest(stores: list[Store]) -> str | None:
 
 def why_not_resumable(path: Path) -> str | None:
     """Why a run cannot resume from the checkpoint, or would stay NaN; None if it can."""
-    from runnerkit.checkpoint.integrity import training_state_problem, why_damaged
-    from runnerkit.checkpoint.loader import load_small
+    from runnerkit.checkpoint.integrity import Damage, training_state_problem, why_damaged
+    from runnerkit.checkpoint.loader import load_checked, load_small
 
-    damage = why_damaged(path)
-    if damage is not None:
+    if path.is_dir() and (damage := why_damaged(path)):
         return damage
     try:
-        content = load_small(path)
+        content = load_small(path, load_checked)
         return training_state_problem(content) or why_not_finite(content)
+    except Damage as found:
+        return str(found)
     except ValueError:  # it is intact but has to be trusted: the error of the resume says how
         return None

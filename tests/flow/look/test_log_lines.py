@@ -56,6 +56,17 @@ def test_rates_of_several_optimizers_and_groups():
     }
 
 
+def test_most_values_of_a_long_log_go_straight_to_their_curves(monkeypatch):
+    looks, look = [], module._measured
+    monkeypatch.setattr(module, '_measured', lambda *entry: looks.append(entry) or look(*entry))
+    about = {'mode': 'train', 'epoch': 1, 'iter': 1, 'timestamp': 1.7e9}
+    found = curves_of({**about, 'step': step, 'memory': 2**62, 'loss': 0.5} for step in range(1000))
+    assert looks == [('memory', 2**62), ('loss', 0.5)]  # the first of each curve
+    assert {name: len(points) for (_, name), points in found.items()} == {'memory': 1000, 'loss': 1000}
+    odd = [{'mode': 'train', 'step': 1, 'memory': value} for value in (1, True, 2**63, None, -2, '3', 0.5)]
+    assert curves_of(odd) == {('train', 'memory'): [(1, 1), (1, -2), (1, 0.5)]}
+
+
 def test_iterations_of_lines_without_a_step_are_counted_on(tmp_path):
     places = [('train', 1, 10), ('train', 1, 20), ('val', 1, 4), ('train', 2, 10), ('train', 2, 20), ('val', 2, 4)]
     write(tmp_path / '1.log.json', *({'mode': mode, 'epoch': epoch, 'iter': n} for mode, epoch, n in places))

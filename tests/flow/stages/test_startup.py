@@ -1,6 +1,7 @@
 """Where the weights come from."""
 
 import os
+import pickle
 
 import pytest
 import torch
@@ -115,6 +116,23 @@ def test_files_that_no_run_can_go_on_from_are_skipped_and_told(tmp_path, caplog)
         assert f'epoch_{n}.pth is skipped: ' in caplog.text
     for reason in ("counter 'iter' is -5", 'holds no training state', "counter 'epoch' is 1000"):
         assert reason in caplog.text
+
+
+def test_a_file_is_unpickled_once_to_see_whether_it_is_of_use(tmp_path, monkeypatch):
+    of_use = checkpoint(tmp_path / 'epoch_1.pth')
+    loads, load = [], torch.load
+    monkeypatch.setattr(torch, 'load', lambda *args, **options: loads.append(args) or load(*args, **options))
+    assert to_resume(Context(Config({}), Options(auto_resume=True), work_dir=tmp_path)) == of_use
+    assert len(loads) == 1
+
+
+@pytest.mark.parametrize(
+    'data', [bytes(1000), b'<html>404</html>', pickle.dumps({'meta': {}})], ids=['zeros', 'page', 'pickle']
+)
+def test_files_that_are_none_of_torchs_are_skipped(tmp_path, data):
+    of_use = checkpoint(tmp_path / 'epoch_1.pth')
+    (tmp_path / 'epoch_9.pth').write_bytes(data)
+    assert to_resume(Context(Config({}), Options(auto_resume=True), work_dir=tmp_path)) == of_use
 
 
 def test_folders_are_taken_or_skipped_like_files(tmp_path, caplog):
