@@ -1,0 +1,72 @@
+"""What differs between the versions of torch that runnerkit runs on. Nothing else asks what a torch can do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+
+def shards_saver() -> Callable[..., Any]:
+    """`torch.distributed.checkpoint.save`. In torch 2.6 only the function before it takes ``no_dist``."""
+    from torch.distributed import checkpoint as dcp
+
+    return dcp.save if 'no_dist' in signature(dcp.save).parameters else dcp.save_state_dict
+
+
+def shards_loader() -> Callable[..., Any]:
+    """`torch.distributed.checkpoint.load`. In torch 2.6 only the function before it takes ``no_dist``."""
+    from torch.distributed import checkpoint as dcp
+
+    return dcp.load if 'no_dist' in signature(dcp.load).parameters else dcp.load_state_dict
+
+
+def second_connection(store: Any) -> Any:
+    """Return another connection to ``store``, the same on all ranks. The stores of torch 2.6 have no ``clone``.
+
+    There, the keys begin with the number of the launcher's attempt, since a restarted run may find the store of the
+    former one.
+    """
+    from torch.distributed import PrefixStore, TCPStore
+
+    if hasattr(store, 'clone'):
+        return store.clone()
+    timeout = store.timeout
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if isinstance(store, TCPStore):
+        store = TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=timeout)
+    return PrefixStore(f'attempt_{os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")}', store)
+
+
+def compile_defaults() -> dict[str, Any]:
+    """Arguments of `torch.compile`: each compiled module has its own limit of eight variants (shapes and modes).
+
+    An older torch has one limit for all modules of a class, and does not compile further variants.
+    """
+    import torch
+
+    return {'isolate_recompiles': True} if 'isolate_recompiles' in signature(torch.compile).parameters else {}
+
+
+def accelerator_errors() -> tuple[type[Exception], ...]:
+    """The class of errors of an accelerator, which an older torch does not have: it raises RuntimeErrors."""
+    import torch
+
+    return (torch.AcceleratorError,) if hasattr(torch, 'AcceleratorError') else ()
+
+
+def allow_sharding_on_cpus() -> None:
+    """Let FSDP2 run without a GPU, as in a later torch: in 2.6, the streams of a CPU lack two empty methods."""
+    from torch import cpu
+
+    for name in ('record_event', 'wait_event'):
+        if not hasattr(cpu.Stream, name):
+            setattr(cpu.Stream, name, lambda self, event=None: None)
+
+
+def forget_failed_step(module: Any) -> None:
+    """Let a sharded ``module`` forget a pass that failed. An older torch cannot: its next step may be wrong."""
+    if hasattr(module, 'reset_iter_state'):
+        module.reset_iter_state()
