@@ -24,7 +24,7 @@ from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
 from runnerkit.utils.seed import rng_state, set_rng_state
 from runnerkit.utils.suggest import did_you_mean
-from runnerkit.utils.torch_versions import allow_sharding_on_cpus, forget_failed_step
+from runnerkit.utils.torch_versions import check_sharding
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16, 'fp32': torch.float32}
 
@@ -94,6 +94,7 @@ class FSDP2(Steps, nn.Module):
                 'FSDP2 divides a model among the processes of a group, and there is none: start the training with '
                 'torchrun and --launcher pytorch, or call runnerkit.distributed.init_dist first'
             )
+        check_sharding()
         parts = units(module, module_classes, min_num_params)
         checkpointed = to_checkpoint(module, parts, activation_checkpointing)
         if mixed_precision(mp_policy).get('param_dtype') is not None:
@@ -172,7 +173,7 @@ class FSDP2(Steps, nn.Module):
         try:
             outputs = super()._direct(name, *inputs, **kwargs)
         except Exception:
-            forget_failed_step(self.module)
+            self.module.reset_iter_state()  # type: ignore[operator]
             raise
         # The model's own weights stay gathered up to here: a step may use them after a call of the model within it.
         # Without gradients no backward pass would free what is gathered, and the next call would not see new weights.
@@ -334,7 +335,6 @@ def _shard(
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-    allow_sharding_on_cpus()
     offload = CPUOffloadPolicy(pin_memory=device.type != 'cpu') if cpu_offload else OffloadPolicy()
     options: dict[str, Any] = {
         'mesh': init_device_mesh(device.type, (dist.get_world_size(),)),

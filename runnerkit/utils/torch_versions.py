@@ -57,16 +57,13 @@ def accelerator_errors() -> tuple[type[Exception], ...]:
     return (torch.AcceleratorError,) if hasattr(torch, 'AcceleratorError') else ()
 
 
-def allow_sharding_on_cpus() -> None:
-    """Let FSDP2 run without a GPU, as in a later torch: in 2.6, the streams of a CPU lack two empty methods."""
-    from torch import cpu
+def check_sharding() -> None:
+    """Raise an error if FSDP2 does not compute with this torch what one process would."""
+    import torch
+    from torch.distributed import fsdp
 
-    for name in ('record_event', 'wait_event'):
-        if not hasattr(cpu.Stream, name):
-            setattr(cpu.Stream, name, lambda self, event=None: None)
-
-
-def forget_failed_step(module: Any) -> None:
-    """Let a sharded ``module`` forget a pass that failed. An older torch cannot: its next step may be wrong."""
-    if hasattr(module, 'reset_iter_state'):
-        module.reset_iter_state()
+    if not hasattr(getattr(fsdp, 'FSDPModule', None), 'reset_iter_state'):
+        raise RuntimeError(
+            f'FSDP2 needs torch 2.13 or later, but this is {torch.__version__}. Before, a step fails on CPUs (2.6) or '
+            'computes other weights (2.8), and a failed one cannot be undone. Use DDP, or upgrade torch.'
+        )
