@@ -52,9 +52,7 @@ class Prefixed:
 
 def test_a_torch_that_does_not_shard_rightly_is_refused(monkeypatch):
     monkeypatch.setattr(dist.fsdp, 'FSDPModule', object)
-    with pytest.raises(
-        RuntimeError, match=r'FSDP2 needs torch 2\.13 or later, but this is .*Use DDP'
-    ):
+    with pytest.raises(RuntimeError, match=r'FSDP2 needs torch 2\.13 or later, but this is .*Use DDP'):
         torch_versions.check_sharding()
 
 
