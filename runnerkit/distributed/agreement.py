@@ -12,6 +12,7 @@ from torch.distributed import distributed_c10d
 
 from runnerkit.distributed.launch import wait_for_key
 from runnerkit.utils.exceptions import PeerFailed
+from runnerkit.utils.torch_versions import second_connection
 
 _POLL = 0.25  # seconds between two looks at the store
 _PATIENCE = 20.0  # seconds for all ranks to answer; torchrun kills after 30 s
@@ -68,8 +69,7 @@ class Agreement(threading.Thread):
         """Wait until some rank asks, or the run is over."""
         try:
             # A separate connection, so that waiting here blocks no other use of the store.
-            default: Any = distributed_c10d._get_default_store()
-            self._store = default.clone()
+            self._store = second_connection(distributed_c10d._get_default_store())
             while not self._store.check([f'{self._key}/stop']):
                 asked = self._signals.asked
                 if asked is not None:

@@ -14,7 +14,9 @@ def accelerator() -> str | None:
     """The type of this machine's accelerator: ``'cuda'``, ``'xpu'``, ``'mps'`` …; None if only the CPU can be used."""
     if torch.cuda.is_available():
         return 'cuda'
-    found = torch.accelerator.current_accelerator(check_available=True)
+    if not torch.accelerator.is_available():
+        return None
+    found = torch.accelerator.current_accelerator()
     return None if found is None else found.type
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from runnerkit.parallel import submodule
 from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.torch_versions import compile_defaults
 
 #: The known options: ``modules`` and the keyword arguments of torch.compile.
 _KNOWN = (
@@ -64,9 +65,7 @@ def compile_model(
                 f'compile: {what} has no forward that could be compiled; name what is called in it, '
                 f'compile=dict(modules=[…]), of {", ".join(inside)}'
             )
-    # Otherwise all modules of a class share the limit of eight variants (shapes and modes), and further variants are
-    # silently not compiled.
-    options.setdefault('isolate_recompiles', True)
+    options = {**compile_defaults(), **options}
     for part in parts:
         if 'forward' not in vars(part) and str(getattr(part.forward, '__module__', None)).startswith('torch.'):
             part.forward = MethodType(forward, part)

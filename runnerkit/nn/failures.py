@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from runnerkit.utils.torch_versions import accelerator_errors
 
 #: What a layer calls its number of input channels, and along which dimension of a batch they lie.
 _CHANNELS: dict[str, int] = {'in_features': -1, 'num_features': 1, 'in_channels': 1}
@@ -172,6 +173,6 @@ def _limits(value: Any) -> tuple[float, float] | None:
 
 def _is_of_gpu(error: Exception) -> bool:
     """Whether the error is one of a GPU, after which it answers nothing more."""
-    return isinstance(error, torch.AcceleratorError) or any(
+    return isinstance(error, accelerator_errors()) or any(
         word in str(error) for word in ('CUDA error', 'CUBLAS', 'CUDNN_STATUS')
     )

@@ -23,20 +23,22 @@ from runnerkit.utils.numbers import check_finite, check_whole_number
 if TYPE_CHECKING:
     from runnerkit.parallel.fsdp import FSDP2
 
-#: Versions of torch whose `Optimizer.profile_hook_step` was read: without profiler and hooks, `step` does the same.
-KNOWN = ('2.13',)
+#: The names in torch's `Optimizer.profile_hook_step` (2.6 to 2.14): without profiler and hooks, `step` does the same.
+KNOWN = (
+    'Optimizer RuntimeError __class__ __name__ _global_optimizer_post_hooks _global_optimizer_pre_hooks '
+    '_optimizer_step_code _optimizer_step_post_hooks _optimizer_step_pre_hooks autograd cast chain isinstance len '
+    'profiler record_function torch tuple values'
+)
 
 
-def wrapper_code(version: str) -> object:
-    """Return the code object of torch's wrapper around every optimizer's ``step``; None if ``version`` is not one of
-    `KNOWN`."""
-    if '.'.join(version.split('.')[:2]) not in KNOWN:
-        return None
-    wrap: Any = Optimizer.profile_hook_step
-    return wrap(lambda: None).__code__
+def wrapper_code(wrap: Callable[..., Any]) -> object:
+    """Return the code object of the wrapper that ``wrap`` puts around every optimizer's ``step``; None if the names in
+    it are not those that are `KNOWN`: then it may do something else."""
+    code = wrap(lambda: None).__code__
+    return code if ' '.join(sorted({*code.co_names})) == KNOWN else None
 
 
-_WRAPPER = wrapper_code(torch.__version__)
+_WRAPPER = wrapper_code(Optimizer.profile_hook_step)
 
 
 def step(optimizer: Optimizer) -> None:
@@ -45,9 +47,9 @@ def step(optimizer: Optimizer) -> None:
     torch wraps the method in a function that names the step for the profiler and calls the optimizer's step hooks. The
     name alone takes 20 to 40 µs, even without a profiler. If there are no hooks before the step and no global hooks,
     this function calls the wrapped method directly, and then the hooks after the step. It calls ``optimizer.step()``
-    while `torch.profiler` runs, if something has replaced ``step`` (torch's schedulers do), and with versions of torch
-    that are not `KNOWN`. Only tools that record names without torch's profiler, such as an ``ExecutionTraceObserver``
-    alone, do not see this step.
+    while `torch.profiler` runs, if something has replaced ``step`` (torch's schedulers do), and with a torch whose
+    wrapper is not `KNOWN`. Only tools that record names without torch's profiler, such as an
+    ``ExecutionTraceObserver`` alone, do not see this step.
     """
     wrapper: Any = getattr(type(optimizer), 'step', None)
     if (

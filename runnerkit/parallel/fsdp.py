@@ -24,6 +24,7 @@ from runnerkit.parallel.wrappers import MODULE_WRAPPERS
 from runnerkit.utils.exceptions import WrongType, WrongValue, one_line
 from runnerkit.utils.seed import rng_state, set_rng_state
 from runnerkit.utils.suggest import did_you_mean
+from runnerkit.utils.torch_versions import check_sharding
 
 DTYPES = {'bf16': torch.bfloat16, 'fp16': torch.float16, 'fp32': torch.float32}
 
@@ -93,6 +94,7 @@ class FSDP2(Steps, nn.Module):
                 'FSDP2 divides a model among the processes of a group, and there is none: start the training with '
                 'torchrun and --launcher pytorch, or call runnerkit.distributed.init_dist first'
             )
+        check_sharding()
         parts = units(module, module_classes, min_num_params)
         checkpointed = to_checkpoint(module, parts, activation_checkpointing)
         if mixed_precision(mp_policy).get('param_dtype') is not None:

@@ -20,6 +20,7 @@ from disk_model import watched
 from folders import checkpoint, same, write
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import metadata as tables
+from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from runnerkit.checkpoint import (
     NotSavedError,
@@ -51,7 +52,7 @@ def test_torch_itself_can_read_the_tensors(tmp_path):
     state = {'state_dict': {'w': torch.zeros(5, 3)}}
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        dcp.load(state, checkpoint_id=tmp_path / 'epoch_1.pth', no_dist=True)
+        dcp.load(state, checkpoint_id=tmp_path / 'epoch_1.pth')
     assert torch.equal(state['state_dict']['w'], checkpoint()['state_dict']['w'])
 
 
@@ -456,7 +457,11 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize('name', FORGED)
+KNOWS_IT = 'transform_descriptors' in _StorageInfo.__dataclass_fields__
+TRANSFORMED = {'encrypted': pytest.mark.skipif(not KNOWS_IT, reason='this torch cannot write transformed parts')}
+
+
+@pytest.mark.parametrize('name', [pytest.param(each, marks=TRANSFORMED.get(each, ())) for each in FORGED])
 def test_a_table_that_contradicts_the_files_is_refused(folder, name):
     change, text = FORGED[name]
     tabled(folder, change)

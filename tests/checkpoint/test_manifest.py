@@ -69,7 +69,7 @@ def test_what_is_missing_or_cut_off_is_named(folder):
 def test_a_folder_that_torch_alone_has_written_is_told_from_one_of_ours(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        dcp.save({'w': torch.ones(2)}, checkpoint_id=tmp_path / 'epoch_1.pth', no_dist=True)
+        dcp.save({'w': torch.ones(2)}, checkpoint_id=tmp_path / 'epoch_1.pth')
     assert is_checkpoint_folder(tmp_path / 'epoch_1.pth')
     assert why_folder_damaged(tmp_path / 'epoch_1.pth') == 'it has no MANIFEST: it is not of runnerkit, or not complete'
 

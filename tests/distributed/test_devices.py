@@ -16,7 +16,7 @@ def machine(monkeypatch):
         chosen = []
         monkeypatch.setattr(torch.cuda, 'is_available', lambda: kind == 'cuda')
         found = None if kind is None else SimpleNamespace(type=kind)
-        of_torch = SimpleNamespace(current_accelerator=lambda check_available: found)
+        of_torch = SimpleNamespace(is_available=lambda: kind is not None, current_accelerator=lambda: found)
         monkeypatch.setattr(torch, 'accelerator', of_torch, raising=False)
         if kind is not None:
             devices = SimpleNamespace(

@@ -1,0 +1,69 @@
+"""What differs between the versions of torch that runnerkit runs on. Nothing else asks what a torch can do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+
+def shards_saver() -> Callable[..., Any]:
+    """`torch.distributed.checkpoint.save`. In torch 2.6 only the function before it takes ``no_dist``."""
+    from torch.distributed import checkpoint as dcp
+
+    return dcp.save if 'no_dist' in signature(dcp.save).parameters else dcp.save_state_dict
+
+
+def shards_loader() -> Callable[..., Any]:
+    """`torch.distributed.checkpoint.load`. In torch 2.6 only the function before it takes ``no_dist``."""
+    from torch.distributed import checkpoint as dcp
+
+    return dcp.load if 'no_dist' in signature(dcp.load).parameters else dcp.load_state_dict
+
+
+def second_connection(store: Any) -> Any:
+    """Return another connection to ``store``, the same on all ranks. The stores of torch 2.6 have no ``clone``.
+
+    There, the keys begin with the number of the launcher's attempt, since a restarted run may find the store of the
+    former one.
+    """
+    from torch.distributed import PrefixStore, TCPStore
+
+    if hasattr(store, 'clone'):
+        return store.clone()
+    timeout = store.timeout
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if isinstance(store, TCPStore):
+        store = TCPStore(store.host, store.port, is_master=False, wait_for_workers=False, timeout=timeout)
+    return PrefixStore(f'attempt_{os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")}', store)
+
+
+def compile_defaults() -> dict[str, Any]:
+    """Arguments of `torch.compile`: each compiled module has its own limit of eight variants (shapes and modes).
+
+    An older torch has one limit for all modules of a class, and does not compile further variants.
+    """
+    import torch
+
+    return {'isolate_recompiles': True} if 'isolate_recompiles' in signature(torch.compile).parameters else {}
+
+
+def accelerator_errors() -> tuple[type[Exception], ...]:
+    """The class of errors of an accelerator, which an older torch does not have: it raises RuntimeErrors."""
+    import torch
+
+    return (torch.AcceleratorError,) if hasattr(torch, 'AcceleratorError') else ()
+
+
+def check_sharding() -> None:
+    """Raise an error if FSDP2 does not compute with this torch what one process would."""
+    import torch
+    from torch.distributed import fsdp
+
+    if not hasattr(getattr(fsdp, 'FSDPModule', None), 'reset_iter_state'):
+        raise RuntimeError(
+            f'FSDP2 needs torch 2.13 or later, but this is {torch.__version__}. Before, a step fails on CPUs (2.6) or '
+            'computes other weights (2.8), and a failed one cannot be undone. Use DDP, or upgrade torch.'
+        )
