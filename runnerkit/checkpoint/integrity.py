@@ -241,14 +241,11 @@ def _check_archive(archive: zipfile.ZipFile, file: IO[bytes]) -> None:
         if end > archive.start_dir:
             raise Damage(f'its record {shown} is cut off')
         name = _read_at(file, record.header_offset + 30, lengths[0])
-        if header[:4] != b'PK\3\4' or name != record.orig_filename.encode(_encoding(record)):
+        encoding = 'utf-8' if record.flag_bits & _UTF_8 else 'cp437'
+        if header[:4] != b'PK\3\4' or name != record.orig_filename.encode(encoding):
             raise Damage(f'its record {shown} and its table of contents contradict each other')
         if _checksum(file, start, record.file_size, block) != record.CRC:
             raise Damage(f'the checksum of its record {shown} is wrong')
-
-
-def _encoding(record: zipfile.ZipInfo) -> str:
-    return 'utf-8' if record.flag_bits & _UTF_8 else 'cp437'
 
 
 def _checksum(file: IO[bytes], start: int, size: int, block: memoryview) -> int:
