@@ -370,16 +370,16 @@ def test_no_module_imports_itself_by_a_detour():
 
 #: The most of each; only a commit that names what it buys raises one. See `touched` about what each one is.
 CEILINGS = {
-    'files that a training imports': 167,
-    'lines in them': 26960,
+    'files that a training imports': 168,
+    'lines in them': 27010,
     'functions that it enters': 1371,
     'its deepest frame': 30,
     'functions of a save': 107,
     'files of a save': 34,
     'functions of a score': 186,
     'files of a score': 43,
-    'files': 337,
-    'lines': 50360,
+    'files': 338,
+    'lines': 50411,
     'short private functions with one call': 118,
     'private names in several files': 10,
 }
