@@ -117,6 +117,7 @@ num_threads = 1
 model = dict(type='{own}:Net', dropout=0.3)
 data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='{own}:Points', length=24))
 optimizer = dict(type='SGD', lr=0.1, momentum=0.9)
+optimizer_config = dict(fused=None)  # a fused step would round away what is planted into a momentum
 runner = dict(type='EpochBasedRunner', max_epochs=2)
 workflow = [('train', 1)]
 log_config = dict(interval=2, fingerprint=True, hooks=[dict(type='TextLoggerHook')])

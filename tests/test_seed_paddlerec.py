@@ -589,5 +589,5 @@ def test_without_a_change_the_run_ends_with_an_error(row, workspace, capsys):
     startup = listing_of('Startup').replace(LOADS[0], LOADS[1].format(', True' if 'fleet' in row else ''))
     runner = YAML.replace('epochs: 2', 'epochs: 2\n    init_model_path: data.txt')
     as_it_stands(workspace, without=row, **({'startup': startup, 'runner': runner} if is_load else {}))
-    assert main(['config.yaml']) == 1
+    assert main(['config.yaml']) in (1, 2)  # 2 where a line of the config is named
     assert 'your_' in capsys.readouterr().err

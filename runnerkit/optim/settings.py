@@ -187,10 +187,14 @@ def check_same_kind(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     check_values(state)
     given = [item for group in optimizer.param_groups for item in group.items()]
     numbers = {key for key, value in given if _has_numeric_type(value) and not isinstance(value, bool)}
+    flags = {key for key, value in given if isinstance(value, bool)}
     for group in state['param_groups']:
         wrong = [key for key in group if key in {*numbers, 'initial_lr'} and not _has_numeric_type(group[key])]
         if wrong:
             raise ValueError(f'its {wrong[0]} is {printable(group[wrong[0]], 60)}, which is not a number')
+        wrong = [key for key in group if key in flags and not isinstance(group[key], bool | None)]
+        if wrong:
+            raise ValueError(f'its {wrong[0]} is {printable(group[wrong[0]], 60)}, which is neither True nor False')
         missing = sorted(needed - set(group))
         if missing:
             raise ValueError(

@@ -1,11 +1,8 @@
 """The training tool: flags, precedence, exit codes, and one clear error for each wrong input."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -496,21 +493,3 @@ def test_the_gpus_of_mmcvs_tools(words, gpu, line, capsys):
     train.use_gpus(args)
     assert args.gpu_id == gpu
     assert line in capsys.readouterr().out
-
-
-def test_where_the_time_goes(project, warm):
-    """`RUNNERKIT_TRACE_START` prints the moments of a run in their order, and without it nothing is printed."""
-    words = [sys.executable, '-m', 'runnerkit', 'train', 'cfg.py']
-    for variable in ('1', ''):
-        environment = {**os.environ, 'RUNNERKIT_TRACE_START': variable}
-        done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=True)
-        lines = [line.split(maxsplit=6) for line in done.stderr.splitlines() if line.startswith('trace ')]
-        if not variable:
-            assert lines == []
-            continue
-        used, passed = zip(*((float(line[1]), float(line[4])) for line in lines), strict=True)
-        assert sorted(used) == list(used)
-        assert sorted(passed) == list(passed)
-        moments = [line[6] for line in lines]
-        assert moments[:3] == ['torch is loaded', 'everything is built', 'first batch of epoch 1']
-        assert moments[-3:] == ['end of epoch 3', 'end of the run', 'exit']
