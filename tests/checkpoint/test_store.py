@@ -249,7 +249,7 @@ def test_the_newest_whole_one_at_a_url(memory, caplog):
     damaged[damaged.index(model.weight.detach().numpy().tobytes())] ^= 1
     memory.pipe_file('/remote/epoch_2.pth', bytes(damaged))
     assert Store('memory://remote').newest().path == 'memory://remote/epoch_10.pth'
-    assert 'memory://remote/epoch_2.pth is skipped: its record' in caplog.text
+    assert 'memory://remote/epoch_2.pth is skipped: the checksum of its record' in caplog.text
 
 
 def test_a_storage_that_tells_no_time_goes_by_the_numbers(memory, monkeypatch):
