@@ -42,6 +42,8 @@ setup(
         'ray': requirements('search') + requirements('ray'),
         'large-data': requirements('large_data'),
         'all': requirements('optional'),
+        # With the newest torchvision, pip installs another torch, unless the command names one: docs/first_steps.md.
+        'vision': ['torch', 'torchvision'],
         'trackers': requirements('trackers'),
         'tests': requirements('tests'),
     },

@@ -37,13 +37,15 @@ def pytest_runtest_makereport(item, call):
     """Escape what no UTF-8 text holds: xdist cannot send what a test of hostile texts has logged. What shards a model
     is skipped with a torch that cannot."""
     report = yield
-    if report.failed and not HAS_FSDP2 and 'FSDP2 needs torch' in report.longreprtext:
+    if report.failed and not HAS_FSDP2 and any(each in report.longreprtext for each in NO_FSDP2):
         report.outcome, report.longrepr = 'skipped', (str(item.path), 0, 'FSDP2 needs a later torch')
     report.sections = [(name, text.encode('utf-8', 'backslashreplace').decode()) for name, text in report.sections]
     return report
 
 
 HAS_FSDP2 = hasattr(torch.distributed.fsdp.FSDPModule, 'reset_iter_state')
+#: What runnerkit says, and what torch 2.6 says where a test shards by itself.
+NO_FSDP2 = ('FSDP2 needs torch', "'Stream' object has no attribute 'record_event'")
 
 gc.disable()  # what is imported and collected stays, and is much
 

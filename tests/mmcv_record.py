@@ -6,7 +6,12 @@ from support import benchmark
 side_by_side = benchmark('side_by_side')
 RECORD = side_by_side.recorded()
 #: Whether this machine and torch compute the last bits as those of the record: then all of them have to be equal.
-SAME_BITS = side_by_side.by_hand() == RECORD['by hand']
+BY_HAND = side_by_side.by_hand()
+SAME_BITS = BY_HAND == RECORD['by hand']
+#: Whether this torch draws the same random numbers (torch 2.6 does not): then weights are the same but for rounding.
+SAME_NUMBERS = [float.fromhex(x) for x in BY_HAND[:8]] == pytest.approx(
+    [float.fromhex(x) for x in RECORD['by hand'][:8]], rel=1e-2, abs=1e-3
+)
 
 
 #: Biases before a norm, and the norms' means, which move with them. Such a bias has no gradient but what rounding
@@ -24,6 +29,8 @@ MADE_OF_ROUNDING = (
 def assert_same(found, expected):
     """Lists of ``float.hex`` by name are equal; on a machine that computes otherwise, but for rounding."""
     assert found.keys() == expected.keys()
+    if not SAME_NUMBERS:
+        pytest.skip('this torch draws other random numbers, so that a loop by hand begins with other weights')
     if SAME_BITS:
         assert found == expected
     for name in found.keys() - set(MADE_OF_ROUNDING):

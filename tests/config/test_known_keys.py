@@ -56,7 +56,7 @@ def test_parts_of_sections():
         ('grad_clip', torch.nn.utils.clip_grad_norm_, {'parameters'}),
         ('loss_scale', torch.amp.GradScaler, {'device'}),
         ('schedule', torch.profiler.schedule, set()),
-        ('dist_params', torch.distributed.init_process_group, {'_ranks'}),
+        ('dist_params', torch.distributed.init_process_group, {'_ranks', 'enable_reconfigure'}),  # the latter: 2.14
     ],
 )
 def test_functions_of_torch(name, function, without):

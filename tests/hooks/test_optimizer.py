@@ -47,6 +47,18 @@ class Rows(Tiny):
         return super().train_step((x.detach() + self.rows(torch.arange(len(x))), y), optimizer)
 
 
+def clips_sparse_gradients():
+    """Torch 2.14 has a norm of them."""
+    rows = torch.nn.Embedding(3, 2, sparse=True)
+    rows(torch.tensor([1])).sum().backward()
+    try:
+        torch.nn.utils.clip_grad_norm_(rows.parameters(), 1)
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+@pytest.mark.skipif(clips_sparse_gradients(), reason='this torch clips sparse gradients')
 @pytest.mark.parametrize('norm_type', [2.0, float('inf')])
 @pytest.mark.parametrize('several', [False, True])
 def test_clipping_sparse_gradients_names_the_embedding(several, norm_type):

@@ -136,6 +136,7 @@ def test_gpus_of_one_kind_stand_together(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 3)
     monkeypatch.setattr(torch.cuda, 'get_device_name', names.__getitem__)
+    monkeypatch.setattr(torch.backends.cudnn, 'version', lambda: None)  # asks real ones
     env = collect_env()
     assert (env['GPU 0,2'], env['GPU 1']) == ('NVIDIA A', 'NVIDIA B')
     assert env['CUDA'] == torch.version.cuda

@@ -6,6 +6,7 @@ import inspect
 import json
 
 from support import ROOT, benchmark
+from torch.nn import BatchNorm2d
 from torch.nn.parallel import DistributedDataParallel
 
 parameters = benchmark('golden_names').parameters  # told as in the table
@@ -27,8 +28,10 @@ DIFFERS = {
     'track_parallel_progress': _STDOUT,
     'track_progress': _STDOUT,
 }
+# The table was made with torch 2.13; an older one has fewer parameters in some of its own classes.
 if 'init_sync' not in inspect.signature(DistributedDataParallel).parameters:
-    DIFFERS['MMDistributedDataParallel'] = "takes what torch's takes; the table was made with a later one than this"
+    DIFFERS['MMDistributedDataParallel'] = "takes what torch's takes"
+LATER = [] if 'bias' in inspect.signature(BatchNorm2d).parameters else [['bias', 'KEYWORD_ONLY', 'True']]
 
 
 def home_of(module):
@@ -88,7 +91,7 @@ def test_each_name_is_there_with_its_signature():
         assert inspect.isclass(ours) == (theirs['kind'] == 'class'), name
         if theirs.get('parameters') is None:
             continue
-        found = {'': (theirs['parameters'], parameters(ours))}
+        found = {'': ([each for each in theirs['parameters'] if each not in LATER], parameters(ours))}
         for method, expected in theirs.get('methods', {}).items():
             if expected is not None:
                 assert hasattr(ours, method), f'{name} has no {method}'
