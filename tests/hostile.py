@@ -164,7 +164,7 @@ def is_meant(error):
 def raw_in(logs):
     """Lines of text logs with unsafe characters, or that are forged."""
     found = []
-    for path in logs:
+    for path in filter(os.path.isfile, logs):  # a folder that is set aside has others
         text = path.read_text(encoding='utf-8', errors='surrogateescape')
         forged = [line for line in text.split('\n') if line.startswith('2030-01-01')]
         found += [f'{path.name}: {line[:200]}' for line in unsafe(text) + forged]

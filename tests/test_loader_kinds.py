@@ -30,7 +30,7 @@ SAMPLE = [
     'names, moments',
     [
         (SAMPLE[::2], ['in epoch 2']),
-        pytest.param(SAMPLE, ['in epoch 2', 'after validation'], marks=pytest.mark.thorough),
+        pytest.param(SAMPLE, ['in epoch 2', 'in validation'], marks=pytest.mark.thorough),
     ],
 )
 def test_loaders_of_any_kind_are_resumed_exactly_or_it_is_told(warm, names, moments):

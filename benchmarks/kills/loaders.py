@@ -78,7 +78,9 @@ class Messages(logging.Handler):
 
     def emit(self, record):
         # `Dies` saves in the middle of a point, after all hooks, which the file says for itself.
-        is_of_save = 'among hooks that may change the run' in record.getMessage()
+        is_of_save = any(
+            text in record.getMessage() for text in ('among hooks that may change the run', 'inside an evaluation')
+        )
         if getattr(record, 'exactness', False) and not is_of_save:
             self.note(record.levelname, record.getMessage())
 
@@ -105,7 +107,6 @@ def moments_of(plan, name):
         found['end of epoch 1'] = [('after_train_epoch', 1)]
     if plan.by_epoch[-1][0] == 'val':
         found['in validation'] = [('after_val_iter', 1)]
-        found['after validation'] = [('after_val_epoch', 1) if name == 'epoch' else ('after_val_iter', 2)]
     found['3 times'] = [('after_train_iter', 3)] * 3
     return found
 

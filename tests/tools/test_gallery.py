@@ -80,7 +80,7 @@ def test_a_run_gives_the_numbers_again(gallery, name, tmp_path, monkeypatch, rea
     monkeypatch.setattr(gallery, 'PAGES', tmp_path)
     (entry,) = (entry for entry in gallery.ENTRIES if entry['name'] == name)
     assert gallery.record(entry)['scores'] == pytest.approx(results()[name]['scores'], abs=0.01)
-    kinds = [kind for kind, key in (('curve', 'curve'), ('samples', 'picture')) if key in entry]
+    kinds = [kind for kind, key in (('curve', 'curve'), ('card', 'curve'), ('samples', 'picture')) if key in entry]
     assert sorted(path.name for path in (tmp_path / 'images').iterdir()) == sorted(
         f'{name}_{kind}.png' for kind in kinds
     )
