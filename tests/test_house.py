@@ -371,16 +371,16 @@ def test_no_module_imports_itself_by_a_detour():
 #: The most of each; only a commit that names what it buys raises one. See `touched` about what each one is.
 CEILINGS = {
     'files that a training imports': 168,
-    'lines in them': 27010,
-    'functions that it enters': 1371,
+    'lines in them': 27092,
+    'functions that it enters': 1373,
     'its deepest frame': 30,
-    'functions of a save': 107,
+    'functions of a save': 108,
     'files of a save': 34,
-    'functions of a score': 186,
+    'functions of a score': 187,
     'files of a score': 43,
-    'files': 338,
-    'lines': 50411,
-    'short private functions with one call': 118,
+    'files': 339,
+    'lines': 50532,
+    'short private functions with one call': 121,
     'private names in several files': 10,
 }
 
