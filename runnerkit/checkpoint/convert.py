@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from runnerkit.checkpoint.atomic import is_checkpoint_folder, write_atomically
+from runnerkit.checkpoint.atomic import is_checkpoint_folder, save_with_checksums, write_atomically
 from runnerkit.checkpoint.loader import _load_checkpoint, find_checkpoint, load_whole
 from runnerkit.checkpoint.names import ema_name, plain_names
 from runnerkit.checkpoint.plain import plain_checkpoint
@@ -38,7 +37,7 @@ def convert_checkpoint(
     content = load_whole(path, 'cpu')
     if not is_url(path) and is_checkpoint_folder(local_path(path)):
         kind = 'file'
-        write_atomically(target, partial(torch.save, content))
+        write_atomically(target, partial(save_with_checksums, content))
     else:
         from runnerkit.checkpoint.folder import write_folder
         from runnerkit.checkpoint.shards import taken_apart

@@ -21,7 +21,14 @@ from torch.distributed.checkpoint import metadata as tables
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, _StorageInfo
 
-from runnerkit.checkpoint.atomic import METADATA, DiskFile, flush_folder, make_folder, temporary_name
+from runnerkit.checkpoint.atomic import (
+    METADATA,
+    DiskFile,
+    flush_folder,
+    make_folder,
+    save_with_checksums,
+    temporary_name,
+)
 from runnerkit.checkpoint.manifest import (
     REST,
     ListedFile,
@@ -35,7 +42,7 @@ from runnerkit.checkpoint.safe_load import only_safe_names, safe_load
 from runnerkit.checkpoint.shards import PLACES, Place, put_together
 from runnerkit.distributed import all_gather_objects, from_first_rank
 from runnerkit.utils.logging import printable
-from runnerkit.utils.torch_versions import shards_loader, shards_saver
+from runnerkit.utils.torch_versions import shards_function
 
 #: How long rank 0 waits for files that other machines have written, in seconds: network file systems show them late.
 _PATIENCE = 20.0
@@ -72,7 +79,7 @@ def write_folder(
         files = {name: listed for part in parts for name, listed in part.items()}
         try:
             with _ListedDiskFile(temporary / REST) as file:
-                torch.save(dict(rest or {}), file)  # type: ignore[arg-type]
+                save_with_checksums(dict(rest or {}), file)
             files[REST] = file.listed
             _wait_for(temporary, files)
             write_manifest(temporary, files)
@@ -95,7 +102,7 @@ def _write_tensors(
     try:
         with _without_warning():
             planner = _SavePlanner(local)
-            save = shards_saver()
+            save = shards_function('save')
             save(dict(tensors), storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
     except CheckpointException as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -251,7 +258,7 @@ def _read_into(targets: dict[str, Tensor], reader: _Reader) -> None:
     planner = dcp.DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         with _without_warning(), only_safe_names():
-            shards_loader()(targets, storage_reader=reader, planner=planner, no_dist=True)
+            shards_function('load')(targets, storage_reader=reader, planner=planner, no_dist=True)
     except CheckpointException as error:
         failure, _ = next(iter(error.failures.values()))
         if isinstance(failure, ValueError):

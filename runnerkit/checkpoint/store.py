@@ -20,6 +20,7 @@ from runnerkit.checkpoint.atomic import (
     is_abandoned,
     is_checkpoint_folder,
     replace_link,
+    save_with_checksums,
     sweep,
     temporary_files,
     write_atomically,
@@ -147,7 +148,7 @@ class Store:
             with _as_not_saved(path, OSError):
                 write_atomically(
                     path,
-                    partial(_save, checkpoint),
+                    partial(save_with_checksums, checkpoint),
                     lambda: os.path.isdir(path) and _remove_folder(path),
                 )
             if latest:
@@ -156,7 +157,7 @@ class Store:
             _into_cloud(checkpoint, path)
         else:
             buffer = io.BytesIO()
-            _save(checkpoint, buffer)
+            save_with_checksums(checkpoint, buffer)
             with _as_not_saved(path, Exception):  # each storage raises different errors
                 self.client.put(buffer.getvalue(), path)
         return path
@@ -462,18 +463,6 @@ class Store:
             self.client.put(content, self.path(OWNER))
 
 
-def _save(checkpoint: Mapping[str, Any], file: Any) -> None:
-    """`torch.save` with checksums, whatever the user has set: without them, the file would count as damaged."""
-    import torch  # names alone need none
-
-    wanted = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(True)
-    try:
-        torch.save(checkpoint, file)
-    finally:
-        torch.serialization.set_crc32_options(wanted)
-
-
 def _remove_folder(path: str) -> bool:
     """Delete a sharded checkpoint; returns whether ``path`` is one."""
     if not is_checkpoint_folder(path):
@@ -620,7 +609,6 @@ def _as_not_saved(path: str, errors: type[Exception]) -> Iterator[None]:
 
 def _into_cloud(checkpoint: Mapping[str, Any], path: str) -> None:
     try:
-        import torch
         from pavi import exception, modelcloud  # type: ignore[import-not-found]
     except ImportError as error:
         raise ImportError('Please install pavi to save checkpoint to modelcloud: pip install pavi') from error
@@ -632,7 +620,7 @@ def _into_cloud(checkpoint: Mapping[str, Any], path: str) -> None:
         model = root.create_training_model(folder)
     with tempfile.TemporaryDirectory() as temporary:
         copy = os.path.join(temporary, name)
-        torch.save(checkpoint, copy)
+        save_with_checksums(checkpoint, copy)
         model.create_file(copy, name=name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import sys
 from argparse import Namespace
@@ -85,6 +86,7 @@ def main(args: Namespace) -> int:
         from runnerkit.flow.look.trace import TraceHook, tell
 
         tell('torch is loaded')
+        atexit.register(tell, 'exit')
         hooks = [(TraceHook(), 'LOWEST')]
     flows = []
     for run in runs:  # all stages are imported before the first run begins

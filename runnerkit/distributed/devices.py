@@ -14,9 +14,7 @@ def accelerator() -> str | None:
     """The type of this machine's accelerator: ``'cuda'``, ``'xpu'``, ``'mps'`` …; None if only the CPU can be used."""
     if torch.cuda.is_available():
         return 'cuda'
-    if not torch.accelerator.is_available():
-        return None
-    found = torch.accelerator.current_accelerator()
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return None if found is None else found.type
 
 

@@ -8,18 +8,12 @@ from inspect import signature
 from typing import Any
 
 
-def shards_saver() -> Callable[..., Any]:
-    """`torch.distributed.checkpoint.save`. In torch 2.6 only the function before it takes ``no_dist``."""
+def shards_function(name: str) -> Callable[..., Any]:
+    """``save`` or ``load`` of `torch.distributed.checkpoint`. In torch 2.6 only those before them take ``no_dist``."""
     from torch.distributed import checkpoint as dcp
 
-    return dcp.save if 'no_dist' in signature(dcp.save).parameters else dcp.save_state_dict
-
-
-def shards_loader() -> Callable[..., Any]:
-    """`torch.distributed.checkpoint.load`. In torch 2.6 only the function before it takes ``no_dist``."""
-    from torch.distributed import checkpoint as dcp
-
-    return dcp.load if 'no_dist' in signature(dcp.load).parameters else dcp.load_state_dict
+    function = getattr(dcp, name)
+    return function if 'no_dist' in signature(function).parameters else getattr(dcp, f'{name}_state_dict')
 
 
 def second_connection(store: Any) -> Any:

@@ -10,11 +10,11 @@ from runnerkit.utils import torch_versions
 
 def test_shards_are_written_and_read_by_one_process_alone(monkeypatch):
     """Which torch 2.6 does with its older functions only."""
-    for name, choose in (('save', torch_versions.shards_saver), ('load', torch_versions.shards_loader)):
-        chosen = choose()
+    for name in ('save', 'load'):
+        chosen = torch_versions.shards_function(name)
         assert chosen in (getattr(dcp, name), getattr(dcp, f'{name}_state_dict'))
         monkeypatch.setattr(dcp, name, lambda state_dict, *, checkpoint_id=None: None)
-        assert choose() is getattr(dcp, f'{name}_state_dict')
+        assert torch_versions.shards_function(name) is getattr(dcp, f'{name}_state_dict')
 
 
 @pytest.mark.parametrize('has_clone', [True, False])

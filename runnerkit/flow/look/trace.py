@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 import time
@@ -35,7 +34,6 @@ class TraceHook(Hook):
 
     def before_run(self, runner: RunnerView) -> None:
         """All stages have built what they build."""
-        atexit.register(tell, 'exit')
         tell('everything is built')
 
     def before_train_iter(self, runner: RunnerView) -> None:

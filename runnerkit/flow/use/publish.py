@@ -8,11 +8,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from runnerkit.checkpoint import _load_checkpoint, ema_name, find_checkpoint
-from runnerkit.checkpoint.atomic import write_atomically
+from runnerkit.checkpoint.atomic import save_with_checksums, write_atomically
 from runnerkit.checkpoint.plain import to_plain
 from runnerkit.checkpoint.schemes import HASH_IN_NAME
 from runnerkit.checkpoint.state_dict import weights_to_cpu
@@ -74,7 +73,7 @@ def publish(source: str | os.PathLike[str], out: str | os.PathLike[str], which: 
         'state_dict': to_plain(weights_to_cpu(weights), 'state_dict'),
     }
     buffer = io.BytesIO()
-    torch.save(published, buffer)
+    save_with_checksums(published, buffer)
     target = place.with_name(with_hash(place, hashlib.sha256(buffer.getvalue()).hexdigest()))
     write_atomically(target, buffer.getvalue())
     return target
