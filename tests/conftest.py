@@ -1,7 +1,6 @@
 """What all tests share: starting several ranks, the marker of the tests that do, and no process that stays behind."""
 
 import gc
-import importlib
 import os
 import sys
 
@@ -105,7 +104,6 @@ def real_pictures(no_pictures, monkeypatch):
 @pytest.fixture
 def warm(monkeypatch):
     """Python programs that the test starts are forks of this process, see `forks.WarmPopen`."""
-    importlib.import_module('torch._dynamo')  # or each of them would import it when it makes an optimizer
     monkeypatch.setattr('subprocess.Popen', forks.WarmPopen)
 
 

@@ -11,6 +11,9 @@ from runnerkit.utils.env import is_alive
 #: Processes that Python's own multiprocessing starts, and that end with the one that has started them.
 HELPERS = ('multiprocessing.forkserver', 'multiprocessing.resource_tracker')
 
+#: The same of torch's compiler, where the default is several processes (torch 2.6).
+COMPILERS = 'torch/_inductor/compile_worker/__main__.py'
+
 
 def adopt_orphans():
     """Make this process the parent of all that it starts in however many steps and whose own parent dies."""
@@ -40,6 +43,7 @@ def left_by(root, within=30.0):
     """What lives of the family of ``root`` though it got so many seconds to end: a line about each process.
 
     The helpers of multiprocessing do not count as long as ``root`` itself is their parent; what they have forked does.
+    Nor do those of torch's compiler that work for ``root``.
     """
     deadline = time.monotonic() + within
     looks_without = 0
@@ -56,6 +60,8 @@ def _about(pid, root):
     try:
         words = Path(f'/proc/{pid}/cmdline').read_text(errors='replace').split('\0')
         if parent(pid) == root and any(f'{helper} import main' in word for helper in HELPERS for word in words):
+            return None
+        if any(word.endswith(COMPILERS) for word in words) and f'--parent={root}' in words:
             return None
         variables = Path(f'/proc/{pid}/environ').read_text(errors='replace').split('\0')
     except (OSError, IndexError):

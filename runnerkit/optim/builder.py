@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +36,30 @@ OPTIMIZERS = Registry(
 #: Classes of constructors, which make an optimizer's parameter groups from a model.
 OPTIMIZER_BUILDERS = Registry('optimizer builder')
 OPTIMIZER_BUILDERS.offer({'DefaultOptimizerConstructor': 'runnerkit.optim.default_constructor'})
+
+#: The methods of optimizers that torch's compiler leaves out. To say so, torch imports it at their first call.
+_NOT_COMPILED = ('add_param_group', 'load_state_dict', 'state_dict', 'zero_grad')
+
+
+def leave_compiler_unloaded() -> None:
+    """Let optimizers of torch not import its compiler (a second, and 100 MiB), unless something else does.
+
+    Until then nothing is compiled, so that nothing has to be left out.
+    """
+    for name in _NOT_COMPILED:
+        method = getattr(getattr(Optimizer, name), '__wrapped__', None)
+        if method is not None:
+            vars(method).setdefault('__dynamo_disable', _while_unloaded(method))  # where torch looks first
+
+
+def _while_unloaded(method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if 'torch._dynamo' not in sys.modules:
+            return method(*args, **kwargs)
+        vars(method).pop('__dynamo_disable', None)  # from now on torch decides
+        return getattr(Optimizer, method.__name__)(*args, **kwargs)
+
+    return call
 
 
 def build_optimizer_constructor(cfg: dict[str, Any]) -> Any:
@@ -95,6 +120,7 @@ def build_optimizer(model: nn.Module, cfg: Any) -> Any:
     config = {'type': constructor, 'optimizer_cfg': optimizer_cfg, 'paramwise_cfg': paramwise_cfg}
     if params is not None:
         config['params'] = params
+    leave_compiler_unloaded()
     optimizer = build_optimizer_constructor(config)(model)
     if isinstance(optimizer, Optimizer):
         check_numbers(optimizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
@@ -23,33 +24,43 @@ from runnerkit.utils.numbers import check_finite, check_whole_number
 if TYPE_CHECKING:
     from runnerkit.parallel.fsdp import FSDP2
 
-#: The names in torch's `Optimizer.profile_hook_step` (2.6 to 2.14): without profiler and hooks, `step` does the same.
-KNOWN = (
-    'Optimizer RuntimeError __class__ __name__ _global_optimizer_post_hooks _global_optimizer_pre_hooks '
-    '_optimizer_step_code _optimizer_step_post_hooks _optimizer_step_pre_hooks autograd cast chain isinstance len '
-    'profiler record_function torch tuple values'
-)
+#: The names in torch's two wrappers around each `step` (2.6 to 2.14): without profiler, hooks and compiler, the first
+#: only calls the second, which only sets whether gradients are recorded.
+KNOWN = {
+    'profile_hook_step': (
+        'Optimizer RuntimeError __class__ __name__ _global_optimizer_post_hooks _global_optimizer_pre_hooks '
+        '_optimizer_step_code _optimizer_step_post_hooks _optimizer_step_pre_hooks autograd cast chain isinstance len '
+        'profiler record_function torch tuple values',
+    ),
+    '_use_grad_for_differentiable': (
+        '_dynamo defaults graph_break is_grad_enabled set_grad_enabled torch._dynamo',
+        'Optimizer _dynamo cast defaults graph_break is_grad_enabled set_grad_enabled torch._dynamo',
+    ),
+}
 
 
-def wrapper_code(wrap: Callable[..., Any]) -> object:
-    """Return the code object of the wrapper that ``wrap`` puts around every optimizer's ``step``; None if the names in
-    it are not those that are `KNOWN`: then it may do something else."""
-    code = wrap(lambda: None).__code__
-    return code if ' '.join(sorted({*code.co_names})) == KNOWN else None
+def wrapper_code(owner: Any, name: str) -> object:
+    """Return the code object of the wrapper that ``owner.name`` puts around every optimizer's ``step``; None if the
+    names in it are not `KNOWN`: then it may do something else."""
+    wrap = getattr(owner, name, None)
+    code = None if wrap is None else wrap(lambda: None).__code__
+    return code if code is not None and ' '.join(sorted({*code.co_names})) in KNOWN[name] else None
 
 
-_WRAPPER = wrapper_code(Optimizer.profile_hook_step)
+_WRAPPER = wrapper_code(Optimizer, 'profile_hook_step')
+_GRAD_MODE = wrapper_code(_torch, '_use_grad_for_differentiable')
 
 
 def step(optimizer: Optimizer) -> None:
     """Do what ``optimizer.step()`` does, faster.
 
     torch wraps the method in a function that names the step for the profiler and calls the optimizer's step hooks. The
-    name alone takes 20 to 40 µs, even without a profiler. If there are no hooks before the step and no global hooks,
-    this function calls the wrapped method directly, and then the hooks after the step. It calls ``optimizer.step()``
-    while `torch.profiler` runs, if something has replaced ``step`` (torch's schedulers do), and with a torch whose
-    wrapper is not `KNOWN`. Only tools that record names without torch's profiler, such as an
-    ``ExecutionTraceObserver`` alone, do not see this step.
+    name alone takes 20 to 40 µs, even without a profiler. A second wrapper imports torch's compiler, which takes a
+    second, to tell it something. If there are no hooks before the step and no global hooks, this function calls the
+    wrapped method directly, and then the hooks after the step. It calls ``optimizer.step()`` while `torch.profiler`
+    runs, if something has replaced ``step`` (torch's schedulers do), and with a torch whose wrapper is not `KNOWN`.
+    Only tools that record names without torch's profiler, such as an ``ExecutionTraceObserver`` alone, do not see this
+    step.
     """
     wrapper: Any = getattr(type(optimizer), 'step', None)
     if (
@@ -61,7 +72,12 @@ def step(optimizer: Optimizer) -> None:
         and not _torch._global_optimizer_pre_hooks
         and not _torch._global_optimizer_post_hooks
     ):
-        wrapper.__wrapped__(optimizer)
+        method = wrapper.__wrapped__
+        if _GRAD_MODE is not None and getattr(method, '__code__', None) is _GRAD_MODE:
+            with torch.set_grad_enabled(optimizer.defaults['differentiable']):
+                method.__wrapped__(optimizer)
+        else:
+            method(optimizer)
         for hook in optimizer._optimizer_step_post_hooks.values():
             hook(optimizer, (optimizer,), {})
     else:
@@ -198,14 +214,18 @@ class Update:
         elif self.amp:
             self._add_gradients(loss, options)
         else:
-            # backward() would create this tensor each time. Reuse it, unless a hook on the loss has changed it.
-            one = self._one
-            if one is None or one.dtype is not loss.dtype or one.device != loss.device or one._version:
-                # For types that are not real, backward() raises an error.
-                real = loss.dtype if loss.is_floating_point() else None
-                one = self._one = torch.ones((), dtype=real, device=loss.device)
-            loss.backward(None if loss.dim() or one.dtype is not loss.dtype else one, **options)
+            loss.backward(self._gradient_of(loss), **options)
         self.accumulated += 1
+
+    def _gradient_of(self, loss: Tensor) -> Tensor | None:
+        """The loss's own gradient, kept since backward() would create it each time; None if torch had to import its
+        symbolic shapes to check it, which takes half a second."""
+        if loss.dim() or not loss.is_floating_point() or 'torch.fx.experimental.symbolic_shapes' not in sys.modules:
+            return None
+        one = self._one
+        if one is None or one.dtype is not loss.dtype or one.device != loss.device or one._version:  # a hook changed it
+            one = self._one = torch.ones((), dtype=loss.dtype, device=loss.device)
+        return one
 
     def _add_own_gradients(self, loss: Tensor, model: nn.Module | None, options: dict[str, Any]) -> None:
         """Compute the gradients of one of several optimizers' parameters alone."""

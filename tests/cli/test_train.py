@@ -3,6 +3,8 @@
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -493,3 +495,58 @@ def test_the_gpus_of_mmcvs_tools(words, gpu, line, capsys):
     train.use_gpus(args)
     assert args.gpu_id == gpu
     assert line in capsys.readouterr().out
+
+
+TWO_RUNS = """
+mode: [a, b]
+hyper_parameters: {optimizer: {class: sgd, learning_rate: 0.1}}
+dataset: [{name: d, data_path: x, data_converter: "{workspace}/own.py", batch_size: 2}]
+phase: [{name: p, model: "{workspace}/own.py", dataset_name: d}]
+runner:
+- {name: a, epochs: 1, device: cpu, terminal_class_path: "{workspace}/own.py", save_checkpoint_path: a}
+- {name: b, epochs: 1, device: cpu, terminal_class_path: "{workspace}/own.py", save_checkpoint_path: b}
+"""
+
+LOOK = """
+import gc, weakref
+import torch
+from runnerkit.flow import TerminalBase
+models = []
+
+class Reader(torch.utils.data.Dataset):
+    def __init__(self, data_path):
+        pass
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        return torch.ones(4)
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.circle = torch.nn.Linear(4, 1), [self]
+    def train_step(self, data, optimizer):
+        loss = self.layer(data).mean()
+        return dict(loss=loss, log_vars=dict(loss=loss), num_samples=len(data))
+
+class Terminal(TerminalBase):
+    def terminal(self, context):
+        models.append(weakref.ref(context.model))
+        is_visited = any(each is context.model for each in gc.get_objects())
+        print('LOOK', gc.isenabled(), gc.get_freeze_count() > 50_000, is_visited, [model() is None for model in models])
+"""
+
+
+@pytest.mark.parametrize('is_command', [True, False])
+def test_a_command_leaves_what_is_built_out_of_each_garbage_collection(tmp_path, is_command):
+    """A process that has torch already belongs to somebody else. Of a second run, the first is collected."""
+    (tmp_path / 'own.py').write_text(LOOK)
+    (tmp_path / 'two.yaml').write_text(TWO_RUNS)
+    start = 'import sys; from runnerkit.cli.main import main; sys.exit(main(sys.argv[1:]))'
+    words = [sys.executable, '-c', start if is_command else f'import torch; {start}', 'train', 'two.yaml']
+    said = subprocess.run(words, cwd=tmp_path, check=True, text=True, capture_output=True).stdout
+    looks = [line.split(maxsplit=4)[1:] for line in said.splitlines() if line.startswith('LOOK')]
+    wanted = ['True', str(is_command), str(not is_command)]
+    assert [look[:3] for look in looks] == [wanted, wanted]
+    if is_command:
+        assert looks[1][3] == '[True, False]'

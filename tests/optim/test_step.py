@@ -1,6 +1,8 @@
 """The shorter way to an optimizer's step: taken where nobody can tell, and only there."""
 
 import functools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -36,11 +38,17 @@ def weight(optimizer):
     return optimizer.param_groups[0]['params'][0][0].item()
 
 
-def test_torchs_wrapper_is_the_one_that_is_known(optimizer, ranges):
-    """If this fails with a new torch, steps are right but slower: read `Optimizer.profile_hook_step` of that torch, let
-    `step` do what is new in it, and add the new names to `KNOWN`."""
-    names = {*Optimizer.profile_hook_step(len).__code__.co_names}
-    assert sorted(names ^ {*module.KNOWN.split()}) == [], "step() was written for other names in torch's wrapper"
+@pytest.mark.parametrize(
+    ('owner', 'name'), [(Optimizer, 'profile_hook_step'), (torch_optimizer, '_use_grad_for_differentiable')]
+)
+def test_torchs_wrappers_are_those_that_are_known(owner, name):
+    """If this fails with a new torch, steps are right but slower: read this function of that torch, let `step` do what
+    is new in it, and add its names to `KNOWN`."""
+    names = ' '.join(sorted({*getattr(owner, name)(len).__code__.co_names}))
+    assert names in module.KNOWN[name], "step() was written for other names in torch's wrapper"
+
+
+def test_a_step_is_not_named_for_the_profiler(optimizer, ranges):
     step(optimizer)
     assert weight(optimizer) == 0.5
     assert ranges == []
@@ -149,9 +157,68 @@ def test_a_torch_that_does_more_in_a_step_steps_by_itself(optimizer, ranges, mon
         return wrapper
 
     audit = print
-    assert module.wrapper_code(wrap) is None
+    for owner, name in ((Optimizer, 'profile_hook_step'), (torch_optimizer, '_use_grad_for_differentiable')):
+        with monkeypatch.context() as changed:
+            changed.setattr(owner, name, wrap)
+            assert module.wrapper_code(owner, name) is None
+            changed.delattr(owner, name)
+            assert module.wrapper_code(owner, name) is None
     monkeypatch.setattr(module, '_WRAPPER', None)
     step(optimizer)
     assert ranges == ['Optimizer.step#SGD.step']
     step(Delegate(optimizer))
     assert weight(optimizer) == 0.0
+
+
+@pytest.mark.parametrize('torch_has', ['the known wrapper', 'another one'])
+def test_gradients_are_recorded_in_a_step_only_where_it_is_differentiable(monkeypatch, torch_has):
+    if torch_has == 'another one':
+        monkeypatch.setattr(module, '_GRAD_MODE', None)
+    for differentiable in (False, True):
+        leaf = torch.ones(3, requires_grad=True)
+        parameter = leaf * 1
+        parameter.grad = torch.ones(3)
+        optimizer = SGD([leaf], lr=0.5, differentiable=differentiable)
+        optimizer.param_groups[0]['params'] = [parameter]
+        with torch.set_grad_enabled(not differentiable):
+            step(optimizer)
+            assert torch.is_grad_enabled() is not differentiable  # as before
+        assert parameter[0].item() == 0.5
+        assert (type(parameter.grad_fn).__name__ == 'AddBackward0') is differentiable
+
+
+WITHOUT_COMPILER = """
+import sys
+import torch
+from runnerkit.optim import build_optimizer
+from runnerkit.optim.update import Update
+
+model = torch.nn.Linear(2, 1)
+optimizer = build_optimizer(model, {'type': 'AdamW', 'lr': 0.1})
+update = Update([optimizer], fused='auto')
+for _ in range(2):
+    update.backward(model(torch.ones(3, 2)).mean())
+    update.step()
+optimizer.load_state_dict(optimizer.state_dict())
+optimizer.zero_grad()
+optimizer.add_param_group({'params': [torch.nn.Parameter(torch.ones(2))]})
+print(*{'torch._dynamo', 'sympy'} & {*sys.modules})
+
+assert update._gradient_of(model(torch.ones(3, 2)).mean()) is None
+import torch._dynamo
+
+graphs = []
+compiled = torch.compile(lambda x: optimizer.zero_grad() or x + 1, backend=lambda graph, _: graphs.append(1) or graph)
+for parameter in model.parameters():
+    parameter.grad = torch.ones_like(parameter)
+compiled(torch.ones(2))
+print(len(graphs), [parameter.grad for parameter in model.parameters()])
+print(update._gradient_of(model(torch.ones(3, 2)).mean()))
+update.backward(model(torch.ones(3, 2)).mean())
+update.step()
+"""
+
+
+def test_an_update_loads_no_compiler_and_leaves_its_work_to_one_that_is_loaded():
+    told = subprocess.run([sys.executable, '-c', WITHOUT_COMPILER], check=True, text=True, capture_output=True).stdout
+    assert told.splitlines() == ['', '1 [None, None]', 'tensor(1.)']
