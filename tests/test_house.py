@@ -371,16 +371,16 @@ def test_no_module_imports_itself_by_a_detour():
 #: The most of each; only a commit that names what it buys raises one. See `touched` about what each one is.
 CEILINGS = {
     'files that a training imports': 168,
-    'lines in them': 27092,
-    'functions that it enters': 1373,
+    'lines in them': 27165,
+    'functions that it enters': 1379,
     'its deepest frame': 30,
     'functions of a save': 108,
     'files of a save': 34,
     'functions of a score': 187,
     'files of a score': 43,
     'files': 339,
-    'lines': 50532,
-    'short private functions with one call': 121,
+    'lines': 50608,
+    'short private functions with one call': 122,
     'private names in several files': 10,
 }
 
