@@ -1,13 +1,15 @@
 """Comparing trainings with what the real MMCV recorded on one machine."""
 
 import pytest
+import torch
 from support import benchmark
 
 side_by_side = benchmark('side_by_side')
 RECORD = side_by_side.recorded()
-#: Whether this machine and torch compute the last bits as those of the record: then all of them have to be equal.
+#: Whether this machine and torch compute the last bits as those of the record: then all of them have to be equal. What
+#: the loop by hand computes is not all: with torch 2.9 it has the same bits, and Adam and norms have others.
 BY_HAND = side_by_side.by_hand()
-SAME_BITS = BY_HAND == RECORD['by hand']
+SAME_BITS = BY_HAND == RECORD['by hand'] and tuple(map(int, torch.__version__.split('.')[:2])) >= (2, 13)
 #: Whether this torch draws the same random numbers (torch 2.6 does not): then weights are the same but for rounding.
 SAME_NUMBERS = [float.fromhex(x) for x in BY_HAND[:8]] == pytest.approx(
     [float.fromhex(x) for x in RECORD['by hand'][:8]], rel=1e-2, abs=1e-3

@@ -51,6 +51,11 @@ def join(folder, launcher, environment, **kwargs):
     )
 
 
+def said_by_us(text):
+    """Its lines without those that Gloo prints on stdout with torch 2.9."""
+    return [line for line in text.splitlines() if not line.startswith('[Gloo] ')]
+
+
 def test_torchrun_and_the_backend_without_gpu(warm, tmp_path):
     env = {'RANK': '0', 'LOCAL_RANK': '0', 'WORLD_SIZE': '1', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': free_port()}
     ended = join(tmp_path, 'pytorch', env, timeout=300)
@@ -58,7 +63,7 @@ def test_torchrun_and_the_backend_without_gpu(warm, tmp_path):
     if torch.cuda.is_available():
         assert ended.stdout == '(0, 1) nccl\n'
     else:
-        assert ended.stdout == '(0, 1) gloo\n'
+        assert said_by_us(ended.stdout) == ['(0, 1) gloo']
         assert 'through gloo instead of nccl' in ended.stderr
 
 
@@ -188,7 +193,7 @@ def test_two_processes_of_mpi_join(tmp_path):
         (tmp_path / str(rank)).mkdir()
         forks.append(Fork(joined_by_mpi, rank, port, folder=tmp_path / str(rank)))
     assert [fork.code() for fork in forks] == [0, 0], forks[0].said()
-    assert [fork.said('stdout') for fork in forks] == [f'({rank}, 2) [3.0]\n' for rank in range(2)]
+    assert [said_by_us(fork.said('stdout')) for fork in forks] == [[f'({rank}, 2) [3.0]'] for rank in range(2)]
 
 
 GOOD = {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'here', 'MASTER_PORT': '29500', 'LOCAL_RANK': '0'}

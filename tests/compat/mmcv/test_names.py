@@ -28,8 +28,8 @@ DIFFERS = {
     'track_parallel_progress': _STDOUT,
     'track_progress': _STDOUT,
 }
-# The table was made with torch 2.13; an older one has fewer parameters in some of its own classes.
-if 'init_sync' not in inspect.signature(DistributedDataParallel).parameters:
+# The table was made with torch 2.13; an older one has other parameters in some of its own classes.
+if inspect.signature(DistributedDataParallel).parameters['broadcast_buffers'].default is not None:
     DIFFERS['MMDistributedDataParallel'] = "takes what torch's takes"
 LATER = [] if 'bias' in inspect.signature(BatchNorm2d).parameters else [['bias', 'KEYWORD_ONLY', 'True']]
 
