@@ -129,6 +129,8 @@ def ran(path, *inputs):
 
 @pytest.mark.parametrize('extension', ['.pt2', '.onnx'])
 def test_programs_take_any_number_of_samples(cfg, tmp_path, extension):
+    if extension == '.onnx' and torch.__version__.startswith('2.6.'):
+        pytest.skip('this torch exports no tuple among the outputs to ONNX')
     path = tmp_path / f'two{extension}'
     told = runnerkit.export(cfg, path)
     model = runnerkit.load_model(cfg.work_dir, cfg).model
@@ -218,7 +220,7 @@ def test_networks_that_torch_cannot_take_are_told_with_their_line(cfg, tmp_path)
             'Branches',
             r'torch.export cannot take the network of Supervised \(Branches\): Could not guard .*if a.sum\(\)',
         ),
-        ('Fixed', r'violated \(batch\)! You marked batch .* constant \(2\)\. Write .*forward_dummy'),
+        ('Fixed', r'violated \(batch\)! .*batch .* constant \(2\)\. Write .*forward_dummy'),
         ('Best', r'.pt2 cannot express what .*torch.return_types.topk.*; write tuple\(x.topk\(5\)\)'),
         ('Texts', 'name is a str, but only tensors can be exported'),
     ):
