@@ -42,8 +42,9 @@ from runnerkit.optim.settings import (
     with_rates_of,
 )
 from runnerkit.parallel import unwrap
-from runnerkit.parallel.dtensors import optimizer_state_like
+from runnerkit.parallel.dtensors import is_sharded, optimizer_state_like
 from runnerkit.utils.logging import NOT_EXACT
+from runnerkit.utils.torch_versions import shards_exactly
 
 #: Arguments of hooks that are stored in attributes with other names.
 _ELSEWHERE = {f'min_{key}{ratio}': f'minimum{ratio}' for key in ('lr', 'momentum') for ratio in ('', '_ratio')}
@@ -226,6 +227,8 @@ class Changes:
         runner, orders = self._runner, self._runner.updater.orders
         texts = [text for reader in runner.readers.entries for text in doubts_about(reader.dataloader)]
         texts += [] if orders is None else orders.doubts()
+        if is_sharded(runner.model) and not shards_exactly():
+            texts.append('Before torch 2.13, a model sharded by fully_shard may compute other weights after it')
         for text in dict.fromkeys((*texts, *self._doubts_of_order())):
             runner.logger.info('A resume of this run may not be exact. %s', text, extra=NOT_EXACT)
 

@@ -51,12 +51,18 @@ def accelerator_errors() -> tuple[type[Exception], ...]:
     return (torch.AcceleratorError,) if hasattr(torch, 'AcceleratorError') else ()
 
 
-def check_sharding() -> None:
-    """Raise an error if FSDP2 does not compute with this torch what one process would."""
-    import torch
+def shards_exactly() -> bool:
+    """Whether FSDP2 computes with this torch what one process would, also after a resume."""
     from torch.distributed import fsdp
 
-    if not hasattr(getattr(fsdp, 'FSDPModule', None), 'reset_iter_state'):
+    return hasattr(getattr(fsdp, 'FSDPModule', None), 'reset_iter_state')
+
+
+def check_sharding() -> None:
+    """Raise an error unless `shards_exactly`."""
+    import torch
+
+    if not shards_exactly():
         raise RuntimeError(
             f'FSDP2 needs torch 2.13 or later, but this is {torch.__version__}. Before, a step fails on CPUs (2.6) or '
             'computes other weights (2.8), and a failed one cannot be undone. Use DDP, or upgrade torch.'

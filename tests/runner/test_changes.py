@@ -192,6 +192,18 @@ def test_what_is_not_known_to_be_exact_is_told_at_the_first_start(tmp_path, capl
     assert 'A resume of this run may not be exact. DataLoader of Noisy: ' in record.getMessage()
 
 
+@pytest.mark.parametrize('is_old', [True, False])
+def test_shards_of_a_torch_that_does_not_compute_them_exactly_are_told(tmp_path, caplog, monkeypatch, is_old):
+    from runnerkit.runner import changes
+
+    monkeypatch.setattr(changes, 'is_sharded', lambda model: True)
+    monkeypatch.setattr(changes, 'shards_exactly', lambda: not is_old)
+    runner = start(tmp_path, max_iters=1)
+    with caplog.at_level(logging.INFO, 'runnerkit'):
+        runner.run([DataLoader(Noisy(20), 4)], [('train', 1)])
+    assert ('may not be exact. Before torch 2.13, a model sharded by fully_shard' in caplog.text) is is_old
+
+
 @pytest.mark.parametrize('states', [[{'accumulated': 1}, {'accumulated': 2}], [{'accumulated': 1}, {'accumulated': 0}]])
 def test_ranks_at_different_places_of_a_cycle_have_no_mean(states):
     with pytest.raises(ValueError, match='same number of ranks'):
