@@ -113,6 +113,8 @@ class TensorboardLoggerHook(LoggerHook):
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         state = self._saved_state(runner, checkpoint)
         self._step, self._drawn = state.get('step'), dict(state.get('points', []))
+        if 'step' in state and self._step is None:
+            self._step = 0  # known: nothing had been drawn
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last points, which are on the disk: a resumed run does not draw them again."""

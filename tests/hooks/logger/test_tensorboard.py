@@ -104,9 +104,9 @@ def test_the_event_file_is_opened_when_there_is_something_to_draw(tmp_path):
     assert opened == [False, True, True, True]
 
 
-def checkpointed(work_dir, epochs, resume=None):
+def checkpointed(work_dir, epochs, resume=None, interval=2):
     runner = tiny_runner(model=Known(), work_dir=work_dir, max_epochs=epochs)
-    for each in (CheckpointHook(interval=1), TensorboardLoggerHook(interval=2)):
+    for each in (CheckpointHook(interval=1), TensorboardLoggerHook(interval=interval)):
         runner.register_hook(each)
     if resume:
         runner.resume(str(work_dir / resume))
@@ -120,6 +120,14 @@ def test_a_validation_after_the_checkpoint_is_drawn_once_after_all(tmp_path):
     read = events(tmp_path / 'tf_logs')
     assert steps(read, 'train/loss') == [2, 4, 6, 8, 10, 12]
     assert steps(read, 'val/loss') == [4, 8, 12]
+
+
+def test_a_validation_after_a_checkpoint_that_knows_of_no_point_is_drawn_once(tmp_path):
+    """Of which the training has drawn nothing before."""
+    checkpointed(tmp_path, 1, interval=50)
+    older(tmp_path / 'tf_logs')
+    checkpointed(tmp_path, 2, 'epoch_1.pth', interval=50)
+    assert steps(events(tmp_path / 'tf_logs'), 'val/loss') == [4, 8]
 
 
 def test_what_a_checkpoint_knows_is_on_the_disk_before_it(tmp_path):
