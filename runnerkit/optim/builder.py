@@ -47,17 +47,18 @@ def leave_compiler_unloaded() -> None:
     Until then nothing is compiled, so that nothing has to be left out.
     """
     for name in _NOT_COMPILED:
-        method = getattr(getattr(Optimizer, name), '__wrapped__', None)
+        wrapper = getattr(Optimizer, name)
+        method = getattr(wrapper, '__wrapped__', None)
         if method is not None:
-            vars(method).setdefault('__dynamo_disable', _while_unloaded(method))  # where torch looks first
+            vars(method).setdefault('__dynamo_disable', _while_unloaded(wrapper, method))  # where torch looks first
 
 
-def _while_unloaded(method: Callable[..., Any]) -> Callable[..., Any]:
+def _while_unloaded(wrapper: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if 'torch._dynamo' not in sys.modules:
             return method(*args, **kwargs)
         vars(method).pop('__dynamo_disable', None)  # from now on torch decides
-        return getattr(Optimizer, method.__name__)(*args, **kwargs)
+        return wrapper(*args, **kwargs)
 
     return call
 

@@ -22,9 +22,6 @@ MOST_PANELS = 9
 #: A curve with more points has no marks, which would hide the line.
 MOST_MARKS = 60
 
-#: Inches left of a panel, for its numbers and its name. Fixed: matplotlib's layout takes as long as the drawing.
-_LEFT = 0.95
-
 #: Values of a log line that have no panel.
 _NO_PANEL = {'memory', 'grad_norm', *TIME_NAMES}
 
@@ -118,17 +115,8 @@ def draw_curve(
         panels['learning rate'] = {name.removeprefix('lr').strip(): points for name, points in rates.items()}
     columns = 1 if len(panels) <= 3 else 2
     rows = -(-len(panels) // columns)
-    width, height = 7 if columns == 1 else 11, 0.8 + 2.2 * rows
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(7 if columns == 1 else 11, 0.6 + 2.2 * rows), layout='constrained')
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
-    figure.subplots_adjust(
-        left=_LEFT / width,
-        right=1 - 0.15 / width,
-        bottom=0.5 / height,
-        top=1 - 0.35 / height,
-        wspace=_LEFT / (width / columns - _LEFT),
-        hspace=0.06,
-    )
     diverged = first_non_finite(drawn.values())
     for axis, (label, group) in zip(axes, panels.items(), strict=False):
         draw(axis, label, group, best, focus)

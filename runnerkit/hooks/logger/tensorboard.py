@@ -47,6 +47,7 @@ class TensorboardLoggerHook(LoggerHook):
         self._writer: Any = None
         self._purge_step: int | None = None  # the first step of the next event file; None: do not open one
         self._redrawn: list[tuple[str, Any]] = []  # its first points
+        self._pictured: int | None = None  # the step of the last picture, which cannot be drawn again
 
     @property
     def writer(self) -> Any:
@@ -96,9 +97,11 @@ class TensorboardLoggerHook(LoggerHook):
     def _begin(self, runner: RunnerView) -> None:
         """Decide which existing points the next event file hides, and which ones it draws again."""
         done = runner.completed_iters
+        if done == 0 and self._step is None:
+            self._step = 0  # known: nothing has been drawn
         # A validation may have been logged after the checkpoint and before the next iteration, at the same step. Hide
         # all points of this step and draw those again that are stored in the checkpoint.
-        is_known = self._step is not None and done > 0
+        is_known = self._step is not None and done > 0 and done != self._pictured
         self._redrawn = [*self._drawn.items()] if is_known and self._step == done else []
         self._purge_step = done if is_known else done + 1
 
@@ -113,8 +116,7 @@ class TensorboardLoggerHook(LoggerHook):
     def before_resume(self, runner: RunnerView, checkpoint: dict[str, Any]) -> None:
         state = self._saved_state(runner, checkpoint)
         self._step, self._drawn = state.get('step'), dict(state.get('points', []))
-        if 'step' in state and self._step is None:
-            self._step = 0  # known: nothing had been drawn
+        self._pictured = state.get('pictured')
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last points, which are on the disk: a resumed run does not draw them again."""
@@ -122,7 +124,7 @@ class TensorboardLoggerHook(LoggerHook):
             with self._tolerant():
                 self._writer.flush()
         points = [point for point in self._drawn.items() if isinstance(point[1], (int, float, str))]
-        return {'step': self._step, 'points': points}
+        return {'step': self._step, 'points': points, 'pictured': self._pictured}
 
     def log(self, runner: RunnerView) -> None:
         """Draw one point of each curve at the number of completed iterations."""
@@ -137,8 +139,9 @@ class TensorboardLoggerHook(LoggerHook):
     def after_image(self, runner: RunnerView, name: str, pixels: Pixels) -> None:
         """Draw a picture of `runnerkit.report_image`, at the number of completed iterations."""
         if self.writer is not None:
+            self._pictured = runner.completed_iters
             with self._tolerant():
-                self._writer.add_image(name, pixels, runner.completed_iters, dataformats='HWC')
+                self._writer.add_image(name, pixels, self._pictured, dataformats='HWC')
 
     def _draw(self, points: Iterable[tuple[str, Any]], step: int) -> None:
         for tag, value in points:

@@ -47,7 +47,7 @@ def run(work_dir, workflow=(('train', 1),), before=(), **options):
 def events(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    return EventAccumulator(str(folder)).Reload()
+    return EventAccumulator(str(folder), {'images': 0}).Reload()  # 0: all
 
 
 def older(folder):
@@ -200,6 +200,25 @@ def test_reported_pictures_are_drawn(tmp_path):
     runner.run([loader(16)], [('train', 1)])
     found = events(tmp_path / 'tf_logs').Images('weights')
     assert [(each.step, each.width, each.height) for each in found] == [(4, 3, 2), (8, 3, 2)]
+
+
+@pytest.mark.parametrize('interval', [2, 50])
+def test_a_resumed_run_keeps_the_pictures_of_its_checkpoint(tmp_path, interval):
+    class Draws(Hook):
+        def after_train_iter(self, runner):
+            report_image('weights', np.zeros((2, 3)))
+
+    for epochs, resume in ((1, None), (2, tmp_path / 'epoch_1.pth')):
+        runner = tiny_runner(model=Known(), work_dir=tmp_path, max_epochs=epochs)
+        for hook in (Draws(), CheckpointHook(interval=1), TensorboardLoggerHook(interval=interval)):
+            runner.register_hook(hook)
+        if resume:
+            runner.resume(str(resume))
+        runner.run([loader(16)], [('train', 1)])
+        read = events(tmp_path / 'tf_logs')
+        older(tmp_path / 'tf_logs')
+    assert [each.step for each in read.Images('weights')] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert interval == 50 or steps(read, 'train/loss') == [2, 4, 6, 8]
 
 
 class Diary(TrackerHook):
