@@ -89,11 +89,12 @@ def type_line(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
 
 @pytest.fixture
 def walk(type_line):
-    """Type a page in a folder of its own; returns the names that its Python blocks have left."""
+    """Type a page in a folder of its own, without the section ``left_out``; returns the names of its Python blocks."""
 
-    def run(page):
+    def run(page, left_out=None):
         names, said = {'__name__': '__main__'}, ''
-        for _, language, indented in BLOCK.findall(read(page)):
+        text = re.sub(left_out, '', read(page)) if left_out else read(page)
+        for _, language, indented in BLOCK.findall(text):
             code = dedent(indented)
             named = FILE.match(code)
             if language == 'text':

@@ -42,6 +42,15 @@ class Finder(MetaPathFinder, Loader):
         """Nothing to execute."""
 
 
+def is_loadable():
+    """Whether the real one is installed and fits this torch."""
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError):  # RuntimeError: its operators are those of another torch
+        return False
+    return True
+
+
 def install(monkeypatch):
     """For one test, ``import torchvision`` finds the stand-in."""
     monkeypatch.setattr(sys, 'meta_path', [*sys.meta_path, Finder()])
