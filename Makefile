@@ -98,6 +98,7 @@ ray: $(RAY)/.done ## test the Ray executor, which `make test` skips
 PEERS = mmcv mmengine lightning ignite accelerate
 ENGINES ?= plain expert runnerkit $(PEERS)
 BENCH = $(ENV)/bench
+RESULTS = benchmarks$(if $(TORCH),/torch-$(TORCH))
 WANTED = $(patsubst %,$(BENCH)/%/.done,$(filter $(PEERS),$(ENGINES)) transformers)
 $(BENCH)/%/.done: requirements/bench/%.txt $(ENV)/.base
 	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
@@ -107,12 +108,12 @@ $(BENCH)/%/.done: requirements/bench/%.txt $(ENV)/.base
 	--requirement $<) > $(@D)/install.log 2>&1
 	touch $@
 
-bench: $(ENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1)
+bench: $(ENV)/.base ## compare runnerkit with a plain loop and other engines (ROUNDS=5, ENGINES='…', QUICK=1, TORCH=newest)
 	-$(MAKE) --keep-going --no-print-directory $(WANTED)
 	$(BIN)/python benchmarks/bench.py --environments $(BENCH) --engines $(ENGINES) \
-	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick)
+	$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(QUICK),--quick,--out $(RESULTS))
 	$(BIN)/python benchmarks/whole.py --environments $(BENCH) \
-	$(if $(QUICK),--rounds 1 --out work_dirs/bench/RESULTS.md,$(if $(ROUNDS),--rounds $(ROUNDS)))
+	$(if $(QUICK),--rounds 1 --out work_dirs/bench/RESULTS.md,$(if $(ROUNDS),--rounds $(ROUNDS)) --out $(RESULTS)/RESULTS.md)
 
 check: $(ENV)/.tests ## check lint, format, types and layers
 	$(BIN)/ruff check .

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-import importlib
+import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from runnerkit.registry import Registry, build_from_cfg
+from runnerkit.utils.lazy import loaded_late
 
 #: Arguments of torch's losses that must be tensors, while a config holds lists of numbers.
 TENSOR_ARGUMENTS = ('weight', 'pos_weight')
@@ -47,7 +49,7 @@ def _torch_loss(name: str) -> type[nn.Module] | None:
 def _metrics() -> Iterator[dict[str, Any]]:
     """The metrics of torchmetrics, and then those of each subpackage, because its root does not have all."""
     try:
-        torchmetrics = importlib.import_module('torchmetrics')
+        torchmetrics = _torchmetrics()
     except ImportError as error:
         raise ImportError("metrics by name come from torchmetrics: pip install 'torchmetrics>=1.2'") from error
     parts = [info.name for info in pkgutil.iter_modules(torchmetrics.__path__) if info.ispkg]
@@ -58,6 +60,14 @@ def _metrics() -> Iterator[dict[str, Any]]:
             for name, found in held.items()
             if inspect.isclass(found) and issubclass(found, torchmetrics.Metric)
         }
+
+
+def _torchmetrics() -> ModuleType:
+    """torchmetrics, without ``scipy.signal``, which it loads in a second to add a name that only gammatone needs."""
+    if importlib.util.find_spec('gammatone'):
+        return importlib.import_module('torchmetrics')
+    with loaded_late('scipy.signal', hamming=None):
+        return importlib.import_module('torchmetrics')
 
 
 MODELS = Registry(

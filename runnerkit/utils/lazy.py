@@ -6,8 +6,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -61,6 +63,31 @@ def loaded_class(place: str) -> Any:
     module is not imported there are no objects."""
     module, _, name = place.partition(':')
     return getattr(sys.modules.get(module), name, ())
+
+
+class _Late(ModuleType):
+    """A module that is loaded when something is asked of it that it does not have."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.withdraw()
+        return getattr(import_module(self.__name__), name)
+
+    def withdraw(self) -> None:
+        """Let the next import find the real one."""
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+
+
+@contextmanager
+def loaded_late(module: str, **known: Any) -> Iterator[None]:
+    """A context in which importing ``module`` does not load it before anything but ``known`` is asked of it."""
+    late = _Late(module)
+    vars(late).update(known)
+    sys.modules.setdefault(module, late)
+    try:
+        yield
+    finally:
+        late.withdraw()
 
 
 #: The class of the runners whose user writes the batch, for `loaded_class`.

@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from pathlib import Path
 
@@ -71,6 +72,28 @@ def test_torchmetrics_is_missed_with_a_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, 'torchmetrics', None)
     with pytest.raises(ImportError, match="pip install 'torchmetrics"):
         METRICS.build(dict(type='MulticlassAccuracy', num_classes=3))
+
+
+SCIPY = """
+import sys
+from runnerkit.nn import METRICS
+METRICS.get('MulticlassAccuracy')
+print('scipy.signal' in sys.modules)
+import scipy.signal
+print(callable(scipy.signal.butter), hasattr(scipy.signal, 'hamming'))
+"""
+
+
+def test_metrics_do_not_load_what_only_gammatone_needs(tmp_path):
+    """It takes a second, half of torchmetrics."""
+    pytest.importorskip('scipy')
+
+    def said():
+        return subprocess.check_output([sys.executable, '-c', SCIPY], cwd=tmp_path, text=True).split()
+
+    assert said() == ['False', 'True', 'False']
+    (tmp_path / 'gammatone.py').touch()
+    assert said() == ['True', 'True', 'True']
 
 
 def test_models_from_torch_from_a_path_and_as_a_sequence():

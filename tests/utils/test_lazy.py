@@ -12,7 +12,7 @@ from installed import install
 
 import runnerkit.hooks
 from runnerkit.registry import Registry
-from runnerkit.utils.lazy import EntryPoints, homes_in
+from runnerkit.utils.lazy import EntryPoints, homes_in, loaded_late
 
 GROUP = 'runnerkit.tests'
 
@@ -137,3 +137,26 @@ def test_two_packages_with_one_name_are_an_error_unless_they_mean_the_same(tmp_p
         EntryPoints(GROUP).load('Watch')
     assert 'other_pack:Watch (other_pack)' in str(refused.value)
     assert EntryPoints(GROUP).load('Same') is sys.modules['one_pack'].Watch
+
+
+def test_a_module_that_is_loaded_late(tmp_path, monkeypatch):
+    package = tmp_path / 'late_package'
+    package.mkdir()
+    for name in ('__init__', 'part', 'other'):
+        (package / f'{name}.py').write_text('known, asked = 1, 2\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with loaded_late('late_package.part', known=None):
+        import late_package.part as first
+
+        assert first.known is None
+    assert 'late_package.part' not in sys.modules
+    with loaded_late('late_package.part', known=None):
+        from late_package.part import asked
+
+        assert asked == 2
+        assert sys.modules['late_package.part'].known == 1
+    import late_package.part
+
+    with loaded_late('late_package.part', known=None):  # it is loaded already
+        assert late_package.part.known == sys.modules['late_package.part'].known == 1
+    assert sys.modules['late_package.part'].asked == 2
