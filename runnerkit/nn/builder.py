@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Iterator
-from types import ModuleType
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -48,8 +48,11 @@ def _torch_loss(name: str) -> type[nn.Module] | None:
 
 def _metrics() -> Iterator[dict[str, Any]]:
     """The metrics of torchmetrics, and then those of each subpackage, because its root does not have all."""
+    # It loads scipy.signal, which takes a second, to add a name there that gammatone alone needs.
+    late = nullcontext() if importlib.util.find_spec('gammatone') else loaded_late('scipy.signal', hamming=None)
     try:
-        torchmetrics = _torchmetrics()
+        with late:
+            torchmetrics = importlib.import_module('torchmetrics')
     except ImportError as error:
         raise ImportError("metrics by name come from torchmetrics: pip install 'torchmetrics>=1.2'") from error
     parts = [info.name for info in pkgutil.iter_modules(torchmetrics.__path__) if info.ispkg]
@@ -60,14 +63,6 @@ def _metrics() -> Iterator[dict[str, Any]]:
             for name, found in held.items()
             if inspect.isclass(found) and issubclass(found, torchmetrics.Metric)
         }
-
-
-def _torchmetrics() -> ModuleType:
-    """torchmetrics, without ``scipy.signal``, which it loads in a second to add a name that only gammatone needs."""
-    if importlib.util.find_spec('gammatone'):
-        return importlib.import_module('torchmetrics')
-    with loaded_late('scipy.signal', hamming=None):
-        return importlib.import_module('torchmetrics')
 
 
 MODELS = Registry(
