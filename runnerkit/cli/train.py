@@ -72,39 +72,40 @@ def main(args: Namespace) -> int:
         raise UsageError(f'--auto-resume and --if-used {args.if_used} contradict each other: give one of them')
     if args.launcher != 'none' and args.local_rank is not None:
         os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    is_command = 'torch' not in sys.modules  # else a program has called this function, and its garbage is its own
+    # Else a program has called this function, and its garbage is its own.
+    is_command = 'torch' not in sys.modules and not gc.get_freeze_count()
     use_gpus(args)
     runs = load_runs(args.config, args.cfg_options)
     if args.work_dir and len(runs) > 1:
         raise UsageError(
             f'--work-dir is one folder, but the config has {len(runs)} runs: set save_checkpoint_path there'
         )
-    with nothing_collected(is_command):
-        # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
-        from runnerkit.checkpoint import trusted_pickles
-        from runnerkit.flow import Flow, Options
-
-    hooks = []
-    if os.environ.get('RUNNERKIT_TRACE_START'):
-        from runnerkit.flow.look.trace import TraceHook, tell
-
-        tell('torch is loaded')
-        atexit.register(tell, 'exit')
-        hooks = [(TraceHook(), 'LOWEST')]
-    flows = []
-    for run in runs:  # all stages are imported before the first run begins
-        options = Options(**{option.name: getattr(args, option.name) for option in fields(Options)})
-        options.device = options.device or run.device
-        flows.append(Flow(run.cfg, options, name=run.name, hooks=hooks, guard=guarded))
-    code = 0
     try:
+        with nothing_collected(is_command):
+            # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
+            from runnerkit.checkpoint import trusted_pickles
+            from runnerkit.flow import Flow, Options
+
+        hooks = []
+        if os.environ.get('RUNNERKIT_TRACE_START'):
+            from runnerkit.flow.look.trace import TraceHook, tell
+
+            tell('torch is loaded')
+            atexit.register(tell, 'exit')
+            hooks = [(TraceHook(), 'LOWEST')]
+        flows = []
+        for run in runs:  # all stages are imported before the first run begins
+            options = Options(**{option.name: getattr(args, option.name) for option in fields(Options)})
+            options.device = options.device or run.device
+            flows.append(Flow(run.cfg, options, name=run.name, hooks=hooks, guard=guarded))
+        code = 0
         while flows and code == 0:
             with trusted_pickles(args.trust_pickles):
                 code = exit_code(flows.pop(0).run())  # nothing holds what it has built
+        return code
     finally:
         if is_command:
             gc.unfreeze()  # at its exit, Python finalizes only what the collector visits
-    return code
 
 
 def exit_code(context: Any) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +69,28 @@ def loaded_class(place: str) -> Any:
 class _Late(ModuleType):
     """A module that is loaded when something is asked of it that it does not have."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)  # `importlib.util.find_spec` refuses a module without one
+
     def __getattr__(self, name: str) -> Any:
+        if name.startswith('__') and name not in ('__all__', '__path__'):
+            raise AttributeError(name)  # `inspect` looks at all modules, which is no use of this one
         self.withdraw()
         return getattr(import_module(self.__name__), name)
 
     def withdraw(self) -> None:
         """Let the next import find the real one."""
         if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+            sys.modules.pop(self.__name__, None)
 
 
 @contextmanager
 def loaded_late(module: str, **known: Any) -> Iterator[None]:
-    """A context in which importing ``module`` does not load it before anything but ``known`` is asked of it."""
+    """A context in which importing ``module`` does not load it before anything but ``known`` is asked of it.
+
+    A program that imports it there by ``from package import module`` keeps an object that passes on all but ``known``.
+    """
     late = _Late(module)
     vars(late).update(known)
     sys.modules.setdefault(module, late)

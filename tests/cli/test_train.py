@@ -551,3 +551,6 @@ def test_a_command_leaves_torch_out_of_each_garbage_collection(tmp_path, is_comm
     wanted = ['True', str(is_command), 'True']
     assert looks == [[*wanted, '[False]'], [*wanted, '[True, False]']]
     assert said.splitlines()[-1] == '0'
+    (tmp_path / 'own.py').write_text('broken = ')
+    done = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True)
+    assert ('own.py' in done.stderr, done.stdout.splitlines()[-1]) == (True, '0')

@@ -2,6 +2,7 @@
 tests/hooks/test_hook.py."""
 
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
@@ -149,6 +150,8 @@ def test_a_module_that_is_loaded_late(tmp_path, monkeypatch):
         import late_package.part as first
 
         assert first.known is None
+        assert importlib.util.find_spec('late_package.part') is first.__spec__
+        assert not hasattr(first, '__file__')  # `inspect` asks all modules
     assert 'late_package.part' not in sys.modules
     with loaded_late('late_package.part', known=None):
         from late_package.part import asked

@@ -25,7 +25,8 @@ class TensorboardLoggerHook(LoggerHook):
     """Logs numbers, learning rates and texts.
 
     Each iteration is drawn once, however often a run is killed and resumed. Points are on disk before the next
-    checkpoint is, and a resumed run hides the points beyond its checkpoint.
+    checkpoint is, and a resumed run hides the points beyond its checkpoint. Only a validation after that, in an
+    iteration that has drawn a picture, is there twice: to hide the first would hide the picture.
 
     TensorBoard takes longer to import than all of runnerkit, so it is imported when there is something to draw.
 

@@ -214,10 +214,11 @@ def test_a_resumed_run_keeps_the_pictures_of_its_checkpoint(tmp_path, interval):
             runner.register_hook(hook)
         if resume:
             runner.resume(str(resume))
-        runner.run([loader(16)], [('train', 1)])
+        runner.run([loader(16), loader(4)], [('train', 1), ('val', 1)])
         read = events(tmp_path / 'tf_logs')
         older(tmp_path / 'tf_logs')
     assert [each.step for each in read.Images('weights')] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert steps(read, 'val/loss') == [4, 4, 8]  # at the step of a picture
     assert interval == 50 or steps(read, 'train/loss') == [2, 4, 6, 8]
 
 
