@@ -31,7 +31,6 @@ TUTORIALS = {
 #: A tutorial that continues in the folder of another one.
 BEFORE = {'search': 'table'}
 
-
 #: The section on torchvision, which does not load with each torch.
 TORCHVISION = re.compile(r'## 4\. Augment with torchvision.*?(?=## 5\.)', re.DOTALL)
 
@@ -67,7 +66,7 @@ def test_each_page_says_its_time_and_ends_with_a_picture(name):
 @pytest.mark.parametrize('name', TUTORIALS)
 def test_the_configs_have_no_findings(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    torchvision_stub.is_loadable() or torchvision_stub.install(monkeypatch)
+    torchvision_stub.install(monkeypatch)
     files = [*(write_files(BEFORE[name]) if name in BEFORE else ()), *write_files(name)]
     configs = [path for path in files if re.search(r'^(_base_|runner|pipeline) =', path.read_text(), re.MULTILINE)]
     assert configs
@@ -86,9 +85,7 @@ def test_the_configs_have_no_findings(name, tmp_path, monkeypatch):
 def test_the_tutorial(name, walk, monkeypatch):  # noqa: F811
     for package in TUTORIALS[name]:
         pytest.importorskip(package) if package != 'timm' else find_spec(package) or pytest.skip('needs timm')
-    is_left_out = name == 'pictures' and not torchvision_stub.is_loadable()
-    if is_left_out:
-        torchvision_stub.install(monkeypatch)
+    is_left_out = name == 'pictures' and torchvision_stub.install(monkeypatch)
     if name in BEFORE:
         walk(page_of(BEFORE[name]))
     walk(page_of(name), TORCHVISION if is_left_out else None)

@@ -42,17 +42,15 @@ class Finder(MetaPathFinder, Loader):
         """Nothing to execute."""
 
 
-def is_loadable():
-    """Whether the real one is installed and fits this torch."""
+def install(monkeypatch):
+    """For one test, ``import torchvision`` finds the stand-in; returns False, and leaves it, if the real one loads."""
     try:
         import torchvision  # noqa: F401
     except (ImportError, RuntimeError):  # RuntimeError: its operators are those of another torch
+        pass
+    else:
         return False
-    return True
-
-
-def install(monkeypatch):
-    """For one test, ``import torchvision`` finds the stand-in."""
     monkeypatch.setattr(sys, 'meta_path', [*sys.meta_path, Finder()])
     for name in [name for name in sys.modules if name.partition('.')[0] == 'torchvision']:
         monkeypatch.delitem(sys.modules, name)
+    return True

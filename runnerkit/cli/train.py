@@ -9,7 +9,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from typing import Any
 
@@ -81,7 +81,7 @@ def main(args: Namespace) -> int:
             f'--work-dir is one folder, but the config has {len(runs)} runs: set save_checkpoint_path there'
         )
     try:
-        with nothing_collected(is_command):
+        with nothing_collected() if is_command else nullcontext():
             # Imported here, so that a wrong flag or a missing config is reported without waiting for torch.
             from runnerkit.checkpoint import trusted_pickles
             from runnerkit.flow import Flow, Options
@@ -140,19 +140,17 @@ def use_gpus(args: argparse.Namespace) -> None:
 
 
 @contextmanager
-def nothing_collected(is_command: bool) -> Iterator[None]:
+def nothing_collected() -> Iterator[None]:
     """A context for importing torch, which leaves no garbage: a tenth of its time would go into looking for it. Until
     `gc.unfreeze`, the collector does not visit what is there, which stays, and takes 0.1 s each time."""
     is_on = gc.isenabled()
-    if is_command:
-        gc.disable()
+    gc.disable()
     try:
         yield
     finally:
-        if is_command and is_on:
+        if is_on:
             gc.enable()
-        if is_command:
-            gc.freeze()
+        gc.freeze()
 
 
 def guarded(context: Any) -> AbstractContextManager[None]:

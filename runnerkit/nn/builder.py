@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import inspect
 import pkgutil
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -48,10 +49,10 @@ def _torch_loss(name: str) -> type[nn.Module] | None:
 
 def _metrics() -> Iterator[dict[str, Any]]:
     """The metrics of torchmetrics, and then those of each subpackage, because its root does not have all."""
-    # It loads scipy.signal, which takes a second, to add a name there that gammatone alone needs.
-    late = nullcontext() if importlib.util.find_spec('gammatone') else loaded_late('scipy.signal', hamming=None)
+    # Its import loads scipy.signal, which takes a second, to add a name there that gammatone alone needs.
+    is_as_ever = 'torchmetrics' in sys.modules or importlib.util.find_spec('gammatone')
     try:
-        with late:
+        with nullcontext() if is_as_ever else loaded_late('scipy.signal', hamming=None):
             torchmetrics = importlib.import_module('torchmetrics')
     except ImportError as error:
         raise ImportError("metrics by name come from torchmetrics: pip install 'torchmetrics>=1.2'") from error

@@ -143,7 +143,7 @@ def test_two_packages_with_one_name_are_an_error_unless_they_mean_the_same(tmp_p
 def test_a_module_that_is_loaded_late(tmp_path, monkeypatch):
     package = tmp_path / 'late_package'
     package.mkdir()
-    for name in ('__init__', 'part', 'other'):
+    for name in ('__init__', 'part'):
         (package / f'{name}.py').write_text('known, asked = 1, 2\n')
     monkeypatch.syspath_prepend(tmp_path)
     with loaded_late('late_package.part', known=None):
