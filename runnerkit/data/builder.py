@@ -222,7 +222,7 @@ def build_dataloader(
         round_up: give all ranks equally many samples by repeating some, as training needs. Say False for an evaluation
             that is to count each sample once.
         seeded: False for torch's own loader: faster by about 5 microseconds a sample in batches of 64 and 15 in batches
-            of 8 (by 15 and 27 where samples draw from Python's or numpy's generator; by none for a TensorDataset), but
+            of 8 (by 15 and 27 where samples draw from Python's or numpy's generator; slower for a TensorDataset), but
             what random transforms do then depends on the number of workers and cannot be entered in mid-epoch. The
             order stays a function of (seed, epoch).
         sampler: in place of the usual one: a sampler, or a config for SAMPLERS. One that gives all ranks the same is
