@@ -29,7 +29,8 @@ class Startup(StartupBase):
 
     def _single_startup(self, context: Context) -> None:
         net = unwrap(context.model).model
-        features, liked = (torch.stack(column) for column in zip(*context.loaders[0].dataset, strict=True))
+        ratings = context.loaders[0].dataset
+        features, liked = ratings.features, ratings.liked
         ids, share = features[:, :2].flatten(), liked.mean()  # user and film of each rating
         size = len(net.weights.weight)
         number, likings = ids.bincount(minlength=size), ids.bincount(liked.repeat_interleave(2), minlength=size)

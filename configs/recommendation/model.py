@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torchmetrics.classification import BinaryAUROC
 
 from runnerkit.nn import Supervised
 
@@ -48,4 +47,4 @@ class Model(Supervised):
 
     def __init__(self, fields: int, features: int, size: int, widths: list[int], dropout: float) -> None:
         net = DeepFM(fields, features, size, widths, dropout)
-        super().__init__(net, nn.BCEWithLogitsLoss(), {'auc': BinaryAUROC()})
+        super().__init__(net, nn.BCEWithLogitsLoss(), {'auc': {'type': 'BinaryAUROC'}})
