@@ -2,10 +2,10 @@
 
     python benchmarks/whole/saves.py [--rounds 9]
 
-``large`` has 40 million weights in eight tensors, ``many`` 1,000 tensors of 10,000 weights; AdamW without a step yet
-has no state. A save by hand is torch.save and a flush to the disk; a copy is that of each tensor into memory that is
-there already. A resume by hand is torch.load with mmap, load_state_dict, and a CRC-32 of the file, since the runner
-checks each byte.
+``large`` has 40 million weights in eight tensors, ``many`` 1,000 tensors of 10,000 weights; AdamW has no state before
+its first step. A save by hand is torch.save and a flush to the disk. What a save in the background waits for is
+compared with a copy of each tensor into memory that is there already. A resume by hand is torch.load with mmap,
+load_state_dict, and a CRC-32 of the file, since the runner checks each byte.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def main():
             )
             copies = [torch.empty_like(each) for each in net.parameters()]
             compared(
-                f'async_save until it returns, over a copy, {name}',
+                f'async_save, {name}',
                 rounds,
                 lambda net=net, copies=copies: torch._foreach_copy_(copies, [each.detach() for each in net]),
                 lambda save=saver.save: save(async_save=True),
