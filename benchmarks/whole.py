@@ -72,9 +72,10 @@ hand and by config evaluate the checkpoint afterwards and draw two curves; peers
 turns in one process: CPU seconds of an epoch and its ratio to that by hand in the same round (and the middle half).""",
     'evaluations': """An evaluation (loss and accuracy of all batches) by the runner over one by hand, in turns in one
 process.""",
-    'saves': """A save by the runner over torch.save with a flush, one in the background until it returns over a copy of
-the weights, and a resume over torch.load(mmap=True), load_state_dict and a CRC-32 of the file, in turns in one process;
-of 40 million weights in 8 tensors, and of 10 million in 1,000. Medians, and the middle half of the ratios.""",
+    'saves': """The runner's save, and by hand torch.save with a flush; what a save in the background waits for, and a
+copy of the weights; a resume, and torch.load(mmap=True) with load_state_dict and a CRC-32 of the file. In turns in one
+process, of 40 million weights in 8 tensors, and of 10 million in 1,000, with an AdamW that has no state yet: medians,
+and the middle half of the ratios.""",
 }
 TITLE = '## Whole commands'
 OURS = ('by config',)

@@ -45,9 +45,8 @@ def state(net, optimizer):
 
 
 def save_by_hand(net, optimizer, path):
-    with open(path, 'wb') as file:
-        torch.save(state(net, optimizer), file)
-        file.flush()
+    torch.save(state(net, optimizer), path)
+    with open(path, 'rb+') as file:
         os.fsync(file.fileno())
 
 
@@ -88,7 +87,7 @@ def compared(name, rounds, by_hand, by_runner, after=lambda: None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--rounds', type=int, default=9)
+    parser.add_argument('--rounds', type=int, default=9, help='at least 2')
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     logging.disable()

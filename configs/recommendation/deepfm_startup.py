@@ -30,7 +30,7 @@ class Startup(StartupBase):
     def _single_startup(self, context: Context) -> None:
         net = unwrap(context.model).model
         ratings = context.loaders[0].dataset
-        features, liked = ratings.features, ratings.liked
+        features, liked = ratings[[*range(len(ratings))]]
         ids, share = features[:, :2].flatten(), liked.mean()  # user and film of each rating
         size = len(net.weights.weight)
         number, likings = ids.bincount(minlength=size), ids.bincount(liked.repeat_interleave(2), minlength=size)

@@ -42,7 +42,7 @@ class Reader(Dataset):
     def __len__(self) -> int:
         return len(self.liked)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int | list[int]) -> tuple[Tensor, Tensor]:
         return self.features[index], self.liked[index]
 
 

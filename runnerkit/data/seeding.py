@@ -207,24 +207,6 @@ def is_pure(dataset: Any) -> bool:
     return False
 
 
-def _rows(tensors: Sequence[torch.Tensor], indices: list[Any]) -> list[torch.Tensor] | None:
-    """What torch collates of these rows, at a fraction of the cost; None where the result could differ in any way."""
-    is_plain = all(type(index) is int for index in indices) and all(
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and tensor.is_contiguous()
-        and not tensor.requires_grad
-        for tensor in tensors
-    )
-    # A worker collates into shared memory.
-    if not is_plain or not indices or min(indices) < 0 or get_worker_info() is not None:
-        return None
-    if max(indices) >= min(map(len, tensors)):
-        return None
-    chosen = torch.tensor(indices)
-    return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in tensors]
-
-
 #: So many samples of a loader must have drawn nothing from python's and numpy's generators before these are left alone.
 ENOUGH = 16
 
@@ -298,15 +280,18 @@ class SeededSamples(Dataset[Any]):
         self.collate_fn = collate_fn
         self.draws = draws or Draws()
         self._can_draw = not is_pure(dataset) or collate_fn not in TORCHS_COLLATE
+        self._at_once: Callable[..., Any] | None = None
+        if type(dataset) is TensorDataset and collate_fn is default_collate:
+            from runnerkit.data.rows import rows
+
+            self._at_once = rows
 
     def __getitems__(self, batch: SampleBatch) -> Any:
         samples: list[Any] = []
         try:
             if not self._can_draw:
-                if type(self.dataset) is TensorDataset and self.collate_fn is default_collate:
-                    rows = _rows(self.dataset.tensors, batch)
-                    if rows is not None:
-                        return rows
+                if self._at_once is not None and (found := self._at_once(self.dataset, batch)) is not None:
+                    return found
                 for index in batch:
                     samples.append(self.dataset[index])  # noqa: PERF401 # an error finds those before it
                 return self.collate_fn(samples)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, default_collate
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from runnerkit.data import build_dataloader, seeding
 from runnerkit.data.sampler import SampleBatch
@@ -366,47 +366,6 @@ def test_generators_are_left_alone_where_nothing_draws(monkeypatch):
     seeds.clear()
     list(build_dataloader(TensorDataset(torch.zeros(90)), 30, 0))
     assert seeds == []
-
-
-def every_other():
-    return torch.arange(24.0).view(4, 6)[:, ::2]
-
-
-@pytest.mark.parametrize(
-    ('tensors', 'indices', 'at_once'),
-    [
-        ([torch.arange(12.0).view(4, 3), torch.tensor([True, False, True, False])], [3, 0, 3], True),
-        ([torch.arange(12).view(4, 1, 3, 1)], [2], True),
-        ([torch.zeros(4, 0)], [1, 2], True),
-        ([torch.arange(4.0)], [-1, 2], False),
-        ([torch.arange(4.0)], [np.int64(1), 2], False),
-        ([torch.arange(4.0)], [slice(1), slice(1, 2)], False),
-        ([torch.arange(4.0, requires_grad=True)], [1, 2], False),
-        ([torch.nn.Parameter(torch.ones(4), requires_grad=False)], [1, 2], False),
-        ([every_other()], [1, 2], False),
-        ([torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last)], [1, 2], False),
-    ],
-)
-def test_rows_of_tensors_are_taken_at_once_where_torch_would_collate_the_same(
-    monkeypatch, tensors, indices, at_once
-):
-    data, one_by_one = TensorDataset(*tensors), []
-    getitem = TensorDataset.__getitem__
-    samples = seeding.SeededSamples(data, 0, default_collate)
-    monkeypatch.setattr(TensorDataset, '__getitem__', lambda self, i: (one_by_one.append(i), getitem(self, i))[1])
-    batch = samples.__getitems__(seeding.SampleBatch(indices, 0, range(len(indices))))
-    assert bool(one_by_one) is not at_once
-    for found, wanted in zip(batch, default_collate([getitem(data, i) for i in indices]), strict=True):
-        assert torch.equal(found, wanted)
-        assert (type(found), found.dtype, found.stride()) == (type(wanted), wanted.dtype, wanted.stride())
-        assert (found.requires_grad, found.is_leaf) == (wanted.requires_grad, wanted.is_leaf)
-
-
-def test_rows_that_do_not_exist_are_named():
-    loader = build_dataloader(TensorDataset(torch.arange(4.0)), 2, 0, sampler=[1, 4])
-    with pytest.raises(IndexError) as info:
-        list(loader)
-    assert info.value.__notes__ == ['sample 4 of the data set TensorDataset']
 
 
 class Doubled(list):
