@@ -46,7 +46,7 @@ KINDS = {
 }
 NO_WAY = {('plain', True), ('expert', False)}  # the plain loop has no additions, and is the minimal hand-written loop
 OWN = ('plain', 'expert', 'runnerkit')  # in the environment of this script
-ROWS = ('loops', 'epoch_end', 'modules', 'log_event', 'adamw', 'clipping', 'loading', 'long_run')
+ROWS = ('loops', 'first_step', 'epoch_end', 'modules', 'log_event', 'adamw', 'clipping', 'loading', 'long_run')
 SCRATCH = HERE.parent / 'work_dirs' / 'bench'  # raw figures, and the output of a quick run
 SAME = 1e-6  # the largest difference of a weight from the plain loop's
 
@@ -263,6 +263,18 @@ def measure(
             yield taken
 
 
+def first_steps(bench: Bench, rounds: int) -> dict[str, list[float]]:
+    """Seconds from the start of a process to the end of its first iteration, of processes that alternate."""
+    short = {'epochs': 2, 'length': 300, 'warmup': 150, 'reference': None}
+    spent: dict[str, list[float]] = {}
+    for number in range(rounds + 1):
+        for engine in ('plain', 'runnerkit')[:: 1 if number % 2 else -1]:
+            result = bench.train(Entry(engine, 'epoch', default_like=False), **short)
+            for clock in ('cpu', 'wall') if number else ():  # the first round fills the caches
+                spent.setdefault(f'{engine}, {clock}', []).append(result[f'startup_{clock}_s'])
+    return spent
+
+
 @dataclass
 class Report:
     """All results so far.
@@ -374,8 +386,11 @@ def compare(bench: Bench, args: argparse.Namespace, sizes: dict[str, dict[str, i
         if args.quick:
             options.update(warmup=20, measured=100, long=20_000)
         try:
-            with bench.start('runnerkit', 'speed.rows', row, json.dumps(options)) as process:
-                rows[row] = process.read()
+            if row == 'first_step':
+                rows[row] = first_steps(bench, 1 if args.quick else 4 * args.rounds)
+            else:
+                with bench.start('runnerkit', 'speed.rows', row, json.dumps(options)) as process:
+                    rows[row] = process.read()
             del missing[row]
             say(f'measured {row}')
         except Failed as error:

@@ -194,6 +194,29 @@ def test_what_engines_print_goes_nowhere_near_the_result():
         assert process.read() == {}
 
 
+#: Seconds; ratios and differences are within a round.
+FIRST_STEPS = {'plain, cpu': [3.0, 2.0], 'plain, wall': [3.0, 2.0]}
+FIRST_STEPS |= {'runnerkit, cpu': [3.05, 2.05], 'runnerkit, wall': [3.5, 2.5]}
+
+
+def test_first_steps_alternate_and_the_first_round_does_not_count(monkeypatch, tmp_path):
+    bench, started = script('bench'), []
+
+    def train(lab, entry, **options):
+        started.append(entry.engine)
+        return {'startup_cpu_s': len(started), 'startup_wall_s': 10 * len(started)}
+
+    monkeypatch.setattr(bench.Bench, 'train', train)
+    spent = bench.first_steps(bench.Bench(tmp_path, tmp_path, {}), 2)
+    assert started == ['runnerkit', 'plain', 'plain', 'runnerkit', 'runnerkit', 'plain']
+    assert spent == {
+        'plain, cpu': [3, 6],
+        'plain, wall': [30, 60],
+        'runnerkit, cpu': [4, 5],
+        'runnerkit, wall': [40, 50],
+    }
+
+
 @pytest.mark.thorough  # test_each_round_has_every_entry_once_and_the_plain_loops_twice
 def test_trainings_take_turns_one_at_a_time(monkeypatch, tmp_path):
     """Real ones: who has the turn is told by what their processes say, and what they take by their own clocks."""
@@ -343,7 +366,7 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'minutes': 1.0,
         'sizes': {'digits': {'epochs': 1}, 'tiny': {'length': 1000}},
         'entries': entries,
-        'rows': {name: row(options) for name, row in rows.ROWS.items()},
+        'rows': {name: row(options) for name, row in rows.ROWS.items()} | {'first_step': FIRST_STEPS},
         'missing': {},
     }
     text = bench.report(results)
@@ -363,6 +386,7 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'Clipping',
         'Seeded loading',
         '4,000 iterations',
+        'The first step',
         'Not covered',
     ]
     assert '- MMCV, epoch, default-like, tiny job: not installed: ERROR: none' in text
@@ -372,7 +396,9 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
         'minimal, iter: at most 1.00 of the plain loop',
     ):
         assert f'| tiny job, {promise} |' in text
-    assert bench.ROWS == tuple(rows.ROWS)
+    assert set(bench.ROWS) == {*rows.ROWS, 'first_step'}
+    assert '| start-up, cpu, over the plain script: at most 0.1 s | 0.050 s | yes |' in text
+    assert '| start-up, wall, over the plain script: at most 0.1 s | 0.500 s | **no** |' in text
     assert str(ROOT) not in text
 
 

@@ -137,7 +137,8 @@ def start_up(entries: list[Entry]) -> str:
 
 Import: the engine's imports in addition to torch and torch.utils.data. First step: from the start of the process to the
 end of the first iteration, beyond the plain script's. Both happen once in a process, and are the least of all rounds,
-since other load on the machine only adds to them. Memory: the peak of the process, beyond the plain script's. Files
+since other load on the machine only adds to them; even so the first step varies by half a second (see the closer look).
+Memory: the peak of the process, beyond the plain script's. Files
 were in the page cache, and modules compiled.
 
 {table(columns, rows)}"""
@@ -186,6 +187,18 @@ def loops(row: dict[str, list[float]]) -> str:
 The tiny job again, with less noise than between processes.
 
 {versus(row, lambda name: f'plain, {name.rpartition(", ")[2]}')}"""
+
+
+def first_step(row: dict[str, list[float]]) -> str:
+    rows = []
+    for name, spent in row.items():
+        over = [a - b for a, b in zip(spent, row[f'plain, {name.rpartition(", ")[2]}'], strict=True)]
+        rows.append([name, spread(spent, 2), '' if name.startswith('plain') else spread(over, 2)])
+    return f"""### The first step
+
+From the start of a process to the end of its first iteration, of processes that alternate; minimal.
+
+{table(['way', 'seconds', 'over the plain script'], rows)}"""
 
 
 def epoch_end(row: dict[str, list[float]]) -> str:
@@ -279,7 +292,8 @@ thousand iterations and at the end; one run each.
 
 
 SECTIONS: dict[str, Callable[[Any], str]] = {
-    each.__name__: each for each in (loops, epoch_end, modules, log_event, adamw, clipping, loading, long_run)
+    each.__name__: each
+    for each in (loops, first_step, epoch_end, modules, log_event, adamw, clipping, loading, long_run)
 }
 
 
@@ -357,13 +371,6 @@ def of_entries(entries: list[Entry]) -> Iterable[tuple[str, str, bool]]:
             f'{importing:.3f} s',
             importing <= 0.05,
         )
-        for key, clock in (('startup_cpu_s', 'CPU'), ('startup_wall_s', 'wall')):
-            most = max(least_beyond(entry, tiny, key) for entry in ours)
-            yield (
-                f'start-up, {clock}, least of the rounds, over the plain script: at most 0.1 s',
-                f'{most:.3f} s',
-                most <= 0.1,
-            )
         most = max(median(beyond(entry, tiny, 'memory_mib')) for entry in ours)
         yield 'memory over the plain script: at most 5 MiB', f'{most:.3f} MiB', most <= 5
         for entry in ours:
@@ -389,6 +396,10 @@ def of_rows(rows: dict[str, Any]) -> Iterable[tuple[str, str, bool]]:
             by_iter, by_epoch = (row[f'runnerkit {title}, {kind}'] for kind in ('iter', 'epoch'))
             ratio = median(a / b for a, b in zip(by_iter, by_epoch, strict=True))
             yield f'iteration runner within 1 % of the epoch runner, {title}', f'{ratio:.3f}', ratio <= 1.01
+    for clock in ('cpu', 'wall') if 'first_step' in rows else ():
+        ours, plain = (rows['first_step'][f'{engine}, {clock}'] for engine in ('runnerkit', 'plain'))
+        over = median(a - b for a, b in zip(ours, plain, strict=True))
+        yield f'start-up, {clock}, over the plain script: at most 0.1 s', f'{over:.3f} s', over <= 0.1
     if 'epoch_end' in rows:
         spent = median(rows['epoch_end']['runnerkit'])
         yield 'the end of an epoch without a save: at most 0.5 ms', f'{spent:.2f} ms', spent <= 0.5
