@@ -186,7 +186,8 @@ class Bench:
         """A training run in a separate process."""
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             reference = str(self.folder / f'{entry.job}_{entry.default_like}.pt')
-            task = {**asdict(entry), **self.sizes[entry.job], 'folder': place, 'reference': reference, **options}
+            size = self.sizes.get(entry.job, {})  # `first_steps` brings its own
+            task = {**asdict(entry), **size, 'folder': place, 'reference': reference, **options}
             with self.start(entry.engine, 'speed.worker', json.dumps({**task, 'started': time.time()})) as process:
                 yield process
 

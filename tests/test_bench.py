@@ -397,8 +397,8 @@ def test_the_report_has_a_table_for_everything_and_says_what_held(train, tmp_pat
     ):
         assert f'| tiny job, {promise} |' in text
     assert set(bench.ROWS) == {*rows.ROWS, 'first_step'}
-    assert '| start-up, cpu, over the plain script: at most 0.1 s | 0.050 s | yes |' in text
-    assert '| start-up, wall, over the plain script: at most 0.1 s | 0.500 s | **no** |' in text
+    assert '| start-up, minimal, epoch, cpu, over the plain script: at most 0.1 s | 0.050 s | yes |' in text
+    assert '| start-up, minimal, epoch, wall, over the plain script: at most 0.1 s | 0.500 s | **no** |' in text
     assert str(ROOT) not in text
 
 

@@ -222,9 +222,9 @@ def build_dataloader(
         round_up: give all ranks equally many samples by repeating some, as training needs. Say False for an evaluation
             that is to count each sample once.
         seeded: False for torch's own loader: faster by about 5 microseconds a sample in batches of 64 and 15 in batches
-            of 8 (by 15 and 27 where samples draw from Python's or numpy's generator; slower for a TensorDataset without
-            workers), but what random transforms do then depends on the number of workers and cannot be entered in
-            mid-epoch. The order stays a function of (seed, epoch).
+            of 8 (by 15 and 27 where samples draw from Python's or numpy's generator; no faster for a TensorDataset, and
+            slower for its batches of 8 or more without workers), but what random transforms do then depends on the
+            number of workers and cannot be entered in mid-epoch. The order stays a function of (seed, epoch).
         sampler: in place of the usual one: a sampler, or a config for SAMPLERS. One that gives all ranks the same is
             shared out: each sample of its order goes to one rank.
         batch_sampler: in place of ``sampler``, ``batch_size`` and ``drop_last``: a batch sampler, or a config.

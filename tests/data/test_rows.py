@@ -17,23 +17,22 @@ def every_other():
 @pytest.mark.parametrize(
     ('tensors', 'indices', 'at_once'),
     [
-        ([torch.arange(12.0).view(4, 3), torch.tensor([True, False, True, False])], [3, 0, 3], True),
-        ([torch.arange(12).view(4, 1, 3, 1)], [2, 1], True),
-        ([torch.arange(12).view(4, 3).to(torch.uint16)], [2, 1], True),
-        ([torch.zeros(4, 0)], [1, 2], True),
-        ([torch.arange(4.0)], [2], False),
-        ([torch.arange(4).to(torch.uint16)], [2, 1], False),
-        ([torch.arange(4.0)], [-1, 2], False),
-        ([torch.arange(4.0)], [np.int64(1), 2], False),
-        ([torch.arange(4.0)], [slice(1), slice(1, 2)], False),
-        ([torch.arange(4.0, requires_grad=True)], [1, 2], False),
-        ([torch.nn.Parameter(torch.ones(4), requires_grad=False)], [1, 2], False),
-        ([every_other()], [1, 2], False),
-        ([torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last)], [1, 2], False),
-        ([torch.zeros(4, 1, 2, 2).to(memory_format=torch.channels_last)], [1, 2], False),
-        ([torch.zeros(4, dtype=torch.complex64).conj()], [1, 2], False),
-        ([torch._neg_view(torch.ones(4))], [1, 2], False),
-        ([], [1, 2], False),
+        ([torch.arange(12.0).view(4, 3), torch.tensor([True, False, True, False])], [3, 0, 3, 1], True),
+        ([torch.arange(12).view(4, 1, 3, 1)], [2, 1, 1, 3], True),
+        ([torch.zeros(4, 0)], [1, 2, 2, 0], True),
+        ([torch.arange(4.0)], [2, 1, 3], False),
+        ([torch.arange(4).to(torch.uint16)], [2, 1, 1, 3], False),
+        ([torch.arange(4.0)], [-1, 2, 0, 1], False),
+        ([torch.arange(4.0)], [np.int64(1), 2, 0, 1], False),
+        ([torch.arange(4.0)], [slice(1), slice(1, 2)] * 2, False),
+        ([torch.arange(4.0, requires_grad=True)], [1, 2, 2, 0], False),
+        ([torch.nn.Parameter(torch.ones(4), requires_grad=False)], [1, 2, 2, 0], False),
+        ([every_other()], [1, 2, 2, 0], False),
+        ([torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last)], [1, 2, 2, 0], False),
+        ([torch.zeros(4, 1, 2, 2).to(memory_format=torch.channels_last)], [1, 2, 2, 0], False),
+        ([torch.zeros(4, dtype=torch.complex64).conj()], [1, 2, 2, 0], False),
+        ([torch._neg_view(torch.ones(4))], [1, 2, 2, 0], False),
+        ([], [1, 2, 2, 0], False),
     ],
 )
 def test_rows_of_tensors_are_taken_at_once_where_torch_would_collate_the_same(monkeypatch, tensors, indices, at_once):
@@ -69,8 +68,18 @@ def test_rows_are_collated_as_the_user_has_told_torch(monkeypatch, kind):
     assert batch in ('own', ['own'])
 
 
+def test_rows_that_cannot_be_taken_at_once_are_taken_one_by_one(monkeypatch):
+    def fails(*_):
+        raise RuntimeError('too little memory')
+
+    data = TensorDataset(torch.arange(8.0))
+    wanted = next(iter(build_dataloader(data, 4, 0, shuffle=False)))[0]
+    monkeypatch.setattr(torch.Tensor, 'index_select', fails)
+    assert torch.equal(next(iter(build_dataloader(data, 4, 0, shuffle=False)))[0], wanted)
+
+
 def test_rows_that_do_not_exist_are_named():
-    loader = build_dataloader(TensorDataset(torch.arange(4.0)), 2, 0, sampler=[1, 4])
+    loader = build_dataloader(TensorDataset(torch.arange(4.0)), 4, 0, sampler=[1, 2, 3, 4])
     with pytest.raises(IndexError) as info:
         list(loader)
     assert info.value.__notes__ == ['sample 4 of the data set TensorDataset']
