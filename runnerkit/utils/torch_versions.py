@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from inspect import signature
 from typing import Any
@@ -67,3 +68,13 @@ def check_sharding() -> None:
             f'FSDP2 needs torch 2.13 or later, but this is {torch.__version__}. Before, a step fails on CPUs (2.6) or '
             'computes other weights (2.8), and a failed one cannot be undone. Use DDP, or upgrade torch.'
         )
+
+
+def destroy_groups() -> None:
+    """Leave all process groups. Before torch 2.8, that waits for Gloo's threads without releasing the interpreter,
+    which one of them may still need to drop the tensor of its last sum."""
+    import torch
+
+    if torch.__version__ < '2.8':
+        time.sleep(0.1)  # far more than such a thread needs
+    torch.distributed.destroy_process_group()

@@ -35,7 +35,28 @@ shutdown()
 assert get_dist_info() == (0, 1)
 """
 
+SUMS = """
+import sys, torch, torch.distributed as dist
+from runnerkit.distributed import init_dist, shutdown
+for number in range(30):
+    init_dist('pytorch', backend='gloo', init_method=f'file://{sys.argv[1]}/{number}', rank=0, world_size=1)
+    for _ in range(20):
+        summed = torch.ones(1000)
+        summed.mine = True  # its Python object lives as long as the tensor
+        work = dist.all_reduce(summed, async_op=True)
+        del summed
+        work.wait()
+        del work
+    shutdown()
+"""
+
 VARIABLES = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'OMPI_COMM_WORLD_RANK', 'SLURM_PROCID')
+
+
+def test_leaving_a_group_does_not_wait_for_a_thread_that_waits_for_the_interpreter(tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    environment.update(RANK='0', WORLD_SIZE='1')
+    subprocess.run([sys.executable, '-c', SUMS, str(tmp_path)], env=environment, timeout=90, check=True)
 
 
 def join(folder, launcher, environment, **kwargs):
