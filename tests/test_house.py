@@ -371,7 +371,7 @@ def test_no_module_imports_itself_by_a_detour():
 #: The most of each; only a commit that names what it buys raises one. See `touched` about what each one is.
 CEILINGS = {
     'files that a training imports': 168,
-    'lines in them': 27206,
+    'lines in them': 27215,
     'functions that it enters': 1378,
     'its deepest frame': 30,
     'functions of a save': 108,
@@ -379,7 +379,7 @@ CEILINGS = {
     'functions of a score': 187,
     'files of a score': 43,
     'files': 340,
-    'lines': 50702,
+    'lines': 50712,
     'short private functions with one call': 122,
     'private names in several files': 10,
 }

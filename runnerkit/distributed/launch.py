@@ -17,7 +17,7 @@ from runnerkit.distributed.devices import accelerator, check_backend, device_cou
 from runnerkit.distributed.groups import is_distributed, ranks_in_words
 from runnerkit.utils.exceptions import ToldByFirstRank
 from runnerkit.utils.logging import get_logger
-from runnerkit.utils.torch_versions import destroy_groups
+from runnerkit.utils.torch_versions import destroy_group
 
 #: torch's default port.
 DEFAULT_PORT = 29500
@@ -107,7 +107,7 @@ def init_dist(launcher: str, backend: str = 'nccl', join_within: float = JOIN_WI
 def shutdown() -> None:
     """Leave the process group, if this process is in one."""
     if is_distributed():
-        destroy_groups()
+        destroy_group()
 
 
 def check_variables(launcher: str) -> None:

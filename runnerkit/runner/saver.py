@@ -460,7 +460,9 @@ class Saver:
             self._writer, self._has_warned = None, False
             group, self._group = self._group, None
             if group is not None and dist.is_initialized():
-                dist.destroy_process_group(group)
+                from runnerkit.utils.torch_versions import destroy_group
+
+                destroy_group(group)
 
     # --- what is said of it ------------------------------------------------------------------------------------------
 

@@ -70,11 +70,11 @@ def check_sharding() -> None:
         )
 
 
-def destroy_groups() -> None:
-    """Leave all process groups. Before torch 2.8, that waits for Gloo's threads without releasing the interpreter,
-    which one of them may still need to drop the tensor of its last sum."""
+def destroy_group(group: Any = None) -> None:
+    """Leave ``group``, or all. Before torch 2.8, that waits for Gloo's threads without releasing the interpreter, which
+    one of them may still need to drop the tensor of its last sum."""
     import torch
 
     if torch.__version__ < '2.8':
         time.sleep(0.1)  # far more than such a thread needs
-    torch.distributed.destroy_process_group()
+    torch.distributed.destroy_process_group(group)

@@ -10,6 +10,7 @@ from torch import nn
 
 from runnerkit import distributed as d
 from runnerkit.utils.seed import set_random_seed
+from runnerkit.utils.torch_versions import destroy_group
 
 
 def mixed(rank):
@@ -78,7 +79,7 @@ def named_sums(rank):
 def in_a_group(rank):
     group = torch.distributed.new_group(backend='gloo')
     found = d.broadcast_object(rank, group=group), d.all_gather_objects(rank, group)
-    torch.distributed.destroy_process_group(group)
+    destroy_group(group)
     return found
 
 
