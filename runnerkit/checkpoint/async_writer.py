@@ -23,11 +23,14 @@ class AsyncWriter:
         self._copies = ReusedCopies()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix='checkpoint')
         self._running: Future[None] | None = None
+        self._original: Any = None
 
     def start(self, checkpoint: Any, write: Callable[[Any], None]) -> None:
         """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended."""
         self.wait()  # the new copy overwrites the old one
         self._running = self._thread.submit(write, self._copies.of(checkpoint))
+        # To let go of thousands of tensors while the thread has the interpreter takes tens of milliseconds.
+        self._original = checkpoint
 
     @property
     def is_done(self) -> bool:
@@ -39,7 +42,7 @@ class AsyncWriter:
         if self._running is None:
             return
         error = self._running.exception()
-        self._running = None
+        self._running = self._original = None
         if error is not None:
             raise error
 

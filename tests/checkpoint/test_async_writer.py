@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections import OrderedDict
 
 import numpy as np
@@ -153,6 +154,18 @@ def test_one_at_a_time():
         writer.start({'a': torch.full((2,), float(i))}, write)
     writer.wait()
     assert seen == [(1, [i, i]) for i in range(4)]
+
+
+def test_the_caller_lets_go_of_no_tensor_while_the_thread_writes():
+    writer, ends = AsyncWriter(), threading.Event()
+    state = {'a': torch.ones(2)}
+    tensor = weakref.ref(state['a'])
+    writer.start(state, lambda checkpoint: ends.wait())
+    del state
+    assert tensor() is not None
+    ends.set()
+    writer.wait()
+    assert tensor() is None
 
 
 def test_an_error_is_raised_once_by_whoever_waits():
