@@ -191,7 +191,10 @@ def put(path, job, section):
         before = f'{before.rstrip()}\n\n'
     sections = {part.partition('\n')[0]: part for part in own.split('### Command: ')[1:]}
     sections[job] = section.removeprefix('### Command: ')
-    parts = [f'### Command: {sections[name].strip()}\n' for name in WORDS if name in sections]
+    # What a person has put in by hand ("lenet, with peers") stays, after the job of its name.
+    places = {name: place for place, name in enumerate(WORDS)}
+    names = sorted(sections, key=lambda name: places.get(name.partition(',')[0], len(places)))
+    parts = [f'### Command: {sections[name].strip()}\n' for name in names]
     path.write_text(before + '\n'.join([INTRODUCTION, *parts]) + mark + rest, encoding='utf-8')
 
 
