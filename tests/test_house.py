@@ -379,7 +379,7 @@ CEILINGS = {
     'functions of a score': 187,
     'files of a score': 43,
     'files': 340,
-    'lines': 50712,
+    'lines': 50714,
     'short private functions with one call': 122,
     'private names in several files': 10,
 }

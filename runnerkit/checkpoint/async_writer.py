@@ -85,7 +85,9 @@ class _Round:
         key = (storage.device, storage.data_ptr(), storage.nbytes())
         if key not in self.buffers:
             self.sources[key] = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-            self.buffers[key] = self._buffer(storage.nbytes(), pinned=storage.device.type == 'cuda')
+            pinned, size = storage.device.type == 'cuda', storage.nbytes()
+            free = self._free[size, pinned]
+            self.buffers[key] = free.pop() if free else torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
         memory = self.buffers[key].untyped_storage()
         twin = torch.empty(0, dtype=tensor.dtype)
         return twin.set_(memory, tensor.storage_offset(), tensor.size(), tensor.stride())
@@ -96,10 +98,6 @@ class _Round:
             torch._foreach_copy_(list(self.buffers.values()), list(self.sources.values()), non_blocking=True)
         for device in {device for device, *_ in self.sources if device.type == 'cuda'}:
             torch.cuda.synchronize(device)
-
-    def _buffer(self, size: int, pinned: bool) -> Tensor:
-        free = self._free[size, pinned]
-        return free.pop() if free else torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
 
 
 def _is_ordinary(tensor: Tensor) -> bool:
