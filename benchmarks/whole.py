@@ -193,7 +193,7 @@ def put(path, job, section):
     sections[job] = section.removeprefix('### Command: ')
     # What a person has put in by hand ("lenet, with peers") stays, after the job of its name.
     places = {name: place for place, name in enumerate(WORDS)}
-    names = sorted(sections, key=lambda name: places.get(name.partition(',')[0], len(places)))
+    names = sorted(sections, key=lambda name: (places.get(name.partition(',')[0], len(places)), ',' in name))
     parts = [f'### Command: {sections[name].strip()}\n' for name in names]
     path.write_text(before + '\n'.join([INTRODUCTION, *parts]) + mark + rest, encoding='utf-8')
 

@@ -371,16 +371,16 @@ def test_no_module_imports_itself_by_a_detour():
 #: The most of each; only a commit that names what it buys raises one. See `touched` about what each one is.
 CEILINGS = {
     'files that a training imports': 168,
-    'lines in them': 27215,
-    'functions that it enters': 1378,
+    'lines in them': 27234,
+    'functions that it enters': 1379,
     'its deepest frame': 30,
-    'functions of a save': 108,
+    'functions of a save': 109,
     'files of a save': 34,
-    'functions of a score': 187,
+    'functions of a score': 188,
     'files of a score': 43,
     'files': 340,
-    'lines': 50714,
-    'short private functions with one call': 122,
+    'lines': 50745,
+    'short private functions with one call': 123,
     'private names in several files': 10,
 }
 

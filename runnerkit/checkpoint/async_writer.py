@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+logger = logging.getLogger('runnerkit')
 
 
 class AsyncWriter:
@@ -24,6 +28,7 @@ class AsyncWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix='checkpoint')
         self._running: Future[None] | None = None
         self._original: Any = None
+        self._unheard: Any = None
 
     def start(self, checkpoint: Any, write: Callable[[Any], None]) -> None:
         """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended."""
@@ -31,6 +36,7 @@ class AsyncWriter:
         self._running = self._thread.submit(write, self._copies.of(checkpoint))
         # To let go of thousands of tensors while the thread has the interpreter takes tens of milliseconds.
         self._original = checkpoint
+        self._unheard = weakref.finalize(self, self._running.add_done_callback, _tell_error)
 
     @property
     def is_done(self) -> bool:
@@ -43,8 +49,15 @@ class AsyncWriter:
             return
         error = self._running.exception()
         self._running = self._original = None
+        self._unheard.detach()
         if error is not None:
             raise error
+
+
+def _tell_error(running: Future[None]) -> None:
+    """Log the error of a write that is over, and whose end was not waited for."""
+    if (error := running.exception()) is not None:
+        logger.error('a checkpoint written in the background is missing: %s (runner.finish_saving() raises it)', error)
 
 
 class ReusedCopies:

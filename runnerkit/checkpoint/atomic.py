@@ -22,6 +22,9 @@ MANIFEST, METADATA = 'MANIFEST', '.metadata'
 _TEMPORARY = '.{name}.{pid}.tmp'
 _TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
 
+#: What threads of this process are writing under temporary names.
+_in_use: set[str] = set()
+
 
 class DiskFile:
     """A new file, written sequentially; an existing file of the same name is replaced. It is on the disk when its block
@@ -143,7 +146,7 @@ def sweep(folder: str | os.PathLike[str], start: str = '.') -> list[str]:
     """Delete the temporary files and folders that killed processes left in ``folder``, of all names or of those with
     one ``start``, and return their names."""
     found = [path for path in temporary_files(folder) if path.name.startswith(start)]
-    return [path.name for path in found if is_abandoned(path.name) and _remove_quietly(path)]
+    return [path.name for path in found if is_abandoned(path) and _remove_quietly(path)]
 
 
 @contextmanager
@@ -153,8 +156,9 @@ def _replacing(path: Path) -> Iterator[Path]:
     if os.path.lexists(temporary):
         _remove_quietly(temporary)
     try:
-        yield temporary
-        os.replace(temporary, path)
+        with in_use(temporary):
+            yield temporary
+            os.replace(temporary, path)
     except BaseException:
         _remove_quietly(temporary)
         raise
@@ -166,10 +170,24 @@ def temporary_name(name: str) -> str:
     return _TEMPORARY.format(name=name, pid=os.getpid())
 
 
-def is_abandoned(name: str) -> bool:
-    """Whether ``name`` is a `temporary_name` of a process that has ended."""
-    found = _TEMPORARY_NAME.match(name)
-    return found is not None and (int(found[1]) == os.getpid() or not is_alive(int(found[1])))
+@contextmanager
+def in_use(temporary: Path) -> Iterator[None]:
+    """While this lasts, another run in this process does not delete ``temporary``, a file or folder."""
+    name = os.path.realpath(temporary)
+    _in_use.add(name)
+    try:
+        yield
+    finally:
+        _in_use.discard(name)
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether ``path`` has a `temporary_name`, and nothing writes it any longer."""
+    found = _TEMPORARY_NAME.match(path.name)
+    if found is None or os.path.realpath(path) in _in_use:
+        return False
+    # An earlier process may have had the number of this one, as in a container that was restarted.
+    return int(found[1]) == os.getpid() or not is_alive(int(found[1]))
 
 
 def make_folder(folder: Path) -> None:

@@ -25,6 +25,7 @@ from runnerkit.checkpoint.atomic import (
     METADATA,
     DiskFile,
     flush_folder,
+    in_use,
     make_folder,
     save_with_checksums,
     temporary_name,
@@ -71,10 +72,6 @@ def write_folder(
         os.mkdir(folder)
         return folder
 
-    temporary = _on_first(group, begin)
-    part = _write_tensors(temporary, tensors, local, group)
-    parts = [part] if group is None else all_gather_objects(part, group)
-
     def complete() -> None:
         files = {name: listed for part in parts for name, listed in part.items()}
         try:
@@ -90,7 +87,11 @@ def write_folder(
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 
-    _on_first(group, complete)
+    temporary = _on_first(group, begin)
+    with in_use(temporary):
+        part = _write_tensors(temporary, tensors, local, group)
+        parts = [part] if group is None else all_gather_objects(part, group)
+        _on_first(group, complete)
 
 
 def _write_tensors(

@@ -349,7 +349,7 @@ class Store:
 
             path = folder.with_name(folder.name[1:].rpartition('.tmp')[0].rpartition('.')[0])
             is_free = not path.exists() or (path.is_dir() and why_damaged(path) is not None)
-            if not (is_free and is_abandoned(folder.name)) or why_damaged(folder) is not None:
+            if not (is_free and is_abandoned(folder)) or why_damaged(folder) is not None:
                 continue
             try:
                 put_in_place(folder, path)

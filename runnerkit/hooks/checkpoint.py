@@ -11,7 +11,7 @@ from typing import Any
 
 from runnerkit.checkpoint import NotSavedError
 from runnerkit.checkpoint.store import BY_EPOCH, BY_ITER, number_in, why_file_not_finite
-from runnerkit.distributed import allreduce_params
+from runnerkit.distributed import allreduce_params, get_dist_info
 from runnerkit.fileio.paths import lies_in
 from runnerkit.hooks.hook import HOOKS, Hook, RunnerView
 from runnerkit.hooks.storage import StoringHook
@@ -289,6 +289,8 @@ class CheckpointHook(StoringHook):
         """Log that the checkpoint ``path`` is missing, or stop."""
         if number is not None:
             self._missed.add(number)
+        if self._saved_as == path and get_dist_info()[1] == 1:  # in the background; other ranks do not hear of it
+            self._saved_at = self._saved_as = None
         self._failure = f'{path} could not be saved: {error.strerror or error}'
         remedy = _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
         if self.on_error == 'stop':

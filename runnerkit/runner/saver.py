@@ -457,7 +457,9 @@ class Saver:
             error.add_note('the checkpoint that was being written in the background failed')
             raise
         finally:
-            self._writer, self._has_warned = None, False
+            self._has_warned = False
+            if self._in_flight is None:  # else an interrupt has ended the wait: the next run, or save, reports the file
+                self._writer = None
             group, self._group = self._group, None
             if group is not None and dist.is_initialized():
                 from runnerkit.utils.torch_versions import destroy_group

@@ -162,9 +162,10 @@ def test_the_caller_lets_go_of_no_tensor_while_the_thread_writes():
     tensor = weakref.ref(state['a'])
     writer.start(state, lambda checkpoint: ends.wait())
     del state
-    assert tensor() is not None
+    is_kept = tensor() is not None
     ends.set()
     writer.wait()
+    assert is_kept
     assert tensor() is None
 
 
@@ -185,6 +186,32 @@ def test_an_error_is_raised_once_by_whoever_waits():
     writer.start({}, written.append)
     writer.wait()
     assert written == [{}]
+
+
+@pytest.mark.parametrize('waits', [False, True])
+def test_an_error_that_is_not_waited_for_is_logged(waits, warm):
+    done = subprocess.run(
+        [sys.executable, '-'],
+        input=f"""
+from contextlib import suppress
+from runnerkit.checkpoint.async_writer import AsyncWriter
+
+def write(checkpoint):
+    raise OSError(28, 'No space left on device')
+
+writer = AsyncWriter()
+writer.start({{}}, write)
+if {waits}:
+    with suppress(OSError):
+        writer.wait()
+""",
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0
+    told = 'a checkpoint written in the background is missing: [Errno 28] No space left on device'
+    assert done.stderr.count(told) == (not waits)
 
 
 def test_the_interpreter_waits_for_it_at_its_end(tmp_path, warm):

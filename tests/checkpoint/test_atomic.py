@@ -60,6 +60,21 @@ def test_only_dead_processes_files_are_swept(tmp_path):
     assert others.exists()
 
 
+def test_what_this_process_is_writing_is_not_swept(tmp_path):
+    swept = []
+
+    def content(file):
+        file.write(b'whole')
+        swept.extend(sweep(tmp_path / '..' / tmp_path.name))  # by another run in this process
+
+    write_atomically(tmp_path / 'epoch_1.pth', content)
+    assert swept == []
+    assert (tmp_path / 'epoch_1.pth').read_bytes() == b'whole'
+    of_a_former_process = tmp_path / f'.epoch_1.pth.{os.getpid()}.tmp'
+    of_a_former_process.write_text('half')
+    assert sweep(tmp_path) == [of_a_former_process.name]
+
+
 def test_a_file_is_written_in_blocks_and_says_what_went_wrong(tmp_path, monkeypatch):
     written, real = [], os.write
     monkeypatch.setattr('runnerkit.checkpoint.atomic.BLOCK', 8)

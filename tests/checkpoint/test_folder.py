@@ -47,6 +47,20 @@ def test_a_folder_holds_the_checkpoint(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ['epoch_1.pth']
 
 
+def test_a_folder_that_this_process_is_writing_is_neither_swept_nor_named(tmp_path, monkeypatch):
+    swept, complete = [], write_manifest
+
+    def complete_and_sweep(*args):
+        swept.extend(Store(tmp_path).sweep())
+        complete(*args)
+        swept.extend(Store(tmp_path).sweep())
+
+    monkeypatch.setattr('runnerkit.checkpoint.folder.write_manifest', complete_and_sweep)
+    write(tmp_path / 'epoch_1.pth', checkpoint())
+    assert swept == []
+    assert same(read_folder(tmp_path / 'epoch_1.pth'), checkpoint())
+
+
 def test_torch_itself_can_read_the_tensors(tmp_path):
     write(tmp_path / 'epoch_1.pth', checkpoint())
     state = {'state_dict': {'w': torch.zeros(5, 3)}}

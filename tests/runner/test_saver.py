@@ -557,6 +557,51 @@ def test_an_interrupted_wait_leaves_the_save_in_flight(tmp_path, monkeypatch):
     assert os.path.isfile(runner.save())
 
 
+class At(Hook):
+    """Does something once, before or after an iteration."""
+
+    def __init__(self, point, number, what):
+        self.number = number
+        setattr(self, point, lambda runner: self.count(runner, what))
+
+    def count(self, runner, what):
+        self.number -= 1
+        if self.number == 0:
+            what(runner)
+
+
+def test_after_an_interrupted_end_the_next_run_reports_the_file(tmp_path, monkeypatch, slow):
+    """Ctrl-C twice, in a notebook."""
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    def interrupt_twice(runner):
+        patch.setattr(AsyncWriter, 'wait', interrupt)
+        raise KeyboardInterrupt
+
+    hook, hears = asynchronous(interval=6, save_last=False), Hears()
+    runner = build(tmp_path, hook, hooks=[At('before_train_iter', 7, interrupt_twice), hears])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        go(runner)
+    hook.async_save = False
+    go(runner)
+    assert len(hears.heard) == 2
+    assert all(is_there for _, is_there, _ in hears.heard)
+    assert sorted(each.name for each in tmp_path.glob('*.pth')) == ['iter_12.pth', 'iter_6.pth', 'latest.pth']
+    assert (tmp_path / 'latest.pth').resolve().name == 'iter_12.pth'
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_save_that_fails_where_the_run_is_stopped_is_tried_again(async_save, tmp_path, full):
+    full.append(1)
+    hook = CheckpointHook(interval=3, by_epoch=False, async_save=async_save)
+    runner = go(build(tmp_path, hook, hooks=[At('after_train_iter', 6, lambda runner: runner.stop('enough'))]))
+    assert runner.outcome.kind == 'stopped'
+    assert torch.load(tmp_path / 'iter_6.pth')['meta']['iter'] == 6
+    assert (tmp_path / 'latest.pth').resolve().name == 'iter_6.pth'
+
+
 @pytest.mark.parametrize('async_save', [False, True])
 def test_a_loss_before_a_save_that_fails_counts_in_the_next_one(async_save, tmp_path, full):
     class Breaks(Hook):
