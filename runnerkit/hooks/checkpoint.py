@@ -289,7 +289,7 @@ class CheckpointHook(StoringHook):
         """Log that the checkpoint ``path`` is missing, or stop."""
         if number is not None:
             self._missed.add(number)
-        if self._saved_as == path and get_dist_info()[1] == 1:  # in the background; other ranks do not hear of it
+        if self._saved_as == path and get_dist_info()[1] == 1:  # in the background; other ranks do not know
             self._saved_at = self._saved_as = None
         self._failure = f'{path} could not be saved: {error.strerror or error}'
         remedy = _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
