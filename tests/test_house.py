@@ -371,16 +371,16 @@ def test_no_module_imports_itself_by_a_detour():
 #: The most of each; only a commit that names what it buys raises one. See `touched` about what each one is.
 CEILINGS = {
     'files that a training imports': 168,
-    'lines in them': 27234,
-    'functions that it enters': 1379,
+    'lines in them': 27241,
+    'functions that it enters': 1380,
     'its deepest frame': 30,
-    'functions of a save': 109,
+    'functions of a save': 110,
     'files of a save': 34,
-    'functions of a score': 188,
+    'functions of a score': 189,
     'files of a score': 43,
     'files': 340,
-    'lines': 50745,
-    'short private functions with one call': 123,
+    'lines': 50764,
+    'short private functions with one call': 122,
     'private names in several files': 10,
 }
 

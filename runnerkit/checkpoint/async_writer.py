@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
@@ -33,10 +34,19 @@ class AsyncWriter:
     def start(self, checkpoint: Any, write: Callable[[Any], None]) -> None:
         """Copy ``checkpoint`` and call ``write`` with the copy in the background, after any earlier write has ended."""
         self.wait()  # the new copy overwrites the old one
-        self._running = self._thread.submit(write, self._copies.of(checkpoint))
+        copied, failure = self._copies.of(checkpoint), list[str]()
+
+        def run() -> None:
+            try:
+                write(copied)
+            except BaseException as error:
+                failure.append(str(error))  # without its traceback, which would keep all that has led here
+                raise
+
+        self._unheard = weakref.finalize(self, _log_failure, failure, os.getpid())
+        self._running = self._thread.submit(run)
         # To let go of thousands of tensors while the thread has the interpreter takes tens of milliseconds.
         self._original = checkpoint
-        self._unheard = weakref.finalize(self, self._running.add_done_callback, _tell_error)
 
     @property
     def is_done(self) -> bool:
@@ -54,10 +64,14 @@ class AsyncWriter:
             raise error
 
 
-def _tell_error(running: Future[None]) -> None:
-    """Log the error of a write that is over, and whose end was not waited for."""
-    if (error := running.exception()) is not None:
-        logger.error('a checkpoint written in the background is missing: %s (runner.finish_saving() raises it)', error)
+def _log_failure(failure: list[str], process: int) -> None:
+    """Log the failure of a write whose end was not waited for."""
+    for text in failure if os.getpid() == process else ():
+        logger.error(
+            'a checkpoint could not be written in the background: %s. After a save outside a run, call '
+            'runner.finish_saving(), which raises this',
+            text,
+        )
 
 
 class ReusedCopies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import shutil
@@ -19,10 +20,11 @@ BLOCK = 1 << 20
 #: Of the files of a sharded checkpoint, the list of all, which is written last, and torch's table of contents.
 MANIFEST, METADATA = 'MANIFEST', '.metadata'
 
-_TEMPORARY = '.{name}.{pid}.tmp'
-_TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)\.tmp$')
+_TEMPORARY = '.{name}.{pid}-{number}.tmp'
+_TEMPORARY_NAME = re.compile(r'^\..+\.(\d+)(-\d+)?\.tmp$')
+_write_numbers = itertools.count(1)
 
-#: What threads of this process are writing under temporary names.
+#: What is being written under temporary names, by runs in this process.
 _in_use: set[str] = set()
 
 
@@ -166,14 +168,15 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def temporary_name(name: str) -> str:
-    """What a file or folder called ``name`` is called while this process writes it."""
-    return _TEMPORARY.format(name=name, pid=os.getpid())
+    """What a file or folder called ``name`` is called while it is written: in each write by another name, because two
+    runs in this process may write the same file."""
+    return _TEMPORARY.format(name=name, pid=os.getpid(), number=next(_write_numbers))
 
 
 @contextmanager
 def in_use(temporary: Path) -> Iterator[None]:
     """While this lasts, another run in this process does not delete ``temporary``, a file or folder."""
-    name = os.path.realpath(temporary)
+    name = _real_place(temporary)
     _in_use.add(name)
     try:
         yield
@@ -181,10 +184,14 @@ def in_use(temporary: Path) -> Iterator[None]:
         _in_use.discard(name)
 
 
+def _real_place(path: Path) -> str:
+    return os.path.join(os.path.realpath(path.parent), path.name)  # `path` itself may be a link
+
+
 def is_abandoned(path: Path) -> bool:
     """Whether ``path`` has a `temporary_name`, and nothing writes it any longer."""
     found = _TEMPORARY_NAME.match(path.name)
-    if found is None or os.path.realpath(path) in _in_use:
+    if found is None or _real_place(path) in _in_use:
         return False
     # An earlier process may have had the number of this one, as in a container that was restarted.
     return int(found[1]) == os.getpid() or not is_alive(int(found[1]))

@@ -40,7 +40,7 @@ OWNER = '.run.json'
 
 _BEST = re.compile(r'best_[\w.@-]+\.pth', re.ASCII)
 _NUMBERED = re.compile(r'(?:epoch|iter)_(\d+)\.pth')
-_HALF_WRITTEN = re.compile(r'\..+\.pth(\.\d+)?\.tmp')
+_HALF_WRITTEN = re.compile(r'\..+\.pth(\.\d+(-\d+)?)?\.tmp')
 _CLOUD = 'pavi://'
 #: Characters of a score in a file's name. Most file systems allow 255 bytes, and a temporary name has about 40 more.
 _MOST_OF_SCORE = 200

@@ -64,6 +64,7 @@ class CheckpointHook(StoringHook):
     runs_last = True
     _saved_at: int | None = None  # the iterations done at the last save
     _saved_as: str | None = None  # its path
+    _saved_before: tuple[int | None, str | None] = (None, None)  # these two of the save before
     _failure: str | None = None  # why the last save failed, if it did
     _tried_at: int | None = None  # those done when the run began, or was last to be saved
     _cut_by: BaseException | None = None  # what has ended an evaluation
@@ -282,6 +283,7 @@ class CheckpointHook(StoringHook):
             **args,
         )
         if saved is not None:
+            self._saved_before = self._saved_at, self._saved_as
             self._failure, self._saved_at, self._saved_as = None, runner.completed_iters, store.path(name)
         return saved
 
@@ -289,8 +291,8 @@ class CheckpointHook(StoringHook):
         """Log that the checkpoint ``path`` is missing, or stop."""
         if number is not None:
             self._missed.add(number)
-        if self._saved_as == path and get_dist_info()[1] == 1:  # in the background; other ranks do not know
-            self._saved_at = self._saved_as = None
+        if self._saved_as == path and get_dist_info()[1] == 1:  # it had begun in the background; other ranks go on
+            self._saved_at, self._saved_as = self._saved_before
         self._failure = f'{path} could not be saved: {error.strerror or error}'
         remedy = _REMEDIES.get(error.errno or 0, 'Look whether the disk or storage is in order.')
         if self.on_error == 'stop':

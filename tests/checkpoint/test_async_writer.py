@@ -210,7 +210,7 @@ if {waits}:
         timeout=300,
     )
     assert done.returncode == 0
-    told = 'a checkpoint written in the background is missing: [Errno 28] No space left on device'
+    told = 'a checkpoint could not be written in the background: [Errno 28] No space left on device'
     assert done.stderr.count(told) == (not waits)
 
 

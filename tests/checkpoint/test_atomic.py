@@ -75,6 +75,32 @@ def test_what_this_process_is_writing_is_not_swept(tmp_path):
     assert sweep(tmp_path) == [of_a_former_process.name]
 
 
+def test_two_runs_in_one_process_may_write_the_same_file(tmp_path):
+    path = tmp_path / 'epoch_1.pth'
+
+    def content(file):
+        file.write(b'first')
+        write_atomically(path, b'second')
+        assert path.read_bytes() == b'second'
+
+    write_atomically(path, content)
+    assert path.read_bytes() == b'first'
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_link_that_this_process_is_moving_is_not_swept(tmp_path, monkeypatch):
+    swept, replace = [], os.replace
+
+    def sweep_and_replace(*args):
+        swept.extend(sweep(tmp_path))
+        replace(*args)
+
+    monkeypatch.setattr(os, 'replace', sweep_and_replace)
+    replace_link(tmp_path / 'latest.pth', 'epoch_1.pth')
+    assert swept == []
+    assert os.readlink(tmp_path / 'latest.pth') == 'epoch_1.pth'
+
+
 def test_a_file_is_written_in_blocks_and_says_what_went_wrong(tmp_path, monkeypatch):
     written, real = [], os.write
     monkeypatch.setattr('runnerkit.checkpoint.atomic.BLOCK', 8)

@@ -1,9 +1,12 @@
 """How a runner saves: together with all ranks, and in the background."""
 
+import gc
 import os
+import shutil
 import signal
 import threading
 import time
+import weakref
 from contextlib import contextmanager
 
 import pytest
@@ -590,6 +593,26 @@ def test_after_an_interrupted_end_the_next_run_reports_the_file(tmp_path, monkey
     assert all(is_there for _, is_there, _ in hears.heard)
     assert sorted(each.name for each in tmp_path.glob('*.pth')) == ['iter_12.pth', 'iter_6.pth', 'latest.pth']
     assert (tmp_path / 'latest.pth').resolve().name == 'iter_12.pth'
+
+
+def test_a_runner_that_goes_logs_the_error_of_its_last_save(tmp_path, full, caplog):
+    full.append(0)
+    runner = tiny_runner(work_dir=tmp_path)
+    runner.save(async_save=True)
+    thread, model = runner.snapshots.saver._writer._thread, weakref.ref(runner.model)
+    thread.shutdown()  # the write is over
+    del runner
+    gc.collect()
+    assert model() is None
+    assert caplog.text.count('a checkpoint could not be written in the background: [Errno 28] No space left') == 1
+
+
+@pytest.mark.parametrize('async_save', [False, True])
+def test_a_folder_that_is_gone_is_told_after_a_save_that_failed(async_save, tmp_path, full, caplog):
+    full.append(1)
+    hook = CheckpointHook(interval=3, by_epoch=False, async_save=async_save)
+    go(build(tmp_path / 'run', hook, hooks=[At('after_train_iter', 8, lambda runner: shutil.rmtree(tmp_path / 'run'))]))
+    assert caplog.text.count('is gone, with the checkpoints in it; it is created again') == 1
 
 
 @pytest.mark.parametrize('async_save', [False, True])

@@ -121,7 +121,7 @@ def test_a_kill_between_the_two_renames_leaves_nothing_for_long(used, monkeypatc
     monkeypatch.setattr(previous_runs.shutil, 'copymode', Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         rename_aside(used, OWN)
-    left = f'.run.{os.getpid()}.tmp'
+    [left] = [name for name in os.listdir(used.parent) if name.startswith(f'.run.{os.getpid()}-')]
     assert sorted(os.listdir(used.parent)) == ['.other.4711.tmp', left, 'run.1']
     used.mkdir()
     take_over(Context(Config({}), work_dir=used, logger=logging.getLogger('runnerkit')))
