@@ -380,7 +380,7 @@ CEILINGS = {
     'files of a score': 43,
     'files': 340,
     'lines': 50764,
-    'short private functions with one call': 122,
+    'short private functions with one call': 123,
     'private names in several files': 10,
 }
 
