@@ -22,6 +22,7 @@ from runnerkit.parallel.dtensors import is_sharded
 from runnerkit.runner.exactness import boundary, in_entry, why_not_exact
 from runnerkit.utils.logging import DETAIL, NOT_EXACT
 from runnerkit.utils.seed import rng_state
+from runnerkit.utils.torch_versions import destroy_group
 
 if TYPE_CHECKING:
     from runnerkit.checkpoint.async_writer import AsyncWriter
@@ -462,8 +463,6 @@ class Saver:
                 self._writer = None
             group, self._group = self._group, None
             if group is not None and dist.is_initialized():
-                from runnerkit.utils.torch_versions import destroy_group
-
                 destroy_group(group)
 
     # --- what is said of it ------------------------------------------------------------------------------------------
